@@ -1,0 +1,19 @@
+"""Built-in problems: functions that return an `SSP`, and the names the command line knows them by."""
+
+from bellmanifold.envs.deep_sea import deep_sea
+from bellmanifold.envs.grid import grid
+from bellmanifold.envs.pyramid import pyramid
+from bellmanifold.envs.small import four_state, two_state
+from bellmanifold.envs.swirl import swirl
+
+BUILT_IN = {
+    "deep-sea": deep_sea,
+    "pyramid": pyramid,
+    "swirl": swirl,
+    "two-state": two_state,
+    "four-state": four_state,
+    "grid": grid,
+}
+"""Name after `env:` -> the function that builds the problem; its parameters are the keys after `?`."""
+
+__all__ = ["BUILT_IN", "deep_sea", "four_state", "grid", "pyramid", "swirl", "two_state"]

@@ -1,0 +1,102 @@
+"""What the built-in problems share: moves by name, action order, and checks of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bellmanifold.errors import BadInputError
+from bellmanifold.ssp import SSP, Description, assemble
+
+GOAL = "goal"
+MAX_PAIRS = 20_000_000
+"""Built-in problems above this size are refused: they would not fit into memory."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """What one pair does: its reward, where it leads with which probability, and its reward's noise."""
+
+    reward: float
+    successors: Mapping[str, float]
+    reward_sd: float = 0.0
+
+
+def from_moves(
+    name: str, moves: Mapping[tuple[str, str], Move], start: str, goal: str = GOAL, action_seed: int | None = None
+) -> SSP:
+    """Build a problem from a table (state, action) -> `Move` that starts in one state.
+
+    >>> from_moves("one step", {("home", "walk"): Move(-1.0, {"goal": 1.0})}, start="home")
+    SSP("one step", 1 states, 1 pairs)
+    """
+    names: dict[str, int] = {}
+    actions: dict[str, int] = {}
+    pair_state = [names.setdefault(state, len(names)) for state, _ in moves]
+    pair_action = [actions.setdefault(action, len(actions)) for _, action in moves]
+    next_state = [names.setdefault(s, len(names)) for move in moves.values() for s in move.successors]
+    model = assemble(
+        Description(
+            state_names=list(names) if goal in names else [*names, goal],
+            action_names=list(actions),
+            goals=[names.get(goal, len(names))],
+            initial_state=[names[start]],
+            initial_prob=[1.0],
+            pair_state=pair_state,
+            pair_action=pair_action,
+            reward=[float(move.reward) for move in moves.values()],
+            next_start=np.cumsum([0, *(len(move.successors) for move in moves.values())]),
+            next_state=next_state,
+            next_prob=[float(p) for move in moves.values() for p in move.successors.values()],
+            reward_sd=[float(move.reward_sd) for move in moves.values()],
+            name=name,
+        )
+    )
+    return model if action_seed is None else with_action_order(model, action_seed)
+
+
+def with_action_order(model: SSP, seed: int) -> SSP:
+    """The same problem with the actions of every state in a random order, so that ties favour none of them."""
+    require(seed >= 0, f"action_seed is {seed}: give a whole number that is not negative")
+    plain = model.describe()
+    order = np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state))
+    lengths = np.diff(model.next_start)[order]
+    start = np.append(0, np.cumsum(lengths))
+    entries = np.arange(start[-1]) - np.repeat(start[:-1] - model.next_start[:-1][order], lengths)
+    return assemble(
+        replace(
+            plain,
+            pair_state=model.pair_state[order],
+            pair_action=model.pair_action[order],
+            reward=model.reward[order],
+            reward_sd=model.reward_sd[order],
+            next_start=start,
+            next_state=model.next_state[entries],
+            next_prob=model.next_prob[entries],
+        )
+    )
+
+
+def triangle(depth: int, move: Callable[[int, int, str], Move]) -> dict[tuple[str, str], Move]:
+    """The moves of a triangle of cells (row, col), 0 <= col <= row < depth, with actions left and right."""
+    require(depth >= 1, f"depth is {depth}: it must be at least 1")
+    require(depth * (depth + 1) <= MAX_PAIRS, f"depth is {depth}: more than {MAX_PAIRS} pairs, make it smaller")
+    return {
+        (cell(row, col), action): move(row, col, action)
+        for row in range(depth)
+        for col in range(row + 1)
+        for action in ("left", "right")
+    }
+
+
+def cell(row: int, col: int, depth: int | None = None) -> str:
+    """Name of a grid cell, or of the goal once the row lies below the last one."""
+    return GOAL if depth is not None and row >= depth else f"{row},{col}"
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse a parameter with a message that names it and says what it must be."""
+    if not condition:
+        raise BadInputError(message)

@@ -1,0 +1,117 @@
+"""A slippery grid world: walk from one cell to another around walls.
+
+Four moves, `up`, `down`, `left` and `right`, each paying -move_cost. With probability `slip` a move goes
+sideways instead, to either side alike. A move into a wall or off the grid stays where it is. Cells the start
+cannot reach are left out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Bool
+from scipy.ndimage import label as connected_areas
+
+from bellmanifold.envs.building import GOAL, MAX_PAIRS, require, with_action_order
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.ssp import SSP, Description, assemble
+
+_MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+_SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
+
+
+def grid(
+    rows: int = 5,
+    columns: int = 5,
+    slip: float = 0.0,
+    move_cost: float = 1.0,
+    walls: str = "",
+    start: str = "0,0",
+    goal: str | None = None,
+    action_seed: int | None = None,
+) -> SSP:
+    """A slippery grid world.
+
+    Args:
+        rows, columns: size of the grid.
+        slip: probability that a move goes sideways.
+        move_cost: what every move costs.
+        walls: cells that cannot be entered, as "1,1;2,3".
+        start: first cell.
+        goal: last cell; by default the bottom-right one.
+        action_seed: draws the order of each state's actions; by default up, down, left, right.
+
+    >>> grid(rows=3, columns=3, walls="1,1")
+    SSP("grid-3x3", 7 states, 28 pairs)
+    """
+    require(rows >= 1, f"rows is {rows}: it must be at least 1")
+    require(columns >= 1, f"columns is {columns}: it must be at least 1")
+    require(4 * rows * columns <= MAX_PAIRS, f"rows times columns: more than {MAX_PAIRS} pairs, make it smaller")
+    require(0.0 <= slip <= 1.0, f"slip is {slip}: it must lie in [0, 1]")
+    require(math.isfinite(move_cost), f"move_cost is {move_cost}: give a finite number")
+    size = (rows, columns)
+    free = np.ones(size, dtype=bool)
+    for wall in filter(None, walls.split(";")):
+        free[_cell(wall, "walls", size)] = False
+    first = _cell(start, "start", size)
+    last = _cell(goal, "goal", size) if goal is not None else (rows - 1, columns - 1)
+    require(free[first], f"start is {quote(start)}: a wall stands there")
+    require(free[last], "goal: a wall stands there")
+    require(first != last, "start is the goal: choose two cells")
+
+    states = np.argwhere(_reachable(free, first, last))
+    number = np.full(size, -1)
+    number[tuple(states.T)] = np.arange(len(states))
+    number[last] = len(states)
+    actions = list(_MOVES)
+    lands = {action: number[_landing(free, states, action)] for action in actions}
+    weights = {action: {action: 1.0 - slip, **dict.fromkeys(_SIDEWAYS[action], slip / 2)} for action in actions}
+    next_state = np.stack([[lands[way] for way in weights[a]] for a in actions])  # action, way, state
+    next_prob = np.stack([list(weights[a].values()) for a in actions])
+    pairs = len(actions) * len(states)
+    model = assemble(
+        Description(
+            state_names=[f"{row},{col}" for row, col in states.tolist()] + [GOAL],
+            action_names=actions,
+            goals=[len(states)],
+            initial_state=[int(number[first])],
+            initial_prob=[1.0],
+            pair_state=np.repeat(np.arange(len(states)), len(actions)),
+            pair_action=np.tile(np.arange(len(actions)), len(states)),
+            reward=np.full(pairs, -float(move_cost)),
+            next_start=np.arange(pairs + 1) * 3,
+            next_state=next_state.transpose(2, 0, 1).ravel(),
+            next_prob=np.tile(next_prob.ravel(), len(states)),
+            name=f"grid-{rows}x{columns}",
+        )
+    )
+    return model if action_seed is None else with_action_order(model, action_seed)
+
+
+def _cell(text: str, what: str, size: tuple[int, int]) -> tuple[int, int]:
+    try:
+        row, col = (int(part) for part in text.split(","))
+    except ValueError:
+        raise BadInputError(f"{what}: {quote(text)} is no cell: write row,column as in 1,2") from None
+    if not (0 <= row < size[0] and 0 <= col < size[1]):
+        raise BadInputError(f"{what}: cell {quote(text)} lies outside the {size[0]} x {size[1]} grid")
+    return row, col
+
+
+def _reachable(free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], last: tuple[int, int]) -> np.ndarray:
+    """Cells the start can reach; an episode ends at the goal, so nothing is reached through it."""
+    open_cells = free.copy()
+    open_cells[last] = False
+    areas, _ = connected_areas(open_cells)
+    return np.asarray(areas == areas[first])
+
+
+def _landing(free: Bool[np.ndarray, "rows columns"], states: np.ndarray, action: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where a move ends from each state: the neighbour, or the cell itself at a wall or the edge."""
+    target = states + np.array(_MOVES[action])
+    inside = np.all((target >= 0) & (target < np.array(free.shape)), axis=1)
+    clipped = np.clip(target, 0, np.array(free.shape) - 1)
+    enters = inside & free[tuple(clipped.T)]
+    row, col = np.where(enters[:, None], target, states).T
+    return row, col

@@ -1,0 +1,45 @@
+"""What the library says when it cannot go on, and the exit code the command line gives it.
+
+Every message is one line and names the place, what is wrong there and the remedy.
+"""
+
+from __future__ import annotations
+
+MAX_QUOTED = 60
+
+
+class BellmanifoldError(Exception):
+    """Base of everything this package raises on purpose."""
+
+    exit_code = 70
+
+
+class BadInputError(BellmanifoldError, ValueError):
+    """A file, an option or an argument is wrong; the message says which and how to mend it."""
+
+    exit_code = 2
+
+
+class UnsupportedError(BellmanifoldError):
+    """The input is sound, but this method cannot treat it; the message names one that can."""
+
+    exit_code = 3
+
+
+class DiskError(BellmanifoldError):
+    """The disk failed while a result was written; nothing half-written is left behind."""
+
+    exit_code = 74
+
+
+def quote(name: object) -> str:
+    """Show a name inside a one-line message: quoted, unprintable characters escaped, shortened.
+
+    >>> quote("a\\nb")
+    '"a\\\\nb"'
+    """
+    text = str(name)
+    if len(text) > MAX_QUOTED:
+        text = text[: MAX_QUOTED - 1] + "…"
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return '"' + "".join(shown) + '"'

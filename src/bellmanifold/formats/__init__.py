@@ -1,0 +1,1 @@
+"""Reading and writing problems and data: JSON, npz and Gymnasium's tables."""

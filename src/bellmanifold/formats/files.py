@@ -1,0 +1,187 @@
+"""The file system's side of reading and writing: bounded reads, strict JSON, atomic writes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from bellmanifold.errors import BadInputError, DiskError, quote
+
+DEFAULT_MAX_BYTES = 2**30
+"""Files above this size (also after decompression) are refused; BELLMANIFOLD_MAX_BYTES overrides it."""
+
+_DISK_FAULTS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
+
+
+def max_bytes() -> int:
+    """The largest file that is read."""
+    given = os.environ.get("BELLMANIFOLD_MAX_BYTES")
+    if given is None:
+        return DEFAULT_MAX_BYTES
+    if not given.isascii() or not given.isdigit():
+        raise BadInputError(f"BELLMANIFOLD_MAX_BYTES is {quote(given)}: give a whole number of bytes")
+    return int(given)
+
+
+def label(path: str | os.PathLike[str]) -> str:
+    """A path as it is shown in messages: one line, nothing unprintable."""
+    return quote(os.fspath(path))[1:-1]
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Put the place (a file) in front of the message of any `BadInputError` raised inside."""
+    try:
+        yield
+    except BadInputError as error:
+        raise BadInputError(f"{where}: {error}") from None
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file; call inside `located`."""
+    limit = max_bytes()
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except FileNotFoundError:
+        raise BadInputError("no such file: check the path") from None
+    except IsADirectoryError:
+        raise BadInputError("is a directory: give a file") from None
+    except PermissionError:
+        raise BadInputError("cannot be read: no permission; check who may read it") from None
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"cannot be read: {_reason(error)}") from None
+    if len(content) > limit:
+        raise BadInputError(f"is larger than {limit} bytes: set BELLMANIFOLD_MAX_BYTES to read it all the same")
+    if not content:
+        raise BadInputError("the file is empty: write a problem or data into it")
+    return content
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
+    """A JSON object, strictly: UTF-8, no NaN, no Infinity, no key twice; call inside `located`."""
+    try:
+        value = json.loads(
+            content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=_no_constants
+        )
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 JSON") from None
+    except json.JSONDecodeError as error:
+        raise BadInputError(f"line {error.lineno} column {error.colno}: not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise BadInputError("not valid JSON here: nested too deeply") from None
+    except BadInputError:
+        raise
+    except ValueError:
+        raise BadInputError("a number has too many digits: shorten it") from None
+    if not isinstance(value, dict):
+        raise BadInputError(f"holds {kind(value)}, not a JSON object: start it with {{")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadInputError(f"key {quote(key)} occurs twice in one object: keep one of them")
+            seen.add(key)
+    return result
+
+
+def _no_constants(token: str) -> None:
+    raise BadInputError(f"{token} is not a finite number: JSON has no such value")
+
+
+def kind(value: object) -> str:
+    """What a JSON value is, in words."""
+    names: list[tuple[Any, str]] = [(type(None), "null"), (bool, "true or false"), ((int, float), "a number")]
+    names += [(str, "a text"), (list, "a list"), (dict, "an object")]
+    return next(word for types, word in names if isinstance(value, types))
+
+
+def number(value: object, what: str) -> float:
+    """A finite JSON number as a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInputError(f"{what} is {kind(value)}: give a number")
+    try:
+        result = float(value)
+    except OverflowError:
+        result = float("inf")
+    if result in (float("inf"), float("-inf")):
+        raise BadInputError(f"{what} is too large for a floating-point number: give a finite one")
+    return result
+
+
+def text(value: object, what: str) -> str:
+    """A JSON text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        raise BadInputError(f"{what} is {kind(value)}: give a text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadInputError(f"{what} holds half of a surrogate pair: give valid Unicode") from None
+    return value
+
+
+def listing(value: object, what: str) -> list[Any]:
+    """A JSON list."""
+    if not isinstance(value, list):
+        raise BadInputError(f"{what} is {kind(value)}: give a list")
+    return value
+
+
+def record(value: object, what: str, required: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
+    """A JSON object with all required keys and no unknown one."""
+    if not isinstance(value, dict):
+        raise BadInputError(f"{what} is {kind(value)}: give an object")
+    for key in required:
+        if key not in value:
+            raise BadInputError(f"{what}: {quote(key)} is missing: add it")
+    for key in value:
+        if key not in required and key not in optional:
+            known = ", ".join((*required, *optional))
+            raise BadInputError(f"{what}: unknown key {quote(key)}: it takes {known}")
+    return value
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing."""
+    target = Path(path)
+    temporary: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+        temporary = None
+    except (OSError, ValueError) as error:
+        message = f"{label(path)}: cannot be written: {_reason(error)}"
+        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
+            raise DiskError(message) from None
+        raise BadInputError(f"{message}: choose a place you may write to") from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,0 +1,282 @@
+"""Questions about a problem that only its graph answers: who can reach whom, and who can be trapped.
+
+Nothing here looks at the size of a probability, only at whether it is positive; so the answers are exact.
+Every function takes the set of pairs that may be played (`allowed`, all by default), because the posterior
+asks the same questions of the *observed* pairs alone.
+
+*End component*: a set of states and, for each of them, at least one pair, such that no pair leaves the set and
+every state can reach every other within it. A policy can stay in an end component for ever, and conversely
+the states a policy visits infinitely often form one. So, without the goal: improper policies exist if and
+only if some end component does. The union of overlapping ones is again one; `end_components` lists the maximal ones.
+
+*Almost sure reachability*: a policy that reaches the goal with probability 1 from everywhere (a proper policy)
+exists if and only if it does so from each state on its own; `reach_goal` finds those states by throwing out, again
+and again, the states that cannot reach the goal at all and every pair that risks landing in one.
+
+*Maximal reachability* u (equation eqn:maxprob_u of the paper): the largest probability of ever reaching a set of
+states. Where it is 0 or 1 is a question about the graph and is answered first; the rest is policy iteration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from bellmanifold.linear import solve_chain
+from bellmanifold.ssp import SSP
+
+Pairs = Bool[np.ndarray, "pairs"]
+States = Bool[np.ndarray, "states"]
+Nodes = Bool[np.ndarray, "states_and_goal"]
+"""The states and, last, the goal."""
+Policy = Int[np.ndarray, "states"]
+"""A deterministic policy: the pair each state plays."""
+
+STRICTLY = 1e-12
+"""A reachability probability must rise by more than this to count as better."""
+
+
+@dataclass(frozen=True)
+class EndComponent:
+    """A maximal end component that avoids the goal.
+
+    Attributes:
+        states: its states, ascending, shape (own states,).
+        pairs: every pair that cannot leave it, ascending, shape (own pairs,).
+    """
+
+    states: Int[np.ndarray, "own_states"]
+    pairs: Int[np.ndarray, "own_pairs"]
+
+
+def all_pairs(model: SSP) -> Pairs:
+    """Every pair is allowed."""
+    return np.ones(model.n_pairs, dtype=bool)
+
+
+def state_graph(model: SSP, allowed: Pairs) -> csr_array:
+    """Edges from each state to the successors of its allowed pairs; node S is the goal."""
+    entries = allowed[model.next_pair]
+    return _graph(model.pair_state[model.next_pair[entries]], model.next_state[entries], model.n_states + 1)
+
+
+def reachable(model: SSP, start: States) -> States:
+    """The states that can be reached from any of the given ones, themselves included."""
+    n, first = model.n_states, np.flatnonzero(start)
+    source = np.append(model.pair_state[model.next_pair], np.full(len(first), n + 1))
+    target = np.append(model.next_state, first)  # one node more, n + 1, with an edge to every start
+    return _search(_graph(source, target, n + 2), n + 1)[0][:n]
+
+
+def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponent]:
+    """The maximal end components among the allowed pairs, in order of their first states.
+
+    Pairs that may leave their strong component are dropped, then states left without a pair and the pairs
+    that may lead to those, until nothing changes.
+    """
+    keep = (all_pairs(model) if allowed is None else allowed).copy()
+    nowhere = np.zeros(model.n_states, dtype=bool)
+    keep &= ~_touches(model, np.append(nowhere, True))
+    while True:
+        _cascade(model, keep, nowhere)
+        _, component = connected_components(state_graph(model, keep), connection="strong")
+        own = component[model.pair_state[model.next_pair]]
+        leaves = np.zeros(model.n_pairs, dtype=bool)
+        leaves[model.next_pair[component[model.next_state] != own]] = True
+        leaves &= keep
+        if not leaves.any():
+            break
+        keep &= ~leaves
+    pairs = np.flatnonzero(keep)
+    labels = component[model.pair_state[pairs]]
+    order = np.argsort(labels, kind="stable")
+    groups = np.split(pairs[order], np.flatnonzero(np.diff(labels[order])) + 1) if len(pairs) else []
+    found = [EndComponent(np.unique(model.pair_state[group]), group) for group in groups]
+    return sorted(found, key=lambda c: int(c.states[0]))
+
+
+def reach_goal(model: SSP, allowed: Pairs | None = None) -> tuple[States, Policy]:
+    """Which states reach the goal with probability 1 under some policy, and one policy that does so from all of them.
+
+    Returns:
+        The states, and the pair each of them plays; -1 for the other states.
+    """
+    goal = np.append(np.zeros(model.n_states, dtype=bool), True)
+    return _reach_surely(model, goal, all_pairs(model) if allowed is None else allowed)
+
+
+def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:
+    """The same for any set of states as the target (the last entry is the goal)."""
+    n = model.n_states
+    keep = allowed & ~target[model.pair_state]
+    while True:
+        reached, policy = _reach_possibly(model, target, keep)
+        lost = ~reached
+        risky = keep & _touches(model, lost)
+        if not risky.any():
+            return reached[:n], policy
+        keep &= ~risky
+        _cascade(model, keep, (lost | target)[:n])
+
+
+def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Policy]:
+    """Who reaches the target with positive probability by kept pairs, and a pair of each that comes nearer to it."""
+    n = model.n_states
+    root = n + 1  # all of the target as one node
+    aim = np.where(target[model.next_state], root, model.next_state)
+    state = model.pair_state[model.next_pair]
+    entries = keep[model.next_pair]
+    reached, nearer = _search(_graph(aim[entries], state[entries], n + 2), root)
+    step = entries & (aim == nearer[state])
+    policy = np.full(n, model.n_pairs)
+    np.minimum.at(policy, state[step], model.next_pair[step])
+    return reached[: n + 1] | target, np.where(policy < model.n_pairs, policy, -1)
+
+
+def is_proper(model: SSP, policy: Policy) -> bool:
+    """Does the policy reach the goal with probability 1 from every state?"""
+    return bool(reaches_goal(model, policy).all())
+
+
+def reaches_goal(model: SSP, policy: Policy) -> States:
+    """From which states can the policy's chain reach the goal at all? (From all of them: the policy is proper.)"""
+    allowed = np.zeros(model.n_pairs, dtype=bool)
+    allowed[policy] = True
+    return _search(csr_array(state_graph(model, allowed).T), model.n_states)[0][: model.n_states]
+
+
+def improper_policy(model: SSP, component: EndComponent) -> Policy:
+    """A policy that never leaves the component once it is there, and plays the first pair elsewhere."""
+    policy = model.pair_start[:-1].copy()
+    states, first = np.unique(model.pair_state[component.pairs], return_index=True)
+    policy[states] = component.pairs[first]
+    return policy
+
+
+def recurrent_classes(model: SSP, policy: Policy, within: States) -> list[Int[np.ndarray, "own_states"]]:
+    """The closed classes of a policy's chain on a set of states that the chain does not leave."""
+    allowed = np.zeros(model.n_pairs, dtype=bool)
+    allowed[policy[within]] = True
+    graph = state_graph(model, allowed)
+    count, component = connected_components(graph, connection="strong")
+    edges = graph.tocoo()
+    is_open = np.zeros(count, dtype=bool)
+    crossing = component[edges.row] != component[edges.col]
+    is_open[component[edges.row[crossing]]] = True
+    closed = within & ~is_open[component[:-1]]
+    order = np.flatnonzero(closed)
+    labels = component[order]
+    return [order[labels == c] for c in np.unique(labels)]
+
+
+def levels(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"] | None:
+    """Longest number of moves each state can take by allowed pairs, or None if some cycle makes it unbounded.
+
+    A state of level k moves only to states of lower levels, so one sweep by rising level solves the problem.
+    States without an allowed pair have level 0.
+    """
+    keep = all_pairs(model) if allowed is None else allowed
+    graph = state_graph(model, keep)[: model.n_states, : model.n_states].tocsr()
+    waiting = np.diff(graph.indptr)  # distinct non-goal successors whose level is not known yet
+    backwards = csr_array(graph.T)
+    level = np.zeros(model.n_states, dtype=np.int64)
+    level[np.unique(model.pair_state[keep])] = 1
+    ready = np.flatnonzero(waiting == 0)
+    done = 0
+    while len(ready):
+        done += len(ready)
+        before = _rows(backwards, ready)
+        parents = backwards.indices[before]
+        own = np.repeat(level[ready], np.diff(backwards.indptr)[ready])
+        np.maximum.at(level, parents, own + 1)
+        np.subtract.at(waiting, parents, 1)
+        touched = np.unique(parents)
+        ready = touched[waiting[touched] == 0]
+    return level if done == model.n_states else None
+
+
+def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> Float[np.ndarray, "pairs"]:
+    """u: the largest probability, over all policies, of being in the target at some time >= 1 after each pair.
+
+    The sets where it is 0 or 1 are found from the graph; in between, policy iteration starts from a policy that
+    reaches the target with positive probability from everywhere it can and switches only where strictly better.
+    """
+    keep = all_pairs(model) if allowed is None else allowed
+    sure, _ = _reach_surely(model, np.append(target, False), keep)
+    possible, policy = _reach_possibly(model, np.append(sure, False), keep)
+    unknown = possible[:-1] & ~sure
+    value = sure.astype(np.float64)
+    if unknown.any():
+        value = _improve_reachability(model, keep, policy, unknown, value)
+    certain = np.logical_and.reduceat(np.append(sure, False)[model.next_state], model.next_start[:-1])
+    return np.where(certain, 1.0, np.minimum(_expected(model, value), 1.0))
+
+
+def _improve_reachability(
+    model: SSP, keep: Pairs, policy: Policy, unknown: States, value: Float[np.ndarray, "states"]
+) -> Float[np.ndarray, "states"]:
+    states = np.flatnonzero(unknown)
+    at_once = _expected(model, value)
+    while True:
+        value[states] = solve_chain(model, policy, states, at_once[policy[states]])
+        ahead = np.where(keep, _expected(model, value), -1.0)
+        best = model.greedy(ahead)
+        switch = unknown & (ahead[best] > value + STRICTLY)
+        if not switch.any():
+            return np.clip(value, 0.0, 1.0)
+        policy = np.where(switch, best, policy)
+
+
+def _expected(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+    ahead = model.next_prob * np.append(value, 0.0)[model.next_state]
+    return np.add.reduceat(ahead, model.next_start[:-1])
+
+
+def _graph(source: Int[np.ndarray, "edges"], target: Int[np.ndarray, "edges"], nodes: int) -> csr_array:
+    graph = csr_array((np.ones(len(source)), (source, target)), shape=(nodes, nodes))
+    graph.data[:] = 1.0
+    return graph
+
+
+def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int[np.ndarray, "nodes"]]:
+    """Breadth-first search: which nodes are met, and from which node each was met first."""
+    order, parent = breadth_first_order(graph, root, directed=True, return_predecessors=True)
+    met = np.zeros(graph.shape[0], dtype=bool)
+    met[order] = True
+    return met, parent.astype(np.int64)
+
+
+def _touches(model: SSP, states: Nodes) -> Pairs:
+    """Which pairs may lead to one of these states (the goal is the last)?"""
+    return np.logical_or.reduceat(states[model.next_state], model.next_start[:-1])
+
+
+def _rows(matrix: csr_array, rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "m"]:
+    """Positions of the entries of some rows of a compressed matrix."""
+    lengths = np.diff(matrix.indptr)[rows]
+    start = np.append(0, np.cumsum(lengths))
+    return np.arange(start[-1]) - np.repeat(start[:-1] - matrix.indptr[:-1][rows], lengths)
+
+
+def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
+    """Drop, in place, every pair that may lead to a state without a kept pair, and so on.
+
+    States in `ignored` are taken to be dealt with already.
+    """
+    into = csr_array(
+        (np.ones(len(model.next_state), dtype=np.int8), (model.next_state, model.next_pair)),
+        shape=(model.n_states + 1, model.n_pairs),
+    )
+    left = np.bincount(model.pair_state[keep], minlength=model.n_states)
+    dead = np.flatnonzero((left == 0) & ~ignored)
+    while len(dead):
+        pairs = np.unique(into.indices[_rows(into, dead)])
+        pairs = pairs[keep[pairs]]
+        keep[pairs] = False
+        np.subtract.at(left, model.pair_state[pairs], 1)
+        touched = np.unique(model.pair_state[pairs])
+        dead = touched[(left[touched] == 0) & ~ignored[touched]]

@@ -1,0 +1,126 @@
+"""Linear systems of transient Markov chains: (I - P) x = b for a policy's chain on some states.
+
+The diagonal of I - P is formed from the mass that leaves a state (to other states, the goal, or out of the set),
+never as 1 - P_ss: a state left with probability 1e-12 would lose four digits there. Small systems are eliminated
+without any subtraction (Grassmann, Taksar and Heyman 1985), which keeps every digit however nearly the chain is
+trapped. Large ones are factorised when their graph is narrow (grids, chains), and iterated on when it is an expander,
+where a factorisation would fill in and iteration converges at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.linalg import LinearOperator, bicgstab, splu
+
+from bellmanifold.ssp import SSP
+
+DENSE = 200
+"""Systems up to this size are eliminated densely, without subtraction."""
+EXPANDER = 0.1
+"""A reordered bandwidth above this share of the size means that a factorisation would fill in."""
+ITERATIONS = 1000
+ACCURACY = 1e-13
+
+
+def solve_chain(
+    model: SSP, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: Float[np.ndarray, "n"]
+) -> Float[np.ndarray, "n"]:
+    """Solve x = right + P x for the policy's chain on the given (transient) states.
+
+    Args:
+        policy: the pair each state plays; only the given states are read.
+        states: where the chain lives, ascending; from each of them it leaves sooner or later.
+        right: what each visit pays.
+    """
+    moves, leaving, out = chain_on(model, policy, states)
+    if len(states) <= DENSE:
+        return eliminate(moves.toarray(), out, right)[0]
+    matrix = csr_array(diags_array(leaving) - moves)
+    if _bandwidth(matrix) > EXPANDER * len(states):
+        guess = _iterate(matrix, leaving, right)
+        if guess is not None:
+            return guess
+    return _factorise(matrix, right)
+
+
+def chain_on(
+    model: SSP, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"]
+) -> tuple[csr_array, Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """A policy's moves among some states (self-loops left out), the mass leaving each state, and the part of it
+    that leaves the set."""
+    n = len(states)
+    number = np.full(model.n_states + 1, -1)
+    number[states] = np.arange(n)
+    pairs = policy[states]
+    length = np.diff(model.next_start)[pairs]
+    row = np.repeat(np.arange(n), length)
+    start = np.append(0, np.cumsum(length))
+    entry = np.arange(start[-1]) - np.repeat(start[:-1] - model.next_start[:-1][pairs], length)
+    column, prob = number[model.next_state[entry]], model.next_prob[entry]
+    other, outside = column != row, column < 0
+    inner = other & ~outside
+    moves = csr_array((prob[inner], (row[inner], column[inner])), shape=(n, n))
+    return moves, np.bincount(row[other], prob[other], n), np.bincount(row[outside], prob[outside], n)
+
+
+def eliminate(
+    moves: Float[np.ndarray, "n n"], out: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"]
+) -> tuple[Float[np.ndarray, "n"], float]:
+    """Subtraction-free (GTH) elimination of a transient chain.
+
+    Args:
+        moves: probabilities among the states; the diagonal is ignored.
+        out: mass that leaves the set from each state.
+        right: right-hand side.
+
+    Returns:
+        The solution of (I - P) x = right, and log det(I - P).
+
+    >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))[0]
+    array([-3., -4.])
+    """
+    moves, out, x = moves.copy(), out.copy(), right.copy()
+    leaving = np.empty(len(out))
+    for k in range(len(out) - 1, -1, -1):  # censor the chain on states before k
+        leaving[k] = moves[k, :k].sum() + out[k]
+        share = moves[:k, k] / leaving[k]
+        moves[:k, :k] += np.outer(share, moves[k, :k])
+        out[:k] += share * out[k]
+        x[:k] += share * x[k]
+    for k in range(len(out)):
+        x[k] = (x[k] + moves[k, :k] @ x[:k]) / leaving[k]
+    return x, float(np.log(leaving).sum())
+
+
+def _bandwidth(matrix: csr_array) -> int:
+    order = reverse_cuthill_mckee(csr_array(abs(matrix) + abs(matrix).T), symmetric_mode=True)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    entries = matrix.tocoo()
+    return int(np.abs(place[entries.row] - place[entries.col]).max(initial=0))
+
+
+def _iterate(
+    matrix: csr_array, diagonal: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"]
+) -> Float[np.ndarray, "n"] | None:
+    """Stabilised bi-conjugate gradients, restarted once from its own answer; None if they do not get there."""
+    scale = np.abs(right).max(initial=0.0)
+    if scale == 0.0:
+        return np.zeros_like(right)
+    jacobi = LinearOperator(matrix.shape, matvec=lambda v: v / diagonal, dtype=np.float64)
+    x = np.zeros_like(right)
+    for _ in range(2):
+        step, _ = bicgstab(matrix, right - matrix @ x, rtol=1e-12, atol=0.0, maxiter=ITERATIONS, M=jacobi)
+        x = x + step
+    error = np.abs(right - matrix @ x).max()
+    good = error <= ACCURACY * max(scale, np.abs(x).max())  # a NaN is not good
+    return x if good else None
+
+
+def _factorise(matrix: csr_array, right: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    factors = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    x = factors.solve(right)
+    return np.asarray(x + factors.solve(right - matrix @ x))
