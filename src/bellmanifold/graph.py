@@ -109,6 +109,11 @@ def reach_goal(model: SSP, allowed: Pairs | None = None) -> tuple[States, Policy
     return _reach_surely(model, goal, all_pairs(model) if allowed is None else allowed)
 
 
+def steps_towards(model: SSP, target: States) -> Policy:
+    """For each state that can reach the target, a pair that may bring it one step nearer; else -1."""
+    return _reach_possibly(model, np.append(target, False), ~target[model.pair_state])[1]
+
+
 def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:
     """The same for any set of states as the target (the last entry is the goal)."""
     n = model.n_states

@@ -10,7 +10,7 @@ where a factorisation would fill in and iteration converges at once.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator, bicgstab, splu
@@ -67,9 +67,9 @@ def chain_on(
 
 
 def eliminate(
-    moves: Float[np.ndarray, "n n"], out: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"]
-) -> tuple[Float[np.ndarray, "n"], float]:
-    """Subtraction-free (GTH) elimination of a transient chain.
+    moves: Shaped[np.ndarray, "n n"], out: Shaped[np.ndarray, "n"], right: Shaped[np.ndarray, "n"]
+) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "n"]]:
+    """Subtraction-free (GTH) elimination of a transient chain; works in floats and in rational numbers alike.
 
     Args:
         moves: probabilities among the states; the diagonal is ignored.
@@ -77,22 +77,22 @@ def eliminate(
         right: right-hand side.
 
     Returns:
-        The solution of (I - P) x = right, and log det(I - P).
+        The solution of (I - P) x = right, and the pivots, whose product is det(I - P).
 
-    >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))[0]
-    array([-3., -4.])
+    >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))
+    (array([-3., -4.]), array([0.5, 1. ]))
     """
     moves, out, x = moves.copy(), out.copy(), right.copy()
-    leaving = np.empty(len(out))
-    for k in range(len(out) - 1, -1, -1):  # censor the chain on states before k
-        leaving[k] = moves[k, :k].sum() + out[k]
-        share = moves[:k, k] / leaving[k]
+    pivots = np.empty_like(out)
+    for k in range(len(out) - 1, -1, -1):  # censor the chain on the states before k
+        pivots[k] = moves[k, :k].sum() + out[k]
+        share = moves[:k, k] / pivots[k]
         moves[:k, :k] += np.outer(share, moves[k, :k])
         out[:k] += share * out[k]
         x[:k] += share * x[k]
     for k in range(len(out)):
-        x[k] = (x[k] + moves[k, :k] @ x[:k]) / leaving[k]
-    return x, float(np.log(leaving).sum())
+        x[k] = (x[k] + moves[k, :k] @ x[:k]) / pivots[k]
+    return x, pivots
 
 
 def _bandwidth(matrix: csr_array) -> int:

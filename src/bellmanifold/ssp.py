@@ -210,21 +210,29 @@ class SSP:
         )
         return assemble(plain)
 
-    def restricted(self, keep: Bool[np.ndarray, "states"]) -> SSP:
-        """The problem on a set of states that no pair of theirs leaves, but for the goal."""
-        pairs = keep[self.pair_state]
+    def subproblem(self, pairs: Bool[np.ndarray, "pairs"], start: int | None = None) -> SSP:
+        """The problem with only some pairs, none of which may lead to a state that loses all of its own.
+
+        Args:
+            pairs: the pairs to keep; states keep their order.
+            start: where episodes start; by default as before.
+        """
         successors = pairs[self.next_pair]
-        plain = replace(
-            self.describe(),
-            pair_state=self.pair_state[pairs],
-            pair_action=self.pair_action[pairs],
-            reward=self.reward[pairs],
-            reward_sd=self.reward_sd[pairs],
-            next_start=np.append(0, np.cumsum(np.diff(self.next_start)[pairs])),
-            next_state=self.next_state[successors],
-            next_prob=self.next_prob[successors],
+        plain = self.describe()
+        return assemble(
+            replace(
+                plain,
+                initial_state=plain.initial_state if start is None else [start],
+                initial_prob=plain.initial_prob if start is None else [1.0],
+                pair_state=self.pair_state[pairs],
+                pair_action=self.pair_action[pairs],
+                reward=self.reward[pairs],
+                reward_sd=self.reward_sd[pairs],
+                next_start=np.append(0, np.cumsum(np.diff(self.next_start)[pairs])),
+                next_state=self.next_state[successors],
+                next_prob=self.next_prob[successors],
+            )
         )
-        return assemble(plain)
 
 
 def assemble(plain: Description) -> SSP:

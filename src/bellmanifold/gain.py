@@ -1,0 +1,231 @@
+"""The best mean reward per step of a policy that stays in an end component for ever, and its sign.
+
+Assumption 2 of the paper asks that every improper policy loses without bound from some state. Given that a proper
+policy exists, that holds if and only if in every maximal end component the best mean reward g is negative: zero is not
+enough, because a loop that costs nothing can be walked for ever. So the sign of g must be *exact*.
+
+Howard's policy iteration finds g. A policy's closed classes have gains
+
+    g_c = (reward collected between two visits of a state of c) / (steps between them);
+
+with the best class made reachable from everywhere, relative values h solve h = r - g + P h, and every pair with
+r + P h - h > g improves the policy. Any h bounds the best gain from above by max(r + P h - h).
+
+When the two bounds do not both lie clearly on one side of 0 the question is decided in rational arithmetic, on the
+numbers as they were given: a float stands for the shortest decimal that reads back as it (0.1 is one tenth), and a
+row of probabilities for the same row divided by its sum. Components of up to 64 states are iterated on exactly;
+in larger ones the same bounds are evaluated exactly at the floating-point answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from bellmanifold.graph import EndComponent, recurrent_classes, steps_towards
+from bellmanifold.linear import eliminate, solve_chain
+from bellmanifold.ssp import SSP
+
+EXACT_STATES = 64
+CLEARLY = 1e-9
+"""A bound this far from 0, relative to the rewards, has the sign it seems to have."""
+MAX_ITERATIONS = 1000
+
+
+@dataclass(frozen=True)
+class MeanReward:
+    """The best mean reward of an end component.
+
+    Attributes:
+        value: the mean reward per step.
+        sign: -1, 0 or 1; decided exactly.
+        loop: states of a closed class that attains it, in the order they are visited where that is a cycle.
+        policy: the pair each of them plays.
+        decided: False if rounding hides the sign of a large component; `sign` is then 0, the careful answer.
+    """
+
+    value: float
+    sign: int
+    loop: Int[np.ndarray, "loop"]
+    policy: Int[np.ndarray, "loop"]
+    decided: bool = True
+
+
+@dataclass(frozen=True)
+class _Iterate:
+    """Howard's iteration where it stopped, in floats or rationals."""
+
+    policy: Int[np.ndarray, "states"]
+    loop: Int[np.ndarray, "loop"]
+    gain: float | Fraction
+    relative: Shaped[np.ndarray, "states"]
+    excess: float | Fraction
+
+
+def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
+    """The best mean reward per step inside an end component."""
+    keep = np.zeros(model.n_pairs, dtype=bool)
+    keep[component.pairs] = True
+    inside = model.subproblem(keep, start=int(component.states[0]))
+    reward = inside.reward
+    found = _howard(inside, inside.greedy(reward), _FloatChains(inside))
+    scale = np.abs(reward).max()
+    gain, upper = float(found.gain), float(found.gain + found.excess)
+    sign, decided = int(np.sign(gain)), True
+    if reward.min() == reward.max():
+        gain = float(reward[0])
+        sign = int(np.sign(gain))
+    elif not (upper < -CLEARLY * scale or gain > CLEARLY * scale):
+        if inside.n_states <= EXACT_STATES:
+            found = _howard(inside, found.policy, _RationalChains(inside))
+            gain, sign = float(found.gain), (found.gain > 0) - (found.gain < 0)
+        else:
+            sign, decided = _sign_at(inside, found)
+    loop = _in_order(inside, found.policy, found.loop)
+    pairs = component.pairs[found.policy[loop]]
+    return MeanReward(gain, sign, component.states[loop], pairs, decided)
+
+
+def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains | _RationalChains) -> _Iterate:
+    everywhere = np.ones(inside.n_states, dtype=bool)
+    for _ in range(MAX_ITERATIONS):
+        classes = recurrent_classes(inside, policy, everywhere)
+        gains = chains.gains(policy, classes)
+        best = max(range(len(classes)), key=lambda c: gains[c])
+        loop, gain = classes[best], gains[best]
+        if len(classes) > 1:
+            target = np.zeros(inside.n_states, dtype=bool)
+            target[loop] = True
+            policy = np.where(target, policy, steps_towards(inside, target))
+        relative = chains.relative_values(policy, loop[0], gain)
+        advantage = chains.ahead(relative) - relative[inside.pair_state] - gain
+        top = np.maximum.reduceat(advantage, inside.pair_start[:-1])
+        tolerance = chains.tolerance(relative)
+        if not (top > tolerance).any():
+            break
+        first_best = np.where(advantage == top[inside.pair_state], np.arange(inside.n_pairs), inside.n_pairs)
+        policy = np.where(top > tolerance, np.minimum.reduceat(first_best, inside.pair_start[:-1]), policy)
+    return _Iterate(policy, loop, gain, relative, top.max())
+
+
+class _FloatChains:
+    """Evaluation of policies in floating point."""
+
+    def __init__(self, inside: SSP) -> None:
+        self.inside = inside
+
+    def tolerance(self, relative: Float[np.ndarray, "states"]) -> float:
+        return float(1e-13 * (np.abs(self.inside.reward).max() + np.abs(relative).max()))
+
+    def ahead(self, relative: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+        return self.inside.backup(relative)
+
+    def solve(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: np.ndarray) -> np.ndarray:
+        return solve_chain(self.inside, policy, states, right)
+
+    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "own"]]) -> list[float]:
+        """The gain of each class, from one solve for all of them."""
+        inside = self.inside
+        first = np.array([own[0] for own in classes])
+        rest = np.sort(np.concatenate([own[1:] for own in classes]))
+        collected, steps = np.zeros(inside.n_states), np.zeros(inside.n_states)
+        collected[rest] = self.solve(policy, rest, inside.reward[policy[rest]])
+        steps[rest] = self.solve(policy, rest, np.ones(len(rest)))
+        total = inside.backup(collected)[policy[first]]
+        length = 1.0 + (inside.backup(steps) - inside.reward)[policy[first]]
+        return list(total / length)
+
+    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: float) -> np.ndarray:
+        """h with h(zero) = 0, for a policy whose only closed class holds `zero`."""
+        rest = np.delete(np.arange(self.inside.n_states), zero)
+        relative = np.zeros(self.inside.n_states)
+        relative[rest] = self.solve(policy, rest, self.inside.reward[policy[rest]] - gain)
+        return relative
+
+
+class _RationalChains:
+    """Evaluation of policies in rational arithmetic, for small components."""
+
+    def __init__(self, inside: SSP) -> None:
+        self.inside = inside
+        self.reward = np.array([as_given(r) for r in inside.reward], dtype=object)
+        self.prob = rational_rows(inside)
+
+    def tolerance(self, relative: Shaped[np.ndarray, "states"]) -> int:
+        return 0
+
+    def ahead(self, relative: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
+        entries = self.prob * relative[self.inside.next_state]
+        return self.reward + np.add.reduceat(entries, self.inside.next_start[:-1])
+
+    def solve(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: np.ndarray) -> np.ndarray:
+        n, number = len(states), {int(s): k for k, s in enumerate(states)}
+        moves = np.full((n, n), Fraction(0), dtype=object)
+        out = np.full(n, Fraction(0), dtype=object)
+        for k, pair in enumerate(policy[states]):
+            for e in range(self.inside.next_start[pair], self.inside.next_start[pair + 1]):
+                column = number.get(int(self.inside.next_state[e]))
+                if column is None:
+                    out[k] += self.prob[e]
+                elif column != k:
+                    moves[k, column] += self.prob[e]
+        return eliminate(moves, out, right)[0]
+
+    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "own"]]) -> list[Fraction]:
+        result = []
+        for own in classes:
+            collected = np.full(self.inside.n_states, Fraction(0), dtype=object)
+            steps = collected.copy()
+            collected[own[1:]] = self.solve(policy, own[1:], self.reward[policy[own[1:]]])
+            steps[own[1:]] = self.solve(policy, own[1:], np.full(len(own) - 1, Fraction(1), dtype=object))
+            first = policy[own[0]]
+            result.append(self.ahead(collected)[first] / (1 + (self.ahead(steps) - self.reward)[first]))
+        return result
+
+    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: Fraction) -> np.ndarray:
+        rest = np.delete(np.arange(self.inside.n_states), zero)
+        relative = np.full(self.inside.n_states, Fraction(0), dtype=object)
+        relative[rest] = self.solve(policy, rest, self.reward[policy[rest]] - gain)
+        return relative
+
+
+def as_given(number: float) -> Fraction:
+    """The rational number a float was written as: its shortest decimal.
+
+    >>> as_given(0.1)
+    Fraction(1, 10)
+    """
+    return Fraction(repr(float(number)))
+
+
+def rational_rows(model: SSP) -> Shaped[np.ndarray, "successors"]:
+    """Transition probabilities as rationals whose rows sum to exactly 1."""
+    prob = np.array([as_given(p) for p in model.next_prob], dtype=object)
+    total = np.add.reduceat(prob, model.next_start[:-1])
+    return np.asarray(prob / total[model.next_pair])
+
+
+def _sign_at(inside: SSP, found: _Iterate) -> tuple[int, bool]:
+    """The sign of the best gain of a large component, from exact bounds at the floating-point answer."""
+    chains = _RationalChains(inside)
+    relative = np.array([Fraction(float(h)) for h in found.relative], dtype=object)
+    if (chains.ahead(relative) - relative[inside.pair_state]).max() < 0:
+        return -1, True
+    if len(found.loop) <= EXACT_STATES:
+        gain = chains.gains(found.policy, [found.loop])[0]
+        if gain >= 0:
+            return int(gain > 0), True
+    return 0, False
+
+
+def _in_order(inside: SSP, policy: Int[np.ndarray, "states"], loop: Int[np.ndarray, "loop"]) -> np.ndarray:
+    """The states of a closed class in the order of visits if it is a cycle, else as they are."""
+    if (np.diff(inside.next_start)[policy[loop]] > 1).any():
+        return loop
+    order = [int(loop[0])]
+    while len(order) < len(loop):
+        order.append(int(inside.next_state[inside.next_start[policy[order[-1]]]]))
+    return np.array(order)
