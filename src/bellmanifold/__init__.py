@@ -1,0 +1,74 @@
+"""Bayesian learning in stochastic shortest path problems.
+
+The public names below are loaded on first use, so that `import bellmanifold` is quick and needs nothing but NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bellmanifold import envs as envs
+    from bellmanifold import figures as figures
+    from bellmanifold.data import Dataset as Dataset
+    from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
+    from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
+    from bellmanifold.formats.observations import load_data as load_data
+    from bellmanifold.formats.observations import write_data as write_data
+    from bellmanifold.formats.problem import write_problem as write_problem
+    from bellmanifold.health import check as check
+    from bellmanifold.models import load_model as load_model
+    from bellmanifold.solver import solve as solve
+    from bellmanifold.ssp import SSP as SSP
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Dataset": "data",
+    "SSP": "ssp",
+    "check": "health",
+    "from_gymnasium": "formats.gymnasium",
+    "load_data": "formats.observations",
+    "load_model": "models",
+    "solve": "solver",
+    "to_gymnasium": "formats.gymnasium",
+    "write_data": "formats.observations",
+    "write_problem": "formats.problem",
+}
+_MODULES = ("envs", "figures")
+
+__all__ = ["__version__", *_HOME, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"bellmanifold.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'bellmanifold' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"bellmanifold.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _register_environments() -> None:
+    """Let `gymnasium.make("bellmanifold/DeepSea-v0", depth=5)` work once this package is imported."""
+    try:
+        from gymnasium.envs.registration import register
+    except ImportError:
+        return
+    built_in = {"DeepSea": "deep-sea", "Pyramid": "pyramid", "Swirl": "swirl"}
+    built_in |= {"TwoState": "two-state", "FourState": "four-state", "Grid": "grid"}
+    for title, name in built_in.items():
+        register(
+            id=f"bellmanifold/{title}-v0",
+            entry_point="bellmanifold.formats.gymnasium:make_built_in",
+            kwargs={"built_in": name},
+        )
+
+
+_register_environments()

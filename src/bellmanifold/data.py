@@ -41,9 +41,7 @@ class Dataset:
     reward: Float[np.ndarray, "observations"]
 
     @classmethod
-    def from_pairs(
-        cls, model: SSP, observations: Iterable[tuple[str, str] | tuple[str, str, float | None]]
-    ) -> Dataset:
+    def from_pairs(cls, model: SSP, observations: Iterable[tuple[str, str] | tuple[str, str, float | None]]) -> Dataset:
         """Observations given as (state, action) or (state, action, reward); no reward means the model's."""
         pairs, rewards = [], []
         for t, (state, action, *given) in enumerate(observations):
@@ -75,7 +73,8 @@ class Dataset:
     @property
     def observed(self) -> Bool[np.ndarray, "pairs"]:
         """Which pairs were seen at all?"""
-        return self.count > 0
+        seen: np.ndarray = self.count > 0
+        return seen
 
     @cached_property
     def mean_reward(self) -> Float[np.ndarray, "pairs"]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -138,7 +139,7 @@ class _FloatChains:
         length = 1.0 + (inside.backup(steps) - inside.reward)[policy[first]]
         return list(total / length)
 
-    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: float) -> np.ndarray:
+    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: Any) -> np.ndarray:
         """h with h(zero) = 0, for a policy whose only closed class holds `zero`."""
         rest = np.delete(np.arange(self.inside.n_states), zero)
         relative = np.zeros(self.inside.n_states)
@@ -185,7 +186,7 @@ class _RationalChains:
             result.append(self.ahead(collected)[first] / (1 + (self.ahead(steps) - self.reward)[first]))
         return result
 
-    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: Fraction) -> np.ndarray:
+    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: Any) -> np.ndarray:
         rest = np.delete(np.arange(self.inside.n_states), zero)
         relative = np.full(self.inside.n_states, Fraction(0), dtype=object)
         relative[rest] = self.solve(policy, rest, self.reward[policy[rest]] - gain)

@@ -104,9 +104,16 @@ class SSP:
         if not isinstance(other, SSP):
             return NotImplemented
         labels = ("name", "states", "goals", "actions", "metadata")
-        arrays = (
-            "initial pair_state pair_action reward reward_sd next_start next_state next_prob"
-        ).split()
+        arrays = [
+            "initial",
+            "pair_state",
+            "pair_action",
+            "reward",
+            "reward_sd",
+            "next_start",
+            "next_state",
+            "next_prob",
+        ]
         return all(getattr(self, f) == getattr(other, f) for f in labels) and all(
             np.array_equal(getattr(self, f), getattr(other, f)) for f in arrays
         )
@@ -156,9 +163,7 @@ class SSP:
     def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
         with_goal = np.append(value, 0.0)
-        ahead = np.add.reduceat(
-            self.next_prob * with_goal[self.next_state], self.next_start[:-1]
-        )
+        ahead = np.add.reduceat(self.next_prob * with_goal[self.next_state], self.next_start[:-1])
         return np.asarray(self.reward + ahead, dtype=np.float64)
 
     def best(self, q: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "states"]:
@@ -293,13 +298,17 @@ def assemble(plain: Description) -> SSP:
     )
     _refuse(
         ~np.isfinite(next_prob) | (next_prob < 0),
-        lambda k: f"{label(rows[k])}: probability of {quote(names[next_state[k]])} is {next_prob[k]}: "
-        "give a number from 0 to 1",
+        lambda k: (
+            f"{label(rows[k])}: probability of {quote(names[next_state[k]])} is {next_prob[k]}: "
+            "give a number from 0 to 1"
+        ),
     )
     _refuse(
         ~(is_goal | has_pair)[next_state],
-        lambda k: f"{label(rows[k])}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
-        "give it a pair or list it under goals",
+        lambda k: (
+            f"{label(rows[k])}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
+            "give it a pair or list it under goals"
+        ),
     )
     total = np.bincount(rows, next_prob, n)
     _refuse(
@@ -372,7 +381,7 @@ def _indices(what: str, values: ArrayLike, below: int) -> Int[np.ndarray, "n"]:
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise BadInputError(f"{what}: must be a list of whole numbers")
     array = array.astype(np.int64)
-    if array.size and not (0 <= array.min() and array.max() < below):
+    if array.size and not (array.min() >= 0 and array.max() < below):
         raise BadInputError(f"{what}: an entry is outside 0 to {below - 1}")
     return array
 

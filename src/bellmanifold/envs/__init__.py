@@ -1,12 +1,15 @@
 """Built-in problems: functions that return an `SSP`, and the names the command line knows them by."""
 
+from collections.abc import Callable
+
 from bellmanifold.envs.deep_sea import deep_sea
 from bellmanifold.envs.grid import grid
 from bellmanifold.envs.pyramid import pyramid
 from bellmanifold.envs.small import four_state, two_state
 from bellmanifold.envs.swirl import swirl
+from bellmanifold.ssp import SSP
 
-BUILT_IN = {
+BUILT_IN: dict[str, Callable[..., SSP]] = {
     "deep-sea": deep_sea,
     "pyramid": pyramid,
     "swirl": swirl,

@@ -8,8 +8,17 @@ from typing import Any
 
 from bellmanifold.data import Dataset, find_pair
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.files import label, listing, located, number, parse_json, read_bytes, record, text
-from bellmanifold.formats.files import write_atomically
+from bellmanifold.formats.files import (
+    label,
+    listing,
+    located,
+    number,
+    parse_json,
+    read_bytes,
+    record,
+    text,
+    write_atomically,
+)
 from bellmanifold.formats.problem import check_format
 from bellmanifold.ssp import SSP
 

@@ -95,8 +95,18 @@ def from_json(value: Any) -> SSP:
         raise BadInputError("metadata must be an object")
     model = assemble(
         Description(
-            *(list(numbers), list(actions), goals, start, start_prob),
-            *(pair_state, pair_action, reward, next_start, next_state, next_prob, reward_sd),
+            state_names=list(numbers),
+            action_names=list(actions),
+            goals=goals,
+            initial_state=start,
+            initial_prob=start_prob,
+            pair_state=pair_state,
+            pair_action=pair_action,
+            reward=reward,
+            next_start=next_start,
+            next_state=next_state,
+            next_prob=next_prob,
+            reward_sd=reward_sd,
             name=text(whole.get("name", ""), "name"),
             metadata=metadata,
         )
@@ -152,9 +162,17 @@ def from_npz(content: bytes) -> SSP:
     metadata = parse_json(_scalar_text(arrays, "metadata").encode()) if "metadata" in arrays else {}
     model = assemble(
         Description(
-            *(state_names, _names(arrays, "action_names"), states("goals"), states("initial_state")),
-            *(arrays[name] for name in ("initial_prob", "pair_state", "pair_action", "reward")),
-            *(arrays[name] for name in ("next_start", "next_state", "next_prob")),
+            state_names=state_names,
+            action_names=_names(arrays, "action_names"),
+            goals=states("goals"),
+            initial_state=states("initial_state"),
+            initial_prob=arrays["initial_prob"],
+            pair_state=arrays["pair_state"],
+            pair_action=arrays["pair_action"],
+            reward=arrays["reward"],
+            next_start=arrays["next_start"],
+            next_state=arrays["next_state"],
+            next_prob=arrays["next_prob"],
             reward_sd=arrays.get("reward_sd"),
             name=_scalar_text(arrays, "name") if "name" in arrays else "",
             metadata=metadata,
@@ -223,6 +241,6 @@ def _write_npz(model: SSP, file: IO[bytes]) -> None:
     for name in (*plain.state_names, *plain.action_names):
         if name.endswith("\0"):
             raise ValueError(f"npz drops the NUL at the end of the name {quote(name)}: write JSON")
-    arrays = {name: np.asarray(getattr(plain, name)) for name in (*_ARRAYS, "reward_sd")}
-    extra = {"name": np.array(model.name), "metadata": np.array(json.dumps(dict(model.metadata)))}
-    np.savez_compressed(file, **arrays, **extra)
+    arrays: dict[str, Any] = {name: np.asarray(getattr(plain, name)) for name in (*_ARRAYS, "reward_sd")}
+    arrays |= {"name": np.array(model.name), "metadata": np.array(json.dumps(dict(model.metadata)))}
+    np.savez_compressed(file, **arrays)

@@ -1,0 +1,251 @@
+"""The command line: arguments in, one library call, text or JSON out, and the documented exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bellmanifold import __version__
+from bellmanifold.errors import BadInputError, BellmanifoldError
+
+# Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+_ClickException: Any = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    help="Bayesian learning in stochastic shortest path problems.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.", invoke_without_command=True)
+app.add_typer(env_app, name="env")
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False),
+]
+Discount = Annotated[
+    float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    _help_without_command(context)
+
+
+@env_app.callback()
+def _env_options(context: typer.Context) -> None:
+    _help_without_command(context)
+
+
+def _help_without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(BadInputError.exit_code)
+
+
+@env_app.command("list")
+def env_list() -> None:
+    """List the built-in problems and their parameters.
+
+    Example: bellmanifold env list
+    """
+    import inspect
+
+    from bellmanifold.envs import BUILT_IN
+
+    for name, build in BUILT_IN.items():
+        takes = [f"{p.name}={_shown(p.default)}" for p in inspect.signature(build).parameters.values()]
+        about = (inspect.getdoc(build) or "").splitlines()[0]
+        typer.echo(f"env:{name}{'?' if takes else ''}{'&'.join(takes)}\n    {about}")
+
+
+@env_app.command("show")
+def env_show(model: Model, json_out: AsJson = False) -> None:
+    """Show a problem: its size, its start and its pairs.
+
+    Example: bellmanifold env show "env:swirl?depth=3"
+    """
+    from bellmanifold.formats.problem import to_json_text
+    from bellmanifold.models import load_model
+
+    problem = load_model(model)
+    if json_out:
+        typer.echo(to_json_text(problem), nl=False)
+        return
+    start = [f"{problem.states[s]} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
+    typer.echo(f"{problem.name}: {problem.n_states} states, {problem.n_pairs} pairs, goal {problem.goals[0]}")
+    typer.echo(f"starts in {_listed(start)}")
+    rows = [("state", "action", "reward", "leads to")]
+    shown = min(problem.n_pairs, 40)
+    for i in range(shown):
+        own = range(problem.next_start[i], problem.next_start[i + 1])
+        leads = [f"{problem.state_name(problem.next_state[e])} ({problem.next_prob[e]:.4g})" for e in own]
+        rows.append((*problem.pair_name(i), f"{problem.reward[i]:.6g}", _listed(leads)))
+    _print_table(rows)
+    if shown < problem.n_pairs:
+        typer.echo(f"... and {problem.n_pairs - shown} pairs more (--json prints them all)")
+
+
+@env_app.command("export")
+def env_export(
+    model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json or .npz.")]
+) -> None:
+    """Write a problem to a file, to edit it or to hand it on.
+
+    Example: bellmanifold env export "env:grid?rows=4&columns=4&slip=0.1" --out robot.json
+    """
+    from bellmanifold.formats.problem import write_problem
+    from bellmanifold.models import load_model
+
+    write_problem(load_model(model), out)
+    typer.echo(f"wrote {out}", err=True)
+
+
+@app.command()
+def check(
+    model: Model,
+    discount: Discount = None,
+    full: Annotated[bool, typer.Option("--full", help="Compute the directions u also above 1,000 pairs.")] = False,
+    json_out: AsJson = False,
+) -> None:
+    """Say whether the theory applies to a problem; exit code 1 if not.
+
+    Example: bellmanifold check env:swirl
+    """
+    from bellmanifold.health import check as check_model
+    from bellmanifold.models import load_model
+
+    health = check_model(load_model(model), discount=discount, full=full)
+    if json_out:
+        _print_json(health.to_dict())
+    else:
+        moves = "deterministic" if health.model.is_deterministic else "stochastic"
+        loops = "acyclic" if health.acyclic else "cyclic"
+        size = f"{health.model.n_states} states, {health.model.n_pairs} pairs"
+        typer.echo(f"{health.model.name}: {size}, {moves}, {loops}")
+        for message in health.messages:
+            typer.echo(f"- {message}")
+        if not health.holds:
+            typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
+    if not health.holds:
+        raise typer.Exit(1)
+
+
+@app.command()
+def solve(
+    model: Model,
+    discount: Discount = None,
+    method: Annotated[
+        Literal["vi", "pi", "lp"] | None,
+        typer.Option(
+            help="Value iteration, policy iteration or linear programming; by default what suits the problem."
+        ),
+    ] = None,
+    json_out: AsJson = False,
+) -> None:
+    """Compute the optimal values and all optimal actions.
+
+    Example: bellmanifold solve gym:CliffWalking-v1 --json
+    """
+    from bellmanifold.models import load_model
+    from bellmanifold.solver import solve as solve_model
+
+    solution = solve_model(load_model(model), method=method, discount=discount)
+    answer = solution.to_dict()
+    if json_out:
+        _print_json(answer)
+        return
+    typer.echo(f"{solution.model.name}: optimal value from the start {solution.value_at_start:.10g}")
+    typer.echo(
+        f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
+    )
+    states = list(answer["value"])[:40]
+    rows = [("state", "value", "optimal actions")]
+    rows += [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
+    _print_table(rows)
+    if len(states) < solution.model.n_states:
+        typer.echo(f"... and {solution.model.n_states - len(states)} states more (--json prints them all)")
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "" if default is None else str(default)
+
+
+def _listed(items: list[str], limit: int = 4) -> str:
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    printable = [["".join(c if c.isprintable() else "?" for c in cell[:60]) for cell in row] for row in rows]
+    widths = [max(len(row[k]) for row in printable) for k in range(len(rows[0]))]
+    for row in printable:
+        typer.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(value, allow_nan=False))
+
+
+def _complain(message: str) -> None:
+    one_line = " ".join(message.split())
+    print(f"bellmanifold: {one_line}", file=sys.stderr)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        result = app(arguments, standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except _ClickException as error:
+        hint = " (see --help)" if isinstance(error, _UsageError) else ""
+        _complain(error.format_message() + hint)
+        return BadInputError.exit_code
+    except BellmanifoldError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        _complain("out of memory: the problem is too large for this machine")
+        return BadInputError.exit_code
+    except Exception as error:
+        if os.environ.get("BELLMANIFOLD_DEBUG"):
+            traceback.print_exc()
+        _complain(f"a fault of the program: {error!r}; set BELLMANIFOLD_DEBUG=1 to see where, and please report it")
+        return 70
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run())

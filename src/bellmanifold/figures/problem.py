@@ -1,0 +1,107 @@
+"""A problem as a picture: a pie per state, an arrow per pair, the goal in grey."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bellmanifold.figures.layout import positions
+from bellmanifold.ssp import SSP
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99")
+"""One per action, told apart by colour-blind eyes (Tol's muted and bright schemes)."""
+GOAL_COLOUR = "#BBBBBB"
+RADIUS = 0.3
+MAX_STATES = 2000
+
+
+def draw(
+    model: SSP,
+    probability: Float[np.ndarray, "pairs"] | None = None,
+    observed: Bool[np.ndarray, "pairs"] | None = None,
+    axes: Axes | None = None,
+) -> Axes:
+    """Draw a problem with a pie per state.
+
+    Args:
+        model: the problem, of at most 2,000 states.
+        probability: how much of its state's pie each pair gets; by default equal shares.
+        observed: pairs drawn with a full line, the others dotted; by default all of them.
+        axes: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot
+    from matplotlib.patches import Circle, Wedge
+
+    if model.n_states > MAX_STATES:
+        raise ValueError(f"{model.n_states} states are too many for a picture: at most {MAX_STATES}")
+    place = positions(model)
+    if axes is None:
+        width, height = np.ptp(place, axis=0) + 1.5
+        scale = min(1.0, 12.0 / max(width, height))
+        _, axes = pyplot.subplots(figsize=(max(3.0, width * scale), max(2.0, height * scale)), layout="constrained")
+    share = np.ones(model.n_pairs) if probability is None else np.maximum(probability, 0.0)
+    share = share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state]
+    seen = np.ones(model.n_pairs, dtype=bool) if observed is None else observed
+
+    for i in range(model.n_pairs):
+        for e in range(model.next_start[i], model.next_start[i + 1]):
+            target = int(model.next_state[e])
+            _arrow(axes, model, place, i, target, bool(seen[i]))
+    for s in range(model.n_states):
+        angle = 90.0
+        for i in range(model.pair_start[s], model.pair_start[s + 1]):
+            sweep = 360.0 * share[i]
+            colour = COLOURS[model.pair_action[i] % len(COLOURS)]
+            axes.add_patch(Wedge(tuple(place[s]), RADIUS, angle, angle + sweep, facecolor=colour, zorder=3))
+            angle += sweep
+        axes.add_patch(Circle(tuple(place[s]), RADIUS, facecolor="none", edgecolor="black", linewidth=0.8, zorder=4))
+    axes.add_patch(Circle(tuple(place[-1]), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
+    axes.annotate("goal", tuple(place[-1]), ha="center", va="center", fontsize=8, zorder=5)
+    _finish(axes, model, place)
+    return axes
+
+
+def _arrow(axes: Axes, model: SSP, place: np.ndarray, pair: int, target: int, seen: bool) -> None:
+    source = int(model.pair_state[pair])
+    style: dict[str, Any] = {
+        "arrowstyle": "-|>",
+        "color": COLOURS[model.pair_action[pair] % len(COLOURS)],
+        "linestyle": "-" if seen else ":",
+        "linewidth": 1.2,
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
+    if source == target:  # a loop beside the state
+        away = place[source] + np.array([-RADIUS, 0.0])
+        tip = place[source] + RADIUS * np.array([-0.7, 0.7])
+        style["connectionstyle"] = "arc3,rad=-1.6"
+        axes.annotate("", tip, away, arrowprops=style, zorder=2)
+        return
+    step = place[target] - place[source]
+    unit = step / np.hypot(*step)
+    style["connectionstyle"] = "arc3,rad=0.12"
+    axes.annotate("", place[target] - RADIUS * unit, place[source] + RADIUS * unit, arrowprops=style, zorder=2)
+
+
+def _finish(axes: Axes, model: SSP, place: np.ndarray) -> None:
+    from matplotlib.patches import Patch
+
+    low, high = place.min(axis=0) - 0.8, place.max(axis=0) + 0.8
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    shown = model.actions[: len(COLOURS)]
+    handles = [Patch(facecolor=COLOURS[k], label=_plain(name)) for k, name in enumerate(shown)]
+    axes.legend(handles=handles, loc="upper right", frameon=False, fontsize=8)
+
+
+def _plain(name: str) -> str:
+    """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
+    shown = "".join(c if c.isprintable() else "?" for c in name[:24]).replace("$", r"\$")
+    return " " + shown if shown.startswith("_") else shown

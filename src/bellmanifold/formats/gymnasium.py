@@ -1,0 +1,159 @@
+"""Problems from and for Gymnasium: its transition tables, and environments that step through an `SSP`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from bellmanifold.envs import BUILT_IN
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.graph import reachable
+from bellmanifold.ssp import SSP, Description, assemble
+
+RESETS = 1000
+
+
+def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
+    """The problem of an environment that exposes its transition table `P[state][action]`.
+
+    Each entry lists (probability, next state, reward, terminated). States and actions are named by their numbers,
+    terminating transitions lead to "goal", a reward that depends on the next state is averaged, and states the start
+    cannot reach are dropped.
+    """
+    plain = env.unwrapped
+    label = plain.spec.id if plain.spec is not None else type(plain).__name__
+    table = getattr(plain, "P", None)
+    if table is None:
+        raise BadInputError(f"gym:{label} has no transition table P: write the problem as a JSON file instead")
+    try:
+        rows = {int(s): {int(a): list(moves) for a, moves in _items(actions)} for s, actions in _items(table)}
+        count = max(rows) + 1
+        pairs = [(s, a, moves) for s, actions in rows.items() for a, moves in actions.items()]
+        probability = np.array([float(p) for _, _, moves in pairs for p, _, _, _ in moves])
+        landing = [count if end else int(s) for _, _, moves in pairs for _, s, _, end in moves]
+        reward = [float(sum(p * r for p, _, r, _ in moves)) for _, _, moves in pairs]
+    except (TypeError, ValueError, AttributeError):
+        raise BadInputError(
+            f"gym:{label}: its table P is not made of (probability, next state, reward, terminated): "
+            "write a JSON file instead"
+        ) from None
+    start, start_prob = _initial(env, count)
+    model = assemble(
+        Description(
+            state_names=[*(str(s) for s in range(count)), "goal"],
+            action_names=[str(a) for a in range(max(a for _, a, _ in pairs) + 1)],
+            goals=[count],
+            initial_state=start,
+            initial_prob=start_prob,
+            pair_state=[s for s, _, _ in pairs],
+            pair_action=[a for _, a, _ in pairs],
+            reward=reward,
+            next_start=np.cumsum([0, *(len(moves) for _, _, moves in pairs)]),
+            next_state=landing,
+            next_prob=probability,
+            name=label,
+        )
+    )
+    return model.subproblem(reachable(model, model.initial > 0)[model.pair_state])
+
+
+def _items(table: Any) -> Any:
+    return table.items() if hasattr(table, "items") else enumerate(table)
+
+
+def _initial(env: gymnasium.Env[Any, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The initial distribution: the environment's own, or the frequencies of 1,000 seeded resets."""
+    given = getattr(env.unwrapped, "initial_state_distrib", None)
+    if given is not None and np.ndim(given) == 1:
+        weights = np.asarray(given, dtype=np.float64)
+    else:
+        seen = Counter(int(env.reset(seed=seed)[0]) for seed in range(RESETS))
+        weights = np.array([seen[s] for s in range(count)], dtype=np.float64)
+    start = np.flatnonzero(weights)
+    return start, weights[start] / weights.sum()
+
+
+def load_gymnasium(name: str) -> SSP:
+    """The problem of a Gymnasium environment by its id."""
+    try:
+        env = gymnasium.make(name)
+    except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInputError(
+            f"gym:{name}: Gymnasium cannot make it: {quote(reason)}; check the id and its version"
+        ) from None
+    try:
+        return from_gymnasium(env)
+    finally:
+        env.close()
+
+
+class TabularEnv(gymnasium.Env[np.int64, np.int64]):
+    """A problem as a Gymnasium environment.
+
+    Observations number the states, the goal last; action k is the k-th action of the current state, in the problem's
+    order. `info["action_mask"]` tells which actions the state has; playing another one is an error. The transition
+    table is `P`, the initial distribution `initial_state_distrib`.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own attribute)
+
+    def __init__(self, model: SSP) -> None:
+        self.model = model
+        counts = np.diff(model.pair_start)
+        self.observation_space = gymnasium.spaces.Discrete(model.n_states + 1)
+        self.action_space = gymnasium.spaces.Discrete(int(counts.max()))
+        self._action_numbers = np.arange(counts.max())
+        self.initial_state_distrib = np.append(model.initial, 0.0)
+        self._counts = np.append(counts, 0)
+        self._state = model.n_states
+
+    @property
+    def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802 (Gymnasium's own name)
+        """The transition table, as Gymnasium's toy environments have it."""
+        model = self.model
+        table: dict[int, dict[int, list[tuple[float, int, float, bool]]]] = {s: {} for s in range(model.n_states)}
+        for i, s in enumerate(model.pair_state.tolist()):
+            own = slice(model.next_start[i], model.next_start[i + 1])
+            moves = zip(model.next_prob[own].tolist(), model.next_state[own].tolist(), strict=True)
+            reward = float(model.reward[i])
+            table[s][i - int(model.pair_start[s])] = [(p, j, reward, j == model.n_states) for p, j in moves]
+        return table
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state = int(self.np_random.choice(self.model.n_states, p=self.model.initial / self.model.initial.sum()))
+        return np.int64(self._state), self._info()
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        model = self.model
+        if not 0 <= action < self._counts[self._state]:
+            where = quote(model.state_name(self._state))
+            raise BadInputError(f"action {action}: state {where} has {self._counts[self._state]} actions")
+        pair = model.pair_start[self._state] + int(action)
+        own = slice(model.next_start[pair], model.next_start[pair + 1])
+        prob = model.next_prob[own]
+        self._state = int(self.np_random.choice(model.next_state[own], p=prob / prob.sum()))
+        reward = float(model.reward[pair])
+        if model.reward_sd[pair] > 0:
+            reward += float(model.reward_sd[pair] * self.np_random.standard_normal())
+        return np.int64(self._state), reward, self._state == model.n_states, False, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        mask = self._action_numbers < self._counts[self._state]
+        return {"action_mask": mask.astype(np.int8)}
+
+
+def to_gymnasium(model: SSP) -> TabularEnv:
+    """The problem as a Gymnasium environment."""
+    return TabularEnv(model)
+
+
+def make_built_in(built_in: str, **parameters: Any) -> TabularEnv:
+    """Entry point of the registered environments."""
+    return TabularEnv(BUILT_IN[built_in](**parameters))

@@ -1,0 +1,234 @@
+"""Does the theory apply to a problem? Assumptions 1 and 2, improper policies, and what cannot be identified.
+
+Assumption 1 (one absorbing goal that pays nothing, no discount) holds by construction: `assemble` lumps goals and turns
+a discount into moves to the goal.
+
+Assumption 2 (a proper policy exists, and every improper policy loses without bound from some state) holds if and only
+if every state reaches the goal with probability 1 under some policy and every goal-free maximal end component has a
+negative best mean reward. It speaks of all states; the verdict for the part the start can reach is reported beside it.
+
+Where an end component exists the relaxed likelihood is constant along the direction u (Lemma loopthm of the paper): u_i
+is the largest probability of ever reaching the component after pair i, the same for each of its states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.errors import quote
+from bellmanifold.gain import MeanReward, best_mean_reward
+from bellmanifold.graph import (
+    EndComponent,
+    end_components,
+    improper_policy,
+    levels,
+    reach_goal,
+    reach_probability,
+    reachable,
+)
+from bellmanifold.ssp import SSP
+
+MAX_PAIRS_FOR_DIRECTION = 1000
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Assumption 2 for one problem.
+
+    Attributes:
+        holds: the answer.
+        proper_policy: a pair for each state that together reach the goal surely; -1 where impossible.
+        stranded: states from which no policy reaches the goal with probability 1, shape (stranded,).
+        components: goal-free maximal end components.
+        means: the best mean reward of each; None where it was not asked for and is plainly negative.
+        reasons: a sentence for everything that breaks the assumption; empty if it holds.
+    """
+
+    holds: bool
+    proper_policy: Int[np.ndarray, "states"]
+    stranded: Int[np.ndarray, "stranded"]
+    components: list[EndComponent]
+    means: list[MeanReward | None]
+    reasons: list[str]
+
+
+def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
+    """Decide Assumption 2 exactly.
+
+    Args:
+        model: the problem.
+        all_means: compute the best mean reward also of components in which every move costs.
+    """
+
+    def mean(component: EndComponent) -> MeanReward | None:
+        every_move_costs = model.reward[component.pairs].max() < 0
+        return None if every_move_costs and not all_means else best_mean_reward(model, component)
+
+    arrives, policy = reach_goal(model)
+    stranded = np.flatnonzero(~arrives)
+    components = end_components(model)
+    means = [mean(component) for component in components]
+    reasons = []
+    if len(stranded):
+        who, them = ("state", "it") if len(stranded) == 1 else ("states", "them")
+        reasons.append(
+            f"no policy is sure to reach the goal from {who} {_names(model, stranded)} (Assumption 2): "
+            f"give {them} a way that cannot miss the goal"
+        )
+    reasons += [_complaint(model, best) for best in means if best is not None and best.sign >= 0]
+    return Verdict(not reasons, policy, stranded, components, means, reasons)
+
+
+@dataclass(frozen=True)
+class Health:
+    """What `check` found; `to_dict` gives the interface's object.
+
+    Attributes:
+        verdict: Assumption 2 for the whole problem.
+        reachable_verdict: the same for the part the start can reach.
+        directions: u for each end component, or None above 1,000 pairs.
+        acyclic: no state can be visited twice.
+        messages: sentences for people.
+    """
+
+    model: SSP
+    verdict: Verdict
+    reachable_verdict: Verdict
+    directions: list[Float[np.ndarray, "pairs"]] | None
+    acyclic: bool
+    messages: list[str]
+
+    @property
+    def holds(self) -> bool:
+        """Do both assumptions hold for the whole problem?"""
+        return self.verdict.holds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `check` object of the interface."""
+        model, components = self.model, self.verdict.components
+        members = [[model.states[s] for s in component.states] for component in components]
+        means = [mean.value for mean in self.verdict.means if mean is not None]
+        return {
+            "assumption_1": True,
+            "assumption_2": self.verdict.holds,
+            "assumption_2_reachable": self.reachable_verdict.holds,
+            "proper_policy_exists": len(self.verdict.stranded) == 0,
+            "improper_policies_exist": bool(components),
+            "deterministic": model.is_deterministic,
+            "acyclic": self.acyclic,
+            "states": model.n_states,
+            "pairs": model.n_pairs,
+            "end_components": [
+                {"states": names, "max_mean_reward": value} for names, value in zip(members, means, strict=True)
+            ],
+            "unidentifiable": [
+                {"states": names, "u": None if self.directions is None else _by_pair(model, self.directions[k])}
+                for k, names in enumerate(members)
+            ],
+            "messages": self.messages,
+        }
+
+
+def check(model: SSP, discount: float | None = None, full: bool = False) -> Health:
+    """Say whether the theory applies to a problem, and why not where it does not.
+
+    Args:
+        model: the problem.
+        discount: check the discounted problem instead.
+        full: compute the directions u also above 1,000 pairs.
+
+    >>> from bellmanifold import envs
+    >>> check(envs.two_state()).messages[0]
+    'Assumptions 1 and 2 hold: the Bellman equations have exactly one solution'
+    """
+    if discount is not None:
+        model = model.discounted(discount)
+    verdict = assumption_2(model, all_means=True)
+    part = reachable(model, model.initial > 0)
+    partial = verdict if part.all() else assumption_2(model.subproblem(part[model.pair_state]))
+    directions = None
+    if full or model.n_pairs <= MAX_PAIRS_FOR_DIRECTION:
+        directions = [direction(model, component) for component in verdict.components]
+    acyclic = levels(model) is not None
+    return Health(model, verdict, partial, directions, acyclic, _messages(model, verdict, partial, part))
+
+
+def direction(model: SSP, component: EndComponent) -> Float[np.ndarray, "pairs"]:
+    """u: the direction along which the relaxed likelihood is constant (equation eqn:maxprob_u)."""
+    target = np.zeros(model.n_states, dtype=bool)
+    target[component.states] = True
+    return reach_probability(model, target)
+
+
+def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) -> list[str]:
+    messages = list(verdict.reasons)
+    if verdict.holds:
+        messages.append("Assumptions 1 and 2 hold: the Bellman equations have exactly one solution")
+    elif not part.all() and partial.holds:
+        messages.append(
+            f"the part that the start can reach ({int(part.sum())} of {model.n_states} states) satisfies both"
+        )
+    if not verdict.components:
+        messages.append("every policy is proper: the relaxed posterior is free of improper mass")
+        return messages
+    component = verdict.components[0]
+    policy = improper_policy(model, component)
+    played = [_pair(model, policy[s]) for s in component.states[:SHOWN]]
+    more = len(component.states) - len(played)
+    messages.append(
+        f"improper policies exist, for example any that plays {', '.join(played)}{_and_more(more)}: "
+        "relaxed posteriors (epsilon > 0) put mass on them; epsilon 0 and --proper-only do not"
+    )
+    count = len(verdict.components)
+    messages.append(
+        f"{count} set{'' if count == 1 else 's'} of recurrent states cannot be identified by a relaxed likelihood: "
+        "it is constant along their direction u"
+    )
+    return messages
+
+
+def _complaint(model: SSP, mean: MeanReward) -> str:
+    cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
+    loop = [*mean.loop, mean.loop[0]] if cycle else list(mean.loop)
+    shown = (" -> " if cycle else ", ").join(_name(model, s) for s in loop[: SHOWN + 1])
+    shown += f" -> ... ({len(mean.loop)} moves)" if cycle and len(loop) > SHOWN + 1 else ""
+    shown += "" if cycle else _and_more(len(loop) - SHOWN - 1)
+    what = f"the loop {shown}" if cycle else f"wandering among {shown} for ever"
+    if not mean.decided:
+        verb = f"has a mean reward of about {mean.value:.3g}, too near 0 to tell its sign, so it may not lose anything"
+    elif mean.sign == 0:
+        verb = "costs nothing, so waiting for ever is as good as arriving"
+    else:
+        verb = f"pays {mean.value:.3g} a move, so never arriving is better than arriving"
+    return f"{what} {verb} (Assumption 2): give its moves a negative reward"
+
+
+def _names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
+    return ", ".join(_name(model, s) for s in states[:SHOWN]) + _and_more(len(states) - SHOWN)
+
+
+def _name(model: SSP, state: int) -> str:
+    """A state's name as plain words where it is plain, quoted where it is not."""
+    name = model.states[state]
+    return name if name and len(name) <= 40 and name.isprintable() and " " not in name else quote(name)
+
+
+def _pair(model: SSP, pair: int) -> str:
+    return f"{quote(model.pair_name(pair)[1])} at {_name(model, model.pair_state[pair])}"
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def _by_pair(model: SSP, values: Float[np.ndarray, "pairs"]) -> dict[str, dict[str, float]]:
+    result: dict[str, dict[str, float]] = {state: {} for state in model.states}
+    for i in range(model.n_pairs):
+        state, action = model.pair_name(i)
+        result[state][action] = float(values[i])
+    return result

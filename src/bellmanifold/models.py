@@ -1,0 +1,80 @@
+"""Where a MODEL is asked for: a problem file, `env:NAME?key=value` or `gym:ENV_ID`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from bellmanifold.envs import BUILT_IN
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.formats.files import located
+from bellmanifold.formats.problem import read_problem
+from bellmanifold.ssp import SSP
+
+
+def load_model(reference: str | os.PathLike[str]) -> SSP:
+    """Load a problem by its reference.
+
+    Args:
+        reference: a path to a problem file, `env:deep-sea?depth=5` or `gym:CliffWalking-v1`.
+
+    >>> load_model("env:deep-sea?depth=3")
+    SSP("deep-sea-3", 6 states, 12 pairs)
+    """
+    text = os.fspath(reference)
+    if text.startswith("env:"):
+        with located(f"env:{quote(text[4:])[1:-1]}"):
+            return _built_in(text.removeprefix("env:"))
+    if text.startswith("gym:"):
+        from bellmanifold.formats.gymnasium import load_gymnasium
+
+        return load_gymnasium(text.removeprefix("gym:"))
+    return read_problem(text)
+
+
+def _built_in(text: str) -> SSP:
+    name, _, query = text.partition("?")
+    if name not in BUILT_IN:
+        raise BadInputError(f"unknown environment {quote(name)}: choose from {', '.join(BUILT_IN)}")
+    build = BUILT_IN[name]
+    kinds = parameters(build)
+    given: dict[str, Any] = {}
+    for item in filter(None, query.split("&")):
+        key, _, value = item.partition("=")
+        if key not in kinds:
+            takes = ", ".join(kinds) or "no parameters"
+            raise BadInputError(f"unknown parameter {quote(key)}: {name} takes {takes}")
+        if key in given:
+            raise BadInputError(f"parameter {quote(key)} is given twice: keep one of them")
+        given[key] = _convert(key, value, kinds[key])
+    return build(**given)
+
+
+def parameters(build: Callable[..., SSP]) -> dict[str, Any]:
+    """The parameters of a built-in problem and their types."""
+    hints = get_type_hints(build)
+    return {name: hints[name] for name in inspect.signature(build).parameters}
+
+
+def _convert(key: str, value: str, kind: Any) -> Any:
+    """The text of a parameter as the type its function asks for."""
+    if get_origin(kind) is UnionType:
+        kind = next(option for option in get_args(kind) if option is not NoneType)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise BadInputError(f"{key} is {quote(value)}: choose from {', '.join(get_args(kind))}")
+        return value
+    if kind is str:
+        return value
+    if kind is bool:
+        if value not in ("true", "false"):
+            raise BadInputError(f"{key} is {quote(value)}: write true or false")
+        return value == "true"
+    try:
+        return kind(value)
+    except (ValueError, OverflowError):
+        what = "a whole number" if kind is int else "a number"
+        raise BadInputError(f"{key} is {quote(value)}: give {what}") from None

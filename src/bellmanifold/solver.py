@@ -1,0 +1,256 @@
+"""Optimal action values Q* of a stochastic shortest path problem, three ways.
+
+Under Assumptions 1 and 2 the Bellman equations
+
+    V(s) = max_a [ r(s, a) + sum p(s'|s, a) V(s') ],  V(goal) = 0
+
+have exactly one solution (Bertsekas and Tsitsiklis 1991; Theorem 1 of the paper). `solve` checks the assumptions
+first and refuses where they fail: then the equations may have many solutions and no method below can be trusted.
+
+*Value iteration* (`vi`). On an acyclic problem one sweep in level order is exact. Otherwise it is run on rewards
+raised by a tiny slack e > 0, upwards from the value of a proper policy, until the last step changes nothing by more
+than e. Then W >= r + P W for every pair, so W >= V* (monotonicity), while the greedy policy's own value is <= V*: the
+answer lies between two computed vectors, and their distance is the error bound. A small last step alone bounds nothing.
+
+*Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only where another
+pair is strictly better, which keeps every iterate proper.
+
+*Linear programming* (`lp`): minimise sum V subject to V(s) >= r(s, a) + sum p V for all pairs, with HiGHS; the pairs
+with positive dual variable form an optimal policy, whose value is then computed to full precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+
+from bellmanifold.errors import UnsupportedError, quote
+from bellmanifold.graph import Policy, is_proper, levels, reach_goal
+from bellmanifold.health import assumption_2
+from bellmanifold.linear import solve_chain
+from bellmanifold.ssp import SSP
+
+Method = Literal["vi", "pi", "lp"]
+TIE = 1e-10
+"""Actions whose values differ by less than this, relative to their size, are equally good."""
+SWEEPS_BETWEEN = 50
+MAX_SWEEPS = 200_000
+VI_ACCURACY = 1e-9
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Optimal values.
+
+    Attributes:
+        model: the problem solved.
+        value: V*, shape (states,).
+        q: Q*, shape (pairs,).
+        optimal: which pairs are optimal, ties included, shape (pairs,).
+        method: how it was found.
+        iterations: sweeps, policies or simplex steps.
+        max_residual: largest violation of the Bellman equations, max |V - max_a Q|.
+        error_bound: proven bound on |value - V*| (value iteration), else None.
+    """
+
+    model: SSP
+    value: Float[np.ndarray, "states"]
+    q: Float[np.ndarray, "pairs"]
+    optimal: Bool[np.ndarray, "pairs"]
+    method: Method
+    iterations: int
+    max_residual: float
+    error_bound: float | None = None
+
+    @property
+    def value_at_start(self) -> float:
+        """Expected optimal value of an episode."""
+        return float(self.model.initial @ self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `solve` object of the interface."""
+        model = self.model
+        values: dict[str, dict[str, float]] = {state: {} for state in model.states}
+        best: dict[str, list[str]] = {state: [] for state in model.states}
+        for i in range(model.n_pairs):
+            state, action = model.pair_name(i)
+            values[state][action] = float(self.q[i])
+            if self.optimal[i]:
+                best[state].append(action)
+        return {
+            "value": dict(zip(model.states, self.value.tolist(), strict=True)),
+            "q": values,
+            "optimal_actions": best,
+            "value_at_start": self.value_at_start,
+            "method": self.method,
+            "iterations": self.iterations,
+            "max_residual": self.max_residual,
+            "error_bound": self.error_bound,
+        }
+
+
+def solve(model: SSP, method: Method | None = None, discount: float | None = None) -> Solution:
+    """Optimal action values.
+
+    Args:
+        model: the problem.
+        method: "vi", "pi" or "lp"; by default "vi" (one sweep) on acyclic problems and "pi" otherwise.
+        discount: solve the discounted problem instead.
+
+    Raises:
+        UnsupportedError: where Assumption 2 fails, naming the loop or the states that cannot arrive.
+
+    >>> from bellmanifold import envs
+    >>> round(solve(envs.deep_sea(depth=5)).value_at_start, 12)
+    0.85
+    """
+    if discount is not None:
+        model = model.discounted(discount)
+    verdict = assumption_2(model)
+    if not verdict.holds:
+        raise UnsupportedError(
+            f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a near-by problem)"
+        )
+    level = levels(model)
+    if method is None:
+        method = "pi" if level is None else "vi"
+    if method == "vi" and level is not None:
+        return _solution(model, _sweep(model, level), "vi", 1, error_bound=0.0)
+    proper = reach_goal(model)[1]
+    methods: dict[str, Callable[[SSP, Policy], Solution]] = {
+        "vi": _value_iteration,
+        "pi": _policy_iteration,
+        "lp": _linear_program,
+    }
+    return methods[method](model, proper)
+
+
+def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
+    """Expected total reward of a proper policy from every state."""
+    return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
+
+
+def _solution(
+    model: SSP, value: Float[np.ndarray, "states"], method: Method, iterations: int, error_bound: float | None = None
+) -> Solution:
+    q = model.backup(value)
+    best = model.best(q)
+    size = np.maximum.reduceat(np.maximum(np.abs(q), np.abs(model.reward)), model.pair_start[:-1])
+    slack = TIE * size + 64 * np.finfo(float).eps * np.abs(value).max()
+    optimal = q >= (best - slack)[model.pair_state]
+    residual = float(np.abs(best - value).max())
+    return Solution(model, value, q, optimal, method, iterations, residual, error_bound)
+
+
+def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+    """Backward induction, one level after the other."""
+    value = np.zeros(model.n_states + 1)
+    order = np.argsort(level, kind="stable")
+    bounds = np.flatnonzero(np.diff(level[order])) + 1
+    for states in np.split(order, bounds):
+        pairs, first = _gather(model.pair_start, states)
+        entries, start = _gather(model.next_start, pairs)
+        ahead = np.add.reduceat(model.next_prob[entries] * value[model.next_state[entries]], start)
+        value[states] = np.maximum.reduceat(model.reward[pairs] + ahead, first)
+    return value[:-1]
+
+
+def _gather(
+    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
+) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "n"]]:
+    """Entries of some compressed rows, and where each row begins among them."""
+    length = np.diff(start)[rows]
+    begin = np.cumsum(length) - length
+    return np.arange(length.sum()) + np.repeat(start[:-1][rows] - begin, length), begin
+
+
+def _policy_iteration(model: SSP, policy: Policy) -> Solution:
+    """Policy iteration with a few sweeps of value iteration before each switch.
+
+    The sweeps start from a proper policy's value, so they only rise (V <= TV), and a policy that is greedy for such a V
+    cannot be improper: its loops would have to pay. They carry news many states far at the price of one, where policy
+    iteration alone moves it one state per linear system.
+    """
+    iterations = 0
+    while True:
+        iterations += 1
+        value = policy_value(model, policy)
+        ahead = value
+        for _ in range(SWEEPS_BETWEEN):
+            ahead = model.best(model.backup(ahead))
+        q = model.backup(ahead)
+        best = model.greedy(q)
+        noise = 64 * np.finfo(float).eps * (np.abs(value).max() + np.abs(model.reward).max())
+        switch = q[best] > q[policy] + noise
+        improved = np.where(switch, best, policy)
+        if not switch.any() or not is_proper(model, improved):  # improper under Assumption 2: only rounding switched it
+            return _solution(model, value, "pi", iterations)
+        policy = improved
+
+
+def _value_iteration(model: SSP, policy: Policy) -> Solution:
+    value = policy_value(model, policy)
+    scale = float(max(np.abs(model.reward).max(), np.abs(value).max()))
+    slack = VI_ACCURACY * float(np.abs(model.reward).max())
+    sweeps = 0
+    while sweeps < MAX_SWEEPS and slack > 4 * np.finfo(float).eps * scale:
+        upper, taken = _rise(model, value, slack, MAX_SWEEPS - sweeps)
+        sweeps += taken
+        policy = model.greedy(model.backup(upper))
+        if not is_proper(model, policy):
+            break
+        value = policy_value(model, policy)
+        bound = float(np.abs(upper - value).max())
+        if bound <= VI_ACCURACY * max(scale, 1.0):
+            return _solution(model, value, "vi", sweeps, error_bound=bound)
+        slack /= 32
+    if scale == 0.0:
+        return _solution(model, value, "vi", 1, error_bound=0.0)
+    raise UnsupportedError(
+        f"value iteration cannot bound its error after {sweeps} sweeps: some policy takes very long to arrive; "
+        "use --method pi"
+    )
+
+
+def _rise(
+    model: SSP, value: Float[np.ndarray, "states"], slack: float, most: int
+) -> tuple[Float[np.ndarray, "states"], int]:
+    """Value iteration with rewards raised by `slack`, upwards until no state rises by more than that."""
+    for sweep in range(1, most + 1):
+        raised = np.maximum(value, model.best(model.backup(value)) + slack)
+        still = (raised - value).max() <= slack
+        value = raised
+        if still:
+            break
+    return value, sweep
+
+
+def _linear_program(model: SSP, policy: Policy) -> Solution:
+    from scipy.optimize import linprog
+
+    inner = model.next_state < model.n_states
+    entries = np.concatenate([np.ones(model.n_pairs), -model.next_prob[inner]])
+    row = np.concatenate([np.arange(model.n_pairs), model.next_pair[inner]])
+    column = np.concatenate([model.pair_state, model.next_state[inner]])
+    shape = (model.n_pairs, model.n_states)
+    constraint = csr_array((entries, (row, column)), shape=shape)
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    result: Any = linprog(
+        np.ones(model.n_states),
+        A_ub=-constraint,  # type: ignore[call-overload]  # the stubs do not know sparse constraints
+        b_ub=-model.reward,
+        bounds=(None, None),
+        method="highs-ds",
+        options=options,
+    )
+    if not result.success:
+        raise UnsupportedError(f"HiGHS could not solve the linear program ({quote(result.message)}): use --method pi")
+    flow = model.greedy(-np.asarray(result.ineqlin.marginals))
+    if not is_proper(model, flow):
+        raise UnsupportedError("the linear program's solution is too degenerate to read a policy from: use --method pi")
+    return _solution(model, policy_value(model, flow), "lp", int(result.nit))
