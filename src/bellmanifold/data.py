@@ -73,8 +73,7 @@ class Dataset:
     @property
     def observed(self) -> Bool[np.ndarray, "pairs"]:
         """Which pairs were seen at all?"""
-        seen: np.ndarray = self.count > 0
-        return seen
+        return np.asarray(self.count > 0, dtype=np.bool_)
 
     @cached_property
     def mean_reward(self) -> Float[np.ndarray, "pairs"]:

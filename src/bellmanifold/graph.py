@@ -238,8 +238,7 @@ def _improve_reachability(
 
 def _expected(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
     ahead = model.next_prob * np.append(value, 0.0)[model.next_state]
-    expected: np.ndarray = np.add.reduceat(ahead, model.next_start[:-1])
-    return expected
+    return np.asarray(np.add.reduceat(ahead, model.next_start[:-1]), dtype=np.float64)
 
 
 def _graph(source: Int[np.ndarray, "edges"], target: Int[np.ndarray, "edges"], nodes: int) -> csr_array:
@@ -258,8 +257,7 @@ def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int
 
 def _touches(model: SSP, states: Nodes) -> Pairs:
     """Which pairs may lead to one of these states (the goal is the last)?"""
-    touches: np.ndarray = np.logical_or.reduceat(states[model.next_state], model.next_start[:-1])
-    return touches
+    return np.asarray(np.logical_or.reduceat(states[model.next_state], model.next_start[:-1]), dtype=np.bool_)
 
 
 def _rows(matrix: csr_array, rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "m"]:

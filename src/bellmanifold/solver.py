@@ -221,13 +221,12 @@ def _rise(
     model: SSP, value: Float[np.ndarray, "states"], slack: float, most: int
 ) -> tuple[Float[np.ndarray, "states"], int]:
     """Value iteration with rewards raised by `slack`, upwards until no state rises by more than that."""
-    for sweep in range(1, most + 1):
+    sweeps, still = 0, False
+    while not still and sweeps < most:
         raised = np.maximum(value, model.best(model.backup(value)) + slack)
-        still = (raised - value).max() <= slack
-        value = raised
-        if still:
-            break
-    return value, sweep
+        still = bool((raised - value).max() <= slack)
+        value, sweeps = raised, sweeps + 1
+    return value, sweeps
 
 
 def _linear_program(model: SSP, policy: Policy) -> Solution:

@@ -1,0 +1,1 @@
+"""What the data say about Q*: posteriors over the optimal action values."""
