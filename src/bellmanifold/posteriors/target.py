@@ -1,12 +1,12 @@
 """The posterior to be computed, as arrays with one entry a pair: which were seen, what they paid, how tightly.
 
-For a pair i that was observed the Bellman equation says g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i. The
-posterior weighs the prior N(0, prior_scale^2 I) with a kernel for every observed pair,
+For a pair i that was observed the Bellman equation says g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i.
+The posterior weighs the prior N(0, prior_scale^2 I) with a kernel for every observed pair,
 
     gaussian: N(r_i; g_i(theta), scale_i^2)        uniform: 1(|g_i(theta) - r_i| < scale_i) / (2 scale_i),
 
-where scale_i is the tolerance epsilon (relaxed posterior), or eta / sqrt(m_i) for m_i noisy rewards of sd eta whose mean is
-r_i, or 0 for the exact posterior on the manifold g = r.
+where scale_i is the tolerance epsilon (relaxed posterior), or eta / sqrt(m_i) for m_i noisy rewards of sd eta whose mean
+is r_i, or 0 for the exact posterior on the manifold g = r.
 """
 
 from __future__ import annotations
