@@ -85,7 +85,7 @@ class Dataset:
     def scatter(self) -> Float[np.ndarray, "pairs"]:
         """Sum of squared deviations of each pair's rewards from their mean."""
         deviation = self.reward - self.mean_reward[self.pair]
-        return np.bincount(self.pair, deviation**2, self.model.n_pairs)
+        return np.bincount(self.pair, deviation**2, self.model.n_pairs).astype(np.float64)
 
     def deterministic_reward(self) -> Float[np.ndarray, "pairs"]:
         """Each pair's reward when rewards have no noise, so that repeats must agree; 0 where it was never seen.

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bellmanifold.graph import EndComponent, recurrent_classes, steps_towards
 from bellmanifold.linear import eliminate, solve_chain
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, Index
 
 EXACT_STATES = 64
 CLEARLY = 1e-9
@@ -127,7 +127,7 @@ class _FloatChains:
     def solve(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: np.ndarray) -> np.ndarray:
         return solve_chain(self.inside, policy, states, right)
 
-    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "own"]]) -> list[float]:
+    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "_"]]) -> list[float]:
         """The gain of each class, from one solve for all of them."""
         inside = self.inside
         first = np.array([own[0] for own in classes])
@@ -137,11 +137,11 @@ class _FloatChains:
         steps[rest] = self.solve(policy, rest, np.ones(len(rest)))
         total = inside.backup(collected)[policy[first]]
         length = 1.0 + (inside.backup(steps) - inside.reward)[policy[first]]
-        return list(total / length)
+        return [float(gain) for gain in total / length]
 
-    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: Any) -> np.ndarray:
+    def relative_values(self, policy: Int[np.ndarray, "states"], zero: Index, gain: Any) -> np.ndarray:
         """h with h(zero) = 0, for a policy whose only closed class holds `zero`."""
-        rest = np.delete(np.arange(self.inside.n_states), zero)
+        rest = np.delete(np.arange(self.inside.n_states), int(zero))
         relative = np.zeros(self.inside.n_states)
         relative[rest] = self.solve(policy, rest, self.inside.reward[policy[rest]] - gain)
         return relative
@@ -175,7 +175,7 @@ class _RationalChains:
                     moves[k, column] += self.prob[e]
         return eliminate(moves, out, right)[0]
 
-    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "own"]]) -> list[Fraction]:
+    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "_"]]) -> list[Fraction]:
         result = []
         for own in classes:
             collected = np.full(self.inside.n_states, Fraction(0), dtype=object)
@@ -186,8 +186,8 @@ class _RationalChains:
             result.append(self.ahead(collected)[first] / (1 + (self.ahead(steps) - self.reward)[first]))
         return result
 
-    def relative_values(self, policy: Int[np.ndarray, "states"], zero: int, gain: Any) -> np.ndarray:
-        rest = np.delete(np.arange(self.inside.n_states), zero)
+    def relative_values(self, policy: Int[np.ndarray, "states"], zero: Index, gain: Any) -> np.ndarray:
+        rest = np.delete(np.arange(self.inside.n_states), int(zero))
         relative = np.full(self.inside.n_states, Fraction(0), dtype=object)
         relative[rest] = self.solve(policy, rest, self.reward[policy[rest]] - gain)
         return relative

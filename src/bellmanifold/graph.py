@@ -162,7 +162,7 @@ def improper_policy(model: SSP, component: EndComponent) -> Policy:
     return policy
 
 
-def recurrent_classes(model: SSP, policy: Policy, within: States) -> list[Int[np.ndarray, "own_states"]]:
+def recurrent_classes(model: SSP, policy: Policy, within: States) -> list[Int[np.ndarray, "_"]]:
     """The closed classes of a policy's chain on a set of states that the chain does not leave."""
     allowed = np.zeros(model.n_pairs, dtype=bool)
     allowed[policy[within]] = True

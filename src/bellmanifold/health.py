@@ -30,7 +30,7 @@ from bellmanifold.graph import (
     reach_probability,
     reachable,
 )
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, Index
 
 MAX_PAIRS_FOR_DIRECTION = 1000
 SHOWN = 6
@@ -212,13 +212,13 @@ def _names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
     return ", ".join(_name(model, s) for s in states[:SHOWN]) + _and_more(len(states) - SHOWN)
 
 
-def _name(model: SSP, state: int) -> str:
+def _name(model: SSP, state: Index) -> str:
     """A state's name as plain words where it is plain, quoted where it is not."""
     name = model.states[state]
     return name if name and len(name) <= 40 and name.isprintable() and " " not in name else quote(name)
 
 
-def _pair(model: SSP, pair: int) -> str:
+def _pair(model: SSP, pair: Index) -> str:
     return f"{quote(model.pair_name(pair)[1])} at {_name(model, model.pair_state[pair])}"
 
 

@@ -35,6 +35,8 @@ def solve_chain(
         states: where the chain lives, ascending; from each of them it leaves sooner or later.
         right: what each visit pays.
     """
+    if not len(states):
+        return right
     moves, leaving, out = chain_on(model, policy, states)
     if len(states) <= DENSE:
         return eliminate(moves.toarray(), out, right)[0]

@@ -21,13 +21,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from bellmanifold.errors import BadInputError, quote
+
+Index: TypeAlias = SupportsIndex
+"""A number that indexes an array: Python's or NumPy's."""
 
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
@@ -153,10 +156,10 @@ class SSP:
         """Does every pair have a single successor?"""
         return len(self.next_state) == self.n_pairs
 
-    def pair_name(self, pair: int) -> tuple[str, str]:
+    def pair_name(self, pair: Index) -> tuple[str, str]:
         return self.states[self.pair_state[pair]], self.actions[self.pair_action[pair]]
 
-    def state_name(self, state: int) -> str:
+    def state_name(self, state: Index) -> str:
         """Name of a state, or of the first goal for the goal's index."""
         return self.states[state] if state < self.n_states else self.goals[0]
 

@@ -56,8 +56,8 @@ def grid(
         free[_cell(wall, "walls", size)] = False
     first = _cell(start, "start", size)
     last = _cell(goal, "goal", size) if goal is not None else (rows - 1, columns - 1)
-    require(free[first], f"start is {quote(start)}: a wall stands there")
-    require(free[last], "goal: a wall stands there")
+    require(bool(free[first]), f"start is {quote(start)}: a wall stands there")
+    require(bool(free[last]), "goal: a wall stands there")
     require(first != last, "start is the goal: choose two cells")
 
     states = np.argwhere(_reachable(free, first, last))

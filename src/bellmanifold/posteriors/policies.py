@@ -3,7 +3,7 @@
 Whatever an engine does (enumerate cells, weigh points, walk), in the end it knows which policies are greedy and how
 much posterior weight each has. Action, route and policy probabilities and both improper masses are sums of such
 weights, so they are computed here, once for all engines. An engine hands over R independent replicates of the weights;
-the spread between them gives every answer its standard error. An enumeration without Monte Carlo has R = 1 and no error.
+the spread between them gives every answer its standard error. An enumeration without Monte Carlo has R = 1, no error.
 
 Only the *coupled* states of a target need a place in a policy. In every other state the action values keep their prior
 and are independent of everything, so each of its k actions is best with probability exactly 1/k.

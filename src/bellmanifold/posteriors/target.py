@@ -5,7 +5,7 @@ The posterior weighs the prior N(0, prior_scale^2 I) with a kernel for every obs
 
     gaussian: N(r_i; g_i(theta), scale_i^2)        uniform: 1(|g_i(theta) - r_i| < scale_i) / (2 scale_i),
 
-where scale_i is the tolerance epsilon (relaxed posterior), or eta / sqrt(m_i) for m_i noisy rewards of sd eta whose mean
+where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for m_i noisy rewards of sd eta whose mean
 is r_i, or 0 for the exact posterior on the manifold g = r.
 """
 

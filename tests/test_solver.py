@@ -1,0 +1,164 @@
+import numpy as np
+import pytest
+from problems import all_policies, chain, closure, random_problem
+
+from bellmanifold import envs
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.health import assumption_2
+from bellmanifold.models import load_model
+from bellmanifold.solver import solve
+
+BUILT_IN = [
+    *("env:deep-sea?depth=5", "env:deep-sea?depth=4&slip=0.1", "env:deep-sea?depth=1", "env:pyramid", "env:swirl"),
+    *("env:swirl?depth=9", "env:two-state", "env:four-state", "env:grid?rows=6&columns=7&slip=0.2&walls=1,1;2,3"),
+    *("env:deep-sea?depth=10&convention=bsuite", "env:deep-sea?depth=10&convention=bsuite&stochastic=true"),
+    *("gym:CliffWalking-v1", "gym:Taxi-v4"),
+]
+
+
+def solvable(rng, count):
+    """Random problems that satisfy Assumption 2: cyclic, stochastic and with ties."""
+    found = []
+    while len(found) < count:
+        kind = ("any", "costs", "integers")[int(rng.integers(3))]
+        model = random_problem(rng, states=int(rng.integers(1, 8)), reward_kind=kind)
+        if assumption_2(model).holds:
+            found.append(model)
+    return found
+
+
+def test_three_solvers_agree_on_random_problems(rng):
+    for model in solvable(rng, 200):
+        answers = [solve(model, method) for method in ("vi", "pi", "lp")]
+        for other in answers[1:]:
+            np.testing.assert_allclose(other.q, answers[0].q, atol=1e-8, rtol=1e-8)
+            np.testing.assert_array_equal(other.optimal, answers[0].optimal)
+        scale = max(1.0, np.abs(answers[0].value).max())
+        assert all(answer.max_residual <= 1e-9 * scale for answer in answers)
+
+
+def test_against_every_proper_policy(rng):
+    """V* is the best value of a proper policy, state by state; optimal pairs are those that attain it."""
+    for model in [m for m in solvable(rng, 60) if m.n_states <= 5]:
+        best = np.full(model.n_states, -np.inf)
+        for policy in all_policies(model):
+            matrix = chain(model, policy)
+            if closure(matrix)[:-1, -1].all():
+                value = np.linalg.solve(np.eye(model.n_states) - matrix[:-1, :-1], model.reward[policy])
+                best = np.maximum(best, value)
+        solution = solve(model)
+        np.testing.assert_allclose(solution.value, best, atol=1e-8)
+        q = model.backup(best)
+        np.testing.assert_array_equal(solution.optimal, q >= best[model.pair_state] - 1e-7)
+
+
+@pytest.mark.parametrize("reference", BUILT_IN)
+def test_three_solvers_agree_on_built_in_problems(reference):
+    model = load_model(reference)
+    answers = [solve(model, method) for method in ("vi", "pi", "lp")]
+    for other in answers[1:]:
+        np.testing.assert_allclose(other.q, answers[0].q, atol=1e-8)
+        np.testing.assert_array_equal(other.optimal, answers[0].optimal)
+
+
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [
+        ("env:deep-sea?depth=5", 0.85),
+        ("env:pyramid", 1.0),
+        ("env:swirl", 0.85),
+        ("env:two-state", -1.0),
+        ("env:four-state", -4.0),
+        ("gym:CliffWalking-v1", -13.0),
+        ("env:deep-sea?depth=20&convention=bsuite", 0.99),
+    ],
+)
+def test_known_values(reference, value):
+    assert solve(load_model(reference)).value_at_start == pytest.approx(value, abs=1e-12)
+
+
+def test_stochastic_deep_sea_reaches_the_treasure_with_the_papers_probability():
+    """Depth 4, slip 0.1: going right all the time arrives in the last corner with probability 0.9^3 = 0.729."""
+    model = envs.deep_sea(4, slip=0.1)
+    cost = 0.15 / 4
+    assert solve(model).value_at_start == pytest.approx(0.729 - 4 * cost + 0.271 * 2 * cost, abs=0.05)
+    right = np.array([model.pair_index[(state, "right")] for state in model.states])
+    last = np.zeros(model.n_states)
+    last[model.state_index["3,3"]] = 1.0
+    matrix = chain(model, right)[:-1, :-1]
+    assert (np.eye(10)[0] @ np.linalg.matrix_power(matrix, 3) @ last) == pytest.approx(0.729)
+
+
+def test_all_ties_are_listed():
+    best = solve(envs.pyramid(5)).to_dict()["optimal_actions"]
+    assert best["0,0"] == ["left", "right"]
+    assert solve(envs.four_state()).to_dict()["optimal_actions"]["2"] == ["to-3", "to-4"]
+    routes = {"0,0": 1.0}
+    count = 0.0
+    model = envs.pyramid(5)
+    for state in model.states:
+        for action in best[state]:
+            i = model.pair_index[(state, action)]
+            after = model.state_name(model.next_state[model.next_start[i]])
+            routes[after] = routes.get(after, 0.0) + routes.get(state, 0.0)
+    count = routes["goal"]
+    assert count == 8, "the pyramid of depth 5 has eight optimal routes"
+
+
+def test_value_iteration_bounds_its_error(rng):
+    """The bound holds where a small last step would mislead: a slow loop with leak 1e-3."""
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {("a", "wait"): Move(-1.0, {"a": 0.999, "goal": 0.001}), ("a", "go"): Move(-1000.5, {"goal": 1.0})}
+    model = from_moves("slow", moves, start="a")
+    solution = solve(model, "vi")
+    assert solution.value[0] == pytest.approx(-1000.0, abs=1e-8)
+    assert 0 < solution.error_bound < 1e-5
+    assert abs(solution.value[0] + 1000.0) <= solution.error_bound
+
+
+def test_value_iteration_refuses_what_it_cannot_bound(monkeypatch):
+    monkeypatch.setattr("bellmanifold.solver.MAX_SWEEPS", 5)
+    with pytest.raises(UnsupportedError, match="--method pi"):
+        solve(envs.grid(8, 8, slip=0.3), "vi")
+
+
+def test_refuses_where_assumption_2_fails():
+    model = load_model("gym:FrozenLake-v1")
+    with pytest.raises(UnsupportedError, match="costs nothing"):
+        solve(model)
+    assert solve(model, discount=0.99).value_at_start == pytest.approx(0.5420259, abs=1e-6)
+
+
+def test_discount_is_the_usual_one(rng):
+    """The fictitious goal gives the discounted problem's values."""
+    model = random_problem(rng, states=6)
+    q = np.zeros(model.n_pairs)
+    for _ in range(2000):
+        q = model.reward + 0.9 * (model.backup(model.best(q)) - model.reward)
+    np.testing.assert_allclose(solve(model, discount=0.9).q, q, atol=1e-9)
+    with pytest.raises(BadInputError, match="discount"):
+        solve(model, discount=0.0)
+
+
+def test_large_expander_and_large_grid_take_both_linear_solvers(rng):
+    """Above 200 states the chain is factorised (grid) or iterated on (random graph); the Bellman equations still hold."""
+    for model in (envs.grid(25, 25, slip=0.2), random_problem(rng, states=1500, reward_kind="costs", goal_share=0.02)):
+        if not assumption_2(model).holds:
+            model = model.discounted(0.9999)
+        solution = solve(model, "pi")
+        assert solution.max_residual < 1e-9 * np.abs(solution.value).max()
+
+
+def test_rewards_spanning_twelve_orders():
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {
+        ("a", "dear"): Move(-1e6, {"goal": 1.0}),
+        ("a", "cheap"): Move(-1e-6, {"b": 1.0}),
+        ("b", "end"): Move(-2e-6, {"goal": 1.0}),
+        ("b", "worse"): Move(-3e-6, {"goal": 1.0}),
+    }
+    solution = solve(from_moves("wide", moves, start="a"))
+    assert solution.value_at_start == pytest.approx(-3e-6, rel=1e-12)
+    assert solution.to_dict()["optimal_actions"] == {"a": ["cheap"], "b": ["end"]}
