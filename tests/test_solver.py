@@ -142,7 +142,7 @@ def test_discount_is_the_usual_one(rng):
 
 
 def test_large_expander_and_large_grid_take_both_linear_solvers(rng):
-    """Above 200 states the chain is factorised (grid) or iterated on (random graph); the Bellman equations still hold."""
+    """Above 200 states a chain is factorised (grid) or iterated on (random graph); Bellman's equations still hold."""
     for model in (envs.grid(25, 25, slip=0.2), random_problem(rng, states=1500, reward_kind="costs", goal_share=0.02)):
         if not assumption_2(model).holds:
             model = model.discounted(0.9999)

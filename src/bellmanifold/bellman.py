@@ -4,9 +4,9 @@ For action values q (one entry a pair) let V(s) = max_a q(s, a) and V(goal) = 0.
 
     g_i(q) = q_i - sum_s' p(s'|i) V(s'),
 
-and Bellman's optimality equations say g_i(Q*) = r_i for every pair (equation eqn:def_of_g). The relaxed likelihood of observed
-pairs is the product of N(r_i; g_i(q), scale_i^2) (equation eqn:abcpos). Data come as masks over all pairs, so one compiled
-program serves every data set of a problem.
+and Bellman's optimality equations say g_i(Q*) = r_i for every pair (equation eqn:def_of_g). The relaxed likelihood of
+observed pairs is the product of N(r_i; g_i(q), scale_i^2) (equation eqn:abcpos). Data come as masks over all pairs, so
+one compiled program serves every data set of a problem.
 """
 
 from __future__ import annotations

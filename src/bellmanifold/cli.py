@@ -21,13 +21,13 @@ _ClickException: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     help="Bayesian learning in stochastic shortest path problems.",
-    invoke_without_command=True,
+    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.", invoke_without_command=True)
+env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.", no_args_is_help=True)
 app.add_typer(env_app, name="env")
 
 Model = Annotated[
@@ -40,7 +40,7 @@ Discount = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool | None) -> None:
     if wanted:
         typer.echo(__version__)
         raise typer.Exit
@@ -48,23 +48,11 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    ] = False,
+        bool | None, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = None,
 ) -> None:
-    _help_without_command(context)
-
-
-@env_app.callback()
-def _env_options(context: typer.Context) -> None:
-    _help_without_command(context)
-
-
-def _help_without_command(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
-        raise typer.Exit(BadInputError.exit_code)
+    """Bayesian learning in stochastic shortest path problems."""
 
 
 @env_app.command("list")
@@ -224,8 +212,11 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
-        hint = " (see --help)" if isinstance(error, _UsageError) else ""
-        _complain(error.format_message() + hint)
+        message = error.format_message()
+        if message.startswith("Usage:"):  # called without a command: this is the help
+            print(message, file=sys.stderr)
+        else:
+            _complain(message + (" (see --help)" if isinstance(error, _UsageError) else ""))
         return BadInputError.exit_code
     except BellmanifoldError as error:
         _complain(str(error))

@@ -41,5 +41,9 @@ def quote(name: object) -> str:
     text = str(name)
     if len(text) > MAX_QUOTED:
         text = text[: MAX_QUOTED - 1] + "…"
-    shown = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return '"' + "".join(shown) + '"'
+    return f'"{printable(text)}"'
+
+
+def printable(text: str) -> str:
+    """The text on one line, unprintable characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.formats.files import located
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.ssp import SSP
@@ -26,7 +26,7 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     """
     text = os.fspath(reference)
     if text.startswith("env:"):
-        with located(f"env:{quote(text[4:])[1:-1]}"):
+        with located(printable(text)):
             return _built_in(text.removeprefix("env:"))
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium

@@ -161,7 +161,7 @@ class SSP:
 
     def state_name(self, state: Index) -> str:
         """Name of a state, or of the first goal for the goal's index."""
-        return self.states[state] if state < self.n_states else self.goals[0]
+        return self.states[int(state)] if int(state) < self.n_states else self.goals[0]
 
     def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
@@ -282,7 +282,7 @@ def assemble(plain: Description) -> SSP:
     if n == 0:
         raise BadInputError("pairs: there is none: give at least one pair")
 
-    def label(pair: int) -> str:
+    def label(pair: Index) -> str:
         return f"pair ({quote(names[pair_state[pair]])}, {quote(action_names[pair_action[pair]])})"
 
     is_goal = np.zeros(len(names), dtype=bool)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bellmanifold.errors import BadInputError, DiskError, quote
+from bellmanifold.errors import BadInputError, DiskError, printable, quote
 
 DEFAULT_MAX_BYTES = 2**30
 """Files above this size (also after decompression) are refused; BELLMANIFOLD_MAX_BYTES overrides it."""
@@ -31,7 +31,7 @@ def max_bytes() -> int:
 
 def label(path: str | os.PathLike[str]) -> str:
     """A path as it is shown in messages: one line, nothing unprintable."""
-    return quote(os.fspath(path))[1:-1]
+    return printable(os.fspath(path))
 
 
 @contextmanager
@@ -166,6 +166,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
         temporary = None
+    except BadInputError as error:
+        raise BadInputError(f"{label(path)}: {error}") from None
     except (OSError, ValueError) as error:
         message = f"{label(path)}: cannot be written: {_reason(error)}"
         if isinstance(error, OSError) and error.errno in _DISK_FAULTS:

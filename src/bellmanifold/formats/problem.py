@@ -240,7 +240,7 @@ def _write_npz(model: SSP, file: IO[bytes]) -> None:
     plain = model.describe()
     for name in (*plain.state_names, *plain.action_names):
         if name.endswith("\0"):
-            raise ValueError(f"npz drops the NUL at the end of the name {quote(name)}: write JSON")
+            raise BadInputError(f"npz drops the NUL at the end of the name {quote(name)}: write JSON")
     arrays: dict[str, Any] = {name: np.asarray(getattr(plain, name)) for name in (*_ARRAYS, "reward_sd")}
     arrays |= {"name": np.array(model.name), "metadata": np.array(json.dumps(dict(model.metadata)))}
     np.savez_compressed(file, **arrays)

@@ -1,0 +1,148 @@
+"""The rooms and the direction of dependency between them, read from the import statements."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bellmanifold import envs
+from bellmanifold.bellman import log_likelihood, residuals, transitions
+
+SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
+
+MAY_IMPORT = {
+    "errors": set(),
+    "precision": set(),
+    "ssp": {"errors"},
+    "linear": {"ssp"},
+    "graph": {"linear", "ssp"},
+    "gain": {"graph", "linear", "ssp"},
+    "health": {"errors", "gain", "graph", "ssp"},
+    "solver": {"errors", "graph", "health", "linear", "ssp"},
+    "envs": {"errors", "ssp"},
+    "data": {"errors", "ssp"},
+    "bellman": {"precision", "ssp"},
+    "formats": {"data", "envs", "errors", "graph", "ssp"},
+    "models": {"envs", "errors", "formats", "ssp"},
+    "posteriors": {"bellman", "chart", "data", "errors", "graph", "health", "linear", "precision", "ssp"},
+    "figures": {"graph", "ssp"},
+    "cli": {"__init__", "data", "envs", "errors", "figures", "formats", "health", "models", "posteriors", "solver"},
+}
+"""Room -> rooms it may import. A new room needs a line here."""
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bellmanifold"):
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {_room_of(alias.name) for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("bellmanifold.")}
+    return found
+
+
+def _room_of(name: str) -> str:
+    return name if (SOURCE / name).exists() or (SOURCE / f"{name}.py").exists() else "__init__"
+
+
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_direction_of_dependency(path):
+    own = room(path)
+    assert own in MAY_IMPORT, f"{own} is a new room: say in MAY_IMPORT what it may import"
+    forbidden = imported_rooms(path) - MAY_IMPORT[own] - {own}
+    assert not forbidden, f"{own} must not import {sorted(forbidden)}"
+
+
+def test_the_rule_can_fail(tmp_path):
+    (tmp_path / "x.py").write_text("from bellmanifold.cli import app\nimport bellmanifold.solver\n")
+    assert imported_rooms(tmp_path / "x.py") == {"cli", "solver"}
+
+
+def test_rooms_are_acyclic():
+    done: set[str] = set()
+    while len(done) < len(MAY_IMPORT):
+        ready = {name for name, needs in MAY_IMPORT.items() if needs - {"__init__", "chart"} <= done} - done
+        assert ready, f"a cycle among {sorted(set(MAY_IMPORT) - done)}"
+        done |= ready
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("bellmanifold", "jax scipy matplotlib typer"),
+        ("bellmanifold.solver", "jax matplotlib typer blackjax xarray"),
+        ("bellmanifold.bellman", "matplotlib typer blackjax xarray"),
+        ("bellmanifold.cli", "jax scipy matplotlib"),
+    ],
+)
+def test_heavy_libraries_are_imported_only_where_needed(module, absent):
+    code = f"import sys, {module}; print(*[m for m in '{absent}'.split() if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_core_imports_without_the_outer_libraries():
+    """Core modules run on a machine that has only jax, numpy and scipy besides (the GPU machine)."""
+    code = """
+import sys
+for name in ("gymnasium", "typer", "rich", "matplotlib", "blackjax", "xarray"):
+    sys.modules[name] = None
+import bellmanifold as bm
+from bellmanifold import bellman
+bm.solve(bm.envs.swirl(3)); bm.check(bm.envs.swirl(3)); bm.load_model("env:pyramid")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_growing_data_does_not_recompile():
+    model = envs.deep_sea(4)
+    law = transitions(model)
+    traces = []
+
+    @jax.jit
+    def value(q, observed, reward, scale):
+        traces.append(1)
+        return log_likelihood(law, q, observed, reward, scale)
+
+    q = jnp.zeros(model.n_pairs)
+    for n in range(model.n_pairs + 1):
+        observed = jnp.arange(model.n_pairs) < n
+        value(q, observed, jnp.asarray(model.reward), jnp.full(model.n_pairs, 0.1))
+    assert len(traces) == 1
+
+
+def test_residuals_are_the_rewards_at_the_solution(rng):
+    from problems import random_problem
+
+    from bellmanifold.health import assumption_2
+    from bellmanifold.solver import solve
+
+    checked = 0
+    while checked < 20:
+        model = random_problem(rng, states=5)
+        if assumption_2(model).holds:
+            q = jnp.asarray(solve(model).q)
+            np.testing.assert_allclose(residuals(transitions(model), q), model.reward, atol=1e-9)
+            checked += 1
+
+
+def test_log_likelihood_by_hand():
+    model = envs.two_state()
+    seen = jnp.array([True, False])
+    scale = jnp.array([2.0, 0.0])
+    value = log_likelihood(transitions(model), jnp.array([3.0, -1.0]), seen, jnp.array([-1.0, 0.0]), scale)
+    z = (-1.0 - (3.0 - 3.0)) / 2.0
+    assert float(value) == pytest.approx(-0.5 * z**2 - np.log(2.0) - 0.5 * np.log(2 * np.pi))

@@ -1,0 +1,169 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bellmanifold import envs
+from bellmanifold.cli import run
+from bellmanifold.formats.problem import read_problem
+
+
+@pytest.fixture
+def cli(capfd):
+    """Run the command line in this process: arguments in; exit code, stdout and stderr out."""
+
+    def call(*arguments):
+        code = run(list(arguments))
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(), ("env",), ("env", "list"), ("env", "show"), ("env", "export"), ("check",), ("solve",)],
+    ids=" ".join,
+)
+def test_every_command_has_help_with_an_example(cli, command):
+    code, out, err = cli(*command, "--help")
+    assert code == 0
+    assert "Usage: " in out
+    assert not err
+    if len(command) > 1 or command in (("check",), ("solve",)):
+        assert "Example: bellmanifold" in out
+
+
+def test_check_json_is_the_contract(cli):
+    code, out, err = cli("check", "env:swirl?depth=3", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert not err
+    keys = "assumption_1 assumption_2 assumption_2_reachable proper_policy_exists improper_policies_exist deterministic"
+    assert set((keys + " acyclic states pairs end_components unidentifiable messages").split()) <= set(answer)
+    assert answer["states"] == 6
+    assert answer["pairs"] == 12
+
+
+def test_check_exits_1_when_an_assumption_fails(cli):
+    code, out, _ = cli("check", "gym:FrozenLake-v1", "--json")
+    assert code == 1
+    assert json.loads(out)["assumption_2"] is False
+    code, out, _ = cli("check", "gym:FrozenLake-v1")
+    assert code == 1
+    assert "costs nothing" in out
+    assert cli("check", "gym:FrozenLake-v1", "--discount", "0.9")[0] == 0
+
+
+def test_solve_json_is_the_contract(cli):
+    code, out, _ = cli("solve", "env:four-state", "--method", "lp", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["value"] == {"1": -4.0, "2": -2.0, "3": -1.0}
+    assert answer["q"]["1"] == {"to-2": -4.0, "to-3": -5.0}
+    assert answer["optimal_actions"]["2"] == ["to-3", "to-4"]
+    assert answer["value_at_start"] == -4.0
+    assert answer["method"] == "lp"
+    assert {"iterations", "max_residual"} <= set(answer)
+
+
+def test_solve_for_people(cli):
+    code, out, _ = cli("solve", "env:grid?rows=8&columns=8")
+    assert code == 0
+    assert "optimal value from the start -14" in out
+    assert "states more" in out
+
+
+def test_solve_refuses_with_3(cli):
+    code, out, err = cli("solve", "gym:FrozenLake-v1")
+    assert code == 3
+    assert not out
+    assert "Assumption 2" in err
+    assert err.count("\n") == 1
+
+
+def test_env_commands(cli, tmp_path):
+    code, out, _ = cli("env", "list")
+    assert code == 0
+    assert all(f"env:{name}" in out for name in envs.BUILT_IN)
+    code, out, _ = cli("env", "show", "env:deep-sea?depth=12&slip=0.1")
+    assert code == 0
+    assert "pairs more" in out
+    code, out, _ = cli("env", "show", "env:two-state", "--json")
+    assert json.loads(out)["format"] == "bellmanifold.ssp/1"
+    for name in ("p.json", "p.npz"):
+        code, out, err = cli("env", "export", "env:swirl", "--out", str(tmp_path / name))
+        assert (code, out) == (0, "")
+        assert "wrote" in err
+        assert read_problem(tmp_path / name) == envs.swirl()
+
+
+def bad_file(tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text('{"format": "bellmanifold.ssp/1", "goals": ["g"], "initial": {"a": 1}, "pairs": [{"state": "a"}]}')
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "missing.json"), "missing.json: no such file"),
+        (("check", "/tmp"), "/tmp: is a directory"),
+        (("check", "env:nothing"), "unknown environment"),
+        (("check", "gym:Nothing-v9"), "cannot make it"),
+        (("check", "env:swirl", "--discount", "0"), "discount is 0.0"),
+        (("check", "env:swirl", "--discount", "nan"), "discount is nan"),
+        (("check", "env:swirl", "--discount", "x"), "--discount"),
+        (("check",), "MODEL"),
+        (("check", "env:swirl", "--wrong"), "--wrong"),
+        (("solve", "env:swirl", "--method", "magic"), "--method"),
+        (("nonsense",), "nonsense"),
+        (("env", "export", "env:swirl"), "--out"),
+        (("env", "export", "env:swirl", "--out", "/no/such/dir/x.json"), "cannot be written"),
+        (("check", "BAD"), 'pairs[0]: "action" is missing'),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(cli, tmp_path, arguments, message):
+    code, out, err = cli(*(bad_file(tmp_path) if a == "BAD" else a for a in arguments))
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_no_command_shows_help(cli):
+    code, _, err = cli()
+    assert code == 2
+    assert "Usage" in err
+
+
+def test_interruption_and_faults(cli, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    def fail(*_, **__):
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr("bellmanifold.models.load_model", interrupt)
+    assert cli("check", "env:swirl")[0] == 130
+    monkeypatch.setattr("bellmanifold.models.load_model", fail)
+    code, out, err = cli("check", "env:swirl")
+    assert (code, out) == (70, "")
+    assert "surprise" in err
+    assert "Traceback" not in err
+    monkeypatch.setenv("BELLMANIFOLD_DEBUG", "1")
+    assert "Traceback" in cli("check", "env:swirl")[2]
+
+
+def test_the_console_script_and_a_closed_pipe():
+    script = os.path.join(os.path.dirname(sys.executable), "bellmanifold")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.strip() == "0.1.0"
+    piped = f'"{script}" env show env:deep-sea?depth=60 --json | head -c 10'
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {piped}"], capture_output=True, text=True, check=False)
+    assert done.stdout == '{"format":'
+    assert "Traceback" not in done.stderr
