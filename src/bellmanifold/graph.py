@@ -186,22 +186,46 @@ def levels(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"
     """
     keep = all_pairs(model) if allowed is None else allowed
     graph = state_graph(model, keep)[: model.n_states, : model.n_states].tocsr()
-    waiting = np.diff(graph.indptr)  # distinct non-goal successors whose level is not known yet
+    depth = longest_paths(graph)
+    if depth is None:
+        return None
+    moves = np.zeros(model.n_states, dtype=np.int64)
+    moves[model.pair_state[keep]] = 1
+    return depth + moves
+
+
+def longest_paths(graph: csr_array) -> Int[np.ndarray, "nodes"] | None:
+    """Number of edges of the longest path from each node, or None if there is a cycle."""
+    waiting = np.diff(graph.indptr)  # distinct successors whose own paths are not known yet
     backwards = csr_array(graph.T)
-    level = np.zeros(model.n_states, dtype=np.int64)
-    level[np.unique(model.pair_state[keep])] = 1
+    length = np.zeros(graph.shape[0], dtype=np.int64)
     ready = np.flatnonzero(waiting == 0)
     done = 0
     while len(ready):
         done += len(ready)
-        before = _rows(backwards, ready)
-        parents = backwards.indices[before]
-        own = np.repeat(level[ready], np.diff(backwards.indptr)[ready])
-        np.maximum.at(level, parents, own + 1)
+        parents = backwards.indices[_rows(backwards, ready)]
+        np.maximum.at(length, parents, np.repeat(length[ready], np.diff(backwards.indptr)[ready]) + 1)
         np.subtract.at(waiting, parents, 1)
         touched = np.unique(parents)
         ready = touched[waiting[touched] == 0]
-    return level if done == model.n_states else None
+    return length if done == len(length) else None
+
+
+def strong_components(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"]:
+    """A number for each state, rising along every move's reverse: states share it if each reaches the other.
+
+    A component's number is larger than that of every other component it can move to.
+    """
+    graph = state_graph(model, all_pairs(model) if allowed is None else allowed)[: model.n_states, : model.n_states]
+    count, label = connected_components(graph, connection="strong")
+    edges = graph.tocoo()
+    between = label[edges.row] != label[edges.col]
+    condensed = _graph(label[edges.row[between]], label[edges.col[between]], count)
+    depth = longest_paths(condensed)
+    assert depth is not None, "a condensation has no cycle"
+    rank = np.empty(count, dtype=np.int64)
+    rank[np.argsort(depth, kind="stable")] = np.arange(count)
+    return rank[label]
 
 
 def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> Float[np.ndarray, "pairs"]:

@@ -84,6 +84,7 @@ def grid(
             next_state=next_state.transpose(2, 0, 1).ravel(),
             next_prob=np.tile(next_prob.ravel(), len(states)),
             name=f"grid-{rows}x{columns}",
+            metadata={"goal_cell": f"{last[0]},{last[1]}"},
         )
     )
     return model if action_seed is None else with_action_order(model, action_seed)

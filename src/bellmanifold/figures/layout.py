@@ -17,13 +17,15 @@ def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     """Coordinates (x to the right, y up) of every state and, last, of the goal.
 
     Grids, whose states are named "row,col", are laid out by row and column; triangles (one cell in row 0, two in row
-    1, ...) lean on their left edge as in the paper. Other problems are layered by the number of moves from the start.
+    1, ...) lean on their left edge as in the paper. The goal lies below them, or in the cell that the metadata call
+    "goal_cell". Other problems are layered by the number of moves from the start.
     """
     cells = [_CELL.fullmatch(name) for name in model.states]
     if all(cells):
         place = np.array([[int(match[2]), -int(match[1])] for match in cells if match], dtype=np.float64)
-        below = np.array([place[:, 0].mean(), place[:, 1].min() - 1.0])
-        return np.vstack([place, below])
+        goal = _CELL.fullmatch(str(model.metadata.get("goal_cell")))
+        below = [place[:, 0].mean(), place[:, 1].min() - 1.0]
+        return np.vstack([place, [int(goal[2]), -int(goal[1])] if goal else below])
     return _layers(model)
 
 

@@ -84,7 +84,8 @@ def _arrow(axes: Axes, model: SSP, place: np.ndarray, pair: int, target: int, se
         return
     step = place[target] - place[source]
     unit = step / np.hypot(*step)
-    style["connectionstyle"] = "arc3,rad=0.12"
+    order = pair - int(model.pair_start[source])  # bend each action its own way, so that none hides another
+    style["connectionstyle"] = f"arc3,rad={0.1 + 0.08 * order}"
     axes.annotate("", place[target] - RADIUS * unit, place[source] + RADIUS * unit, arrowprops=style, zorder=2)
 
 
@@ -98,7 +99,7 @@ def _finish(axes: Axes, model: SSP, place: np.ndarray) -> None:
     axes.set_axis_off()
     shown = model.actions[: len(COLOURS)]
     handles = [Patch(facecolor=COLOURS[k], label=_plain(name)) for k, name in enumerate(shown)]
-    axes.legend(handles=handles, loc="upper right", frameon=False, fontsize=8)
+    axes.legend(handles=handles, frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
 
 
 def _plain(name: str) -> str:

@@ -1,0 +1,58 @@
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from bellmanifold import envs, figures
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.figures.layout import positions
+from bellmanifold.figures.problem import MAX_STATES
+
+mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    from matplotlib import pyplot
+
+    yield
+    pyplot.close("all")
+
+
+def wedges(axes):
+    return [patch for patch in axes.patches if type(patch).__name__ == "Wedge"]
+
+
+def test_pies_have_the_given_shares():
+    model = envs.two_state()
+    axes = figures.draw(model, probability=np.array([0.25, 0.75]))
+    assert [round(w.theta2 - w.theta1) for w in wedges(axes)] == [90, 270]
+
+
+def test_unobserved_pairs_are_dotted():
+    model = envs.deep_sea(2)
+    axes = figures.draw(model, observed=np.arange(model.n_pairs) < 2)
+    styles = [text.arrow_patch.get_linestyle() for text in axes.texts if text.arrow_patch]
+    assert styles.count("-") == 2
+    assert styles.count(":") == 4
+
+
+def test_grids_and_others_are_laid_out_without_overlap():
+    for model in (envs.deep_sea(5), envs.swirl(5), envs.grid(4, 5, walls="1,1"), envs.four_state(), envs.two_state()):
+        place = positions(model)
+        assert place.shape == (model.n_states + 1, 2)
+        gaps = np.linalg.norm(place[:, None] - place[None], axis=-1) + 9 * np.eye(len(place))
+        assert gaps.min() > 0.6, model.name
+    assert positions(envs.grid(3, 3))[-1].tolist() == [2, -2]
+
+
+@pytest.mark.parametrize("name", ["<b>x</b>", "$\\frac{", "_hidden", "a" * 10_000, "‮right-to-left", "\x00\n", "🐙"])
+def test_hostile_names_are_drawn(name, tmp_path):
+    moves = {(name, name): Move(-1.0, {"goal": 1.0}), (name, "b"): Move(-1.0, {name: 1.0})}
+    figure = figures.draw(from_moves("hostile", moves, start=name)).figure
+    figure.savefig(tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_too_many_states():
+    with pytest.raises(ValueError, match=str(MAX_STATES)):
+        figures.draw(envs.grid(50, 50))
