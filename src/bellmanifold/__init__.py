@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from bellmanifold.formats.problem import write_problem as write_problem
     from bellmanifold.health import check as check
     from bellmanifold.models import load_model as load_model
+    from bellmanifold.posteriors.inference import posterior as posterior
+    from bellmanifold.posteriors.summary import Summary as Summary
     from bellmanifold.solver import solve as solve
     from bellmanifold.ssp import SSP as SSP
 
@@ -27,10 +29,12 @@ __version__ = "0.1.0"
 _HOME = {
     "Dataset": "data",
     "SSP": "ssp",
+    "Summary": "posteriors.summary",
     "check": "health",
     "from_gymnasium": "formats.gymnasium",
     "load_data": "formats.observations",
     "load_model": "models",
+    "posterior": "posteriors.inference",
     "solve": "solver",
     "to_gymnasium": "formats.gymnasium",
     "write_data": "formats.observations",

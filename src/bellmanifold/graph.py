@@ -99,14 +99,19 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
     return sorted(found, key=lambda c: int(c.states[0]))
 
 
-def reach_goal(model: SSP, allowed: Pairs | None = None) -> tuple[States, Policy]:
+def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | None = None) -> tuple[States, Policy]:
     """Which states reach the goal with probability 1 under some policy, and one policy that does so from all of them.
 
+    Args:
+        model: the problem.
+        allowed: the pairs that may be played.
+        also_goals: states to be taken for goals, too.
+
     Returns:
-        The states, and the pair each of them plays; -1 for the other states.
+        The states, and the pair each of them plays; -1 for goals and for states that cannot.
     """
-    goal = np.append(np.zeros(model.n_states, dtype=bool), True)
-    return _reach_surely(model, goal, all_pairs(model) if allowed is None else allowed)
+    goals = np.append(np.zeros(model.n_states, dtype=bool) if also_goals is None else also_goals, True)
+    return _reach_surely(model, goals, all_pairs(model) if allowed is None else allowed)
 
 
 def steps_towards(model: SSP, target: States) -> Policy:

@@ -80,7 +80,7 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
             f"no policy is sure to reach the goal from {who} {_names(model, stranded)} (Assumption 2): "
             f"give {them} a way that cannot miss the goal"
         )
-    reasons += [_complaint(model, best) for best in means if best is not None and best.sign >= 0]
+    reasons += [complaint(model, best) for best in means if best is not None and best.sign >= 0]
     return Verdict(not reasons, policy, stranded, components, means, reasons)
 
 
@@ -192,7 +192,8 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
     return messages
 
 
-def _complaint(model: SSP, mean: MeanReward) -> str:
+def complaint(model: SSP, mean: MeanReward) -> str:
+    """A sentence about a loop that does not lose: what it is, why that matters, what to do."""
     cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
     loop = [*mean.loop, mean.loop[0]] if cycle else list(mean.loop)
     shown = (" -> " if cycle else ", ").join(_name(model, s) for s in loop[: SHOWN + 1])

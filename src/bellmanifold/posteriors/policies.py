@@ -5,13 +5,18 @@ much posterior weight each has. Action, route and policy probabilities and both 
 weights, so they are computed here, once for all engines. An engine hands over R independent replicates of the weights;
 the spread between them gives every answer its standard error. An enumeration without Monte Carlo has R = 1, no error.
 
-Only the *coupled* states of a target need a place in a policy. In every other state the action values keep their prior
-and are independent of everything, so each of its k actions is best with probability exactly 1/k.
+Two symmetries keep the tables small and the answers sharp. In a state that is not *coupled* to the data the action
+values keep their prior, so each of its k actions is best with probability exactly 1/k. And the unobserved actions of
+one state are exchangeable: a table may let one of them stand for all, and the others share its probability.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -27,16 +32,36 @@ class PolicyTable:
         coupled: the states the policies speak about, shape (states,).
         policy: the greedy pair of each coupled state, ascending by state, shape (rows, coupled states).
         weight: unnormalised weight of each row in each replicate, on one common scale, shape (replicates, rows).
+        stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
     """
 
     coupled: Bool[np.ndarray, "states"]
     policy: Int[np.ndarray, "rows coupled_states"]
     weight: Float[np.ndarray, "replicates rows"]
+    stand_in: Int[np.ndarray, "pairs"] | None = None
+
+    @cached_property
+    def whole(self) -> Float[np.ndarray, "replicates"]:
+        """Total weight of each replicate."""
+        return self.weight.sum(axis=1)
+
+    @cached_property
+    def column(self) -> Int[np.ndarray, "states"]:
+        """The column of `policy` that speaks about each state; -1 if none does."""
+        return np.where(self.coupled, np.cumsum(self.coupled) - 1, -1)
+
+    def standing(self, model: SSP) -> tuple[Int[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
+        """The pair that stands for each pair, and the share of its probability the pair gets."""
+        pairs = np.arange(model.n_pairs)
+        first = model.pair_start[model.pair_state]
+        own = pairs if self.stand_in is None else self.stand_in
+        stand = np.where(self.coupled[model.pair_state], own, first)
+        return stand, 1.0 / np.bincount(stand, minlength=model.n_pairs)[stand]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A probability, or an array of them, with standard errors of the same shape."""
+    """A number, or an array of them, with standard errors of the same shape."""
 
     value: Float[np.ndarray, "..."]
     se: Float[np.ndarray, "..."]
@@ -46,20 +71,150 @@ def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "re
     """Estimate E[part] / E[whole] from replicates, with the delta method's standard error."""
     replicates = len(whole)
     total = whole.sum()
-    value = part.sum(axis=0) / total
+    value = np.asarray(part.sum(axis=0) / total)
     if replicates == 1:
-        return Estimate(np.asarray(value), np.zeros_like(value))
+        return Estimate(value, np.zeros_like(value))
     residual = part - value * whole.reshape((-1,) + (1,) * (part.ndim - 1))
     spread = np.sqrt((residual**2).sum(axis=0) * replicates / (replicates - 1))
-    return Estimate(np.asarray(value), np.asarray(spread / total))
+    return Estimate(value, np.asarray(spread / total))
 
 
 def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
     """For each pair, the probability that its action is optimal in its state."""
-    share = 1.0 / np.diff(model.pair_start)[model.pair_state]
-    whole = table.weight.sum(axis=1)
-    part = whole[:, None] * np.where(table.coupled[model.pair_state], 0.0, share)
-    for column in range(table.policy.shape[1]):
+    part = np.zeros((len(table.weight), model.n_pairs))
+    first = model.pair_start[:-1][~table.coupled]
+    part[:, first] = table.whole[:, None]
+    for column in table.policy.T:
         for k, weight in enumerate(table.weight):
-            part[k] += np.bincount(table.policy[:, column], weight, model.n_pairs)
-    return ratio(part, whole)
+            part[k] += np.bincount(column, weight, model.n_pairs)
+    stand, share = table.standing(model)
+    return ratio(part[:, stand] * share, table.whole)
+
+
+class Route(NamedTuple):
+    """A route from the start: the pairs played until the goal, or until a state would repeat.
+
+    Attributes:
+        pairs: the pairs, in order.
+        ends_at_goal: False for a loop.
+        probability, se: that the optimal policy takes it.
+    """
+
+    pairs: tuple[int, ...]
+    ends_at_goal: bool
+    probability: float
+    se: float
+
+
+def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route]:
+    """The routes of largest probability, largest first; needs deterministic transitions and one initial state.
+
+    A best-first search over beginnings of routes: the weight of a beginning bounds every route that starts with it, so
+    routes leave the queue in order of probability and nothing improbable is ever looked at.
+    """
+    start = int(np.argmax(model.initial))
+    rows = np.arange(len(table.policy))
+    queue: list[tuple[float, int, _Beginning]] = []
+    counter = 0
+
+    def push(beginning: _Beginning) -> None:
+        nonlocal counter
+        counter += 1
+        bound = table.weight[:, beginning.rows].sum() * beginning.share
+        if bound > 0:
+            heapq.heappush(queue, (-float(bound), counter, beginning))
+
+    push(_Beginning((), (start,), rows, 1.0))
+    found: list[Route] = []
+    while queue and len(found) < limit:
+        beginning = heapq.heappop(queue)[2]
+        state = beginning.states[-1]
+        if state == model.n_states or state in beginning.states[:-1]:
+            part = table.weight[:, beginning.rows].sum(axis=1) * beginning.share
+            estimate = ratio(part, table.whole)
+            at_goal = state == model.n_states
+            found.append(Route(beginning.pairs, at_goal, float(estimate.value), float(estimate.se)))
+            continue
+        for extended in _extensions(model, table, beginning):
+            push(extended)
+    return found
+
+
+class _Beginning(NamedTuple):
+    """Pairs played so far, states visited, the table's rows that agree, and the share that symmetry leaves."""
+
+    pairs: tuple[int, ...]
+    states: tuple[int, ...]
+    rows: Int[np.ndarray, "n"]
+    share: float
+
+
+def _extensions(model: SSP, table: PolicyTable, beginning: _Beginning) -> Iterator[_Beginning]:
+    stand, share = table.standing(model)
+    state = beginning.states[-1]
+    column = table.column[state]
+    for pair in range(model.pair_start[state], model.pair_start[state + 1]):
+        rows = beginning.rows
+        if column >= 0:
+            rows = rows[table.policy[rows, column] == stand[pair]]
+        after = int(model.next_state[model.next_start[pair]])
+        pairs, states = (*beginning.pairs, pair), (*beginning.states, after)
+        yield _Beginning(pairs, states, rows, beginning.share * float(share[pair]))
+
+
+def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:
+    """The probability that a given deterministic policy is greedy everywhere, that is, optimal."""
+    stand, share = table.standing(model)
+    agree = (table.policy == stand[policy][table.coupled]).all(axis=1)
+    return ratio(table.weight[:, agree].sum(axis=1) * share[policy].prod(), table.whole)
+
+
+def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pairs"]) -> Estimate:
+    """The probability that the greedy policy is improper when pairs that are not solved end at the goal."""
+    if not len(table.policy):
+        return Estimate(np.zeros(()), np.zeros(()))
+    policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
+    policy[:, table.coupled] = table.policy
+    improper = ~_all_reach_goal(model, policy, solved)
+    return ratio(table.weight[:, improper].sum(axis=1), table.whole)
+
+
+def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator, copies: int = 8) -> Estimate:
+    """The probability that the greedy policy is improper under the problem's true transitions.
+
+    Pairs that stand for others are replaced by a random one of them, several times for every row.
+    """
+    stand, share = table.standing(model)
+    policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
+    policy[:, table.coupled] = table.policy
+    if (share == 1.0).all():
+        copies = 1
+    solved = np.ones(model.n_pairs, dtype=bool)
+    part = np.zeros(len(table.weight))
+    members = np.argsort(stand, kind="stable")
+    first = np.searchsorted(stand[members], np.arange(model.n_pairs))
+    size = np.bincount(stand, minlength=model.n_pairs)
+    for _ in range(copies):
+        played = members[first[policy] + (rng.random(policy.shape) * size[policy]).astype(np.int64)]
+        improper = ~_all_reach_goal(model, played, solved)
+        part += table.weight[:, improper].sum(axis=1) / copies
+    return ratio(part, table.whole)
+
+
+def _all_reach_goal(
+    model: SSP, policy: Int[np.ndarray, "rows states"], solved: Bool[np.ndarray, "pairs"]
+) -> Bool[np.ndarray, "rows"]:
+    """For each policy: does every state reach the goal with positive probability, hence surely?"""
+    arrives = np.zeros((len(policy), model.n_states + 1), dtype=bool)
+    arrives[:, -1] = True
+    longest = int(np.diff(model.next_start).max())
+    last = model.next_start[1:] - 1
+    rows = np.arange(len(policy))[:, None]
+    while True:
+        before = arrives.copy()
+        arrives[:, :-1] |= ~solved[policy]
+        for k in range(longest):
+            entry = np.minimum(model.next_start[policy] + k, last[policy])
+            arrives[:, :-1] |= before[rows, model.next_state[entry]]
+        if (arrives == before).all():
+            return arrives.all(axis=1)

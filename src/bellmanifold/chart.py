@@ -1,0 +1,311 @@
+"""The chart: coordinates of the posterior <-> action values, with the log-determinant of the change of variables.
+
+Let O be the pairs that are *solved* (the observed ones), U all others. In the modified problem M~ solved pairs keep their
+transitions and pay `payment`, and every other pair ends at the goal and pays its own `value`. Bellman's equations
+
+    theta_i = payment_i + sum_s' p(s'|i) max_a theta(s', a),  i in O;      theta_u = value_u,  u in U
+
+have at most one solution whose greedy policy is proper. So (theta_U, payments) are coordinates for theta. With payment_i
+= r_i + epsilon xi_i the residual g_i(theta) - r_i is epsilon xi_i: the relaxed posterior in coordinates (theta_U, xi), and
+for epsilon = 0 the manifold posterior in coordinates theta_U alone. The change of variables from theta to coordinates
+divides densities by |det A|, A_ij = 1(i = j) - p(s_j | i) 1(a_j greedy at s_j) for i, j in O, and
+
+    |det A| = det(I - P_mu),
+
+P_mu the greedy policy's moves among states whose greedy pair is solved: a pair that is not greedy has a unit column,
+and expanding along those leaves just that. It is 1 when no greedy cycle is possible.
+
+The equations are solved block by block, a block being a strong component of the problem's graph, from the goal
+backwards. States on no cycle need one maximum each; a block of m states is solved by policy iteration from a proper
+policy of M~, switching only where strictly better. An iterate that turns improper certifies a class of positive gain:
+then no solution has a proper greedy policy and `solvable` is False. Each policy is evaluated by subtraction-free (GTH)
+elimination, whose pivots multiply up to the determinant; a pivot is 0 exactly where the policy is improper.
+
+`BatchChart` sends many coordinate vectors through one compiled program. The batch is the last axis and states are
+ordered from the goal backwards, so that a sweep is a few contiguous vector operations. The law is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+import bellmanifold.precision  # noqa: F401 (switches double precision on)
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.graph import reach_goal, strong_components
+from bellmanifold.ssp import SSP
+
+MAX_BLOCK = 40
+"""States of one strong component that are still eliminated densely."""
+MAX_SLOTS = 200_000
+"""Padded pairs (states times the largest number of actions, times successors) a batch chart may have."""
+STRICTLY = 1e-13
+"""How much better, relative to the values at hand, an action must be to be switched to."""
+
+
+class Solved(NamedTuple):
+    """Action values at a batch of coordinates.
+
+    Attributes:
+        q: action values by slot; -inf in slots without a pair, shape (actions, states, batch).
+        log_det: log |det A|, shape (batch,).
+        solvable: whether a solution with a proper greedy policy exists, shape (batch,).
+    """
+
+    q: Float[Array, "actions states batch"]
+    log_det: Float[Array, "batch"]
+    solvable: Bool[Array, "batch"]
+
+
+class Block(NamedTuple):
+    """A run of states in elimination order: `cyclic` ones are solved together, others each on its own."""
+
+    begin: int
+    end: int
+    cyclic: bool
+
+
+@dataclass(frozen=True, eq=False)
+class BatchChart:
+    """The structure of one problem, padded and ordered for batches.
+
+    Attributes:
+        model: the problem.
+        order: states from the goal backwards, shape (states,).
+        slot: pair in each (action, state) slot, n_pairs where there is none, shape (actions, states).
+        successor: place of each successor in `order`, S for the goal, shape (actions, states, successors).
+        law: transition probabilities, 0 in padding, shape (actions, states, successors).
+        blocks: the runs of `order` that are solved together.
+    """
+
+    model: SSP
+    order: Int[np.ndarray, "states"]
+    slot: Int[np.ndarray, "actions states"]
+    successor: Int[np.ndarray, "actions states successors"]
+    law: Float[np.ndarray, "actions states successors"]
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def place(self) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
+        """The (action, state) slot of each pair."""
+        action, state = np.nonzero(self.slot < self.model.n_pairs)
+        inverse = np.argsort(self.slot[action, state])
+        return action[inverse], state[inverse]
+
+    def spread(self, per_pair: np.ndarray, fill: float | bool) -> np.ndarray:
+        """An array with one entry a pair (first axis), arranged by slots."""
+        padded = np.full((*self.slot.shape, *per_pair.shape[1:]), fill, dtype=per_pair.dtype)
+        padded[self.place] = per_pair
+        return padded
+
+    def first_policy(self, solved: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"] | None:
+        """The action slot each state plays in a proper policy of M~, or None if M~ has none."""
+        model = self.model
+        leave = np.where(solved, model.n_pairs, np.arange(model.n_pairs))
+        first_free = np.minimum.reduceat(leave, model.pair_start[:-1])
+        at_once = first_free < model.n_pairs
+        states, policy = reach_goal(model, solved, also_goals=at_once)
+        if not states.all():
+            return None
+        pair = np.where(at_once, first_free, policy)
+        return self.place[0][pair][self.order]
+
+    def solve(
+        self,
+        solved: Bool[np.ndarray, "pairs"],
+        payment: Float[Array, "actions states batch"],
+        value: Float[Array, "actions states batch"],
+    ) -> Solved:
+        """Action values from coordinates.
+
+        Args:
+            solved: pairs whose Bellman equation holds with `payment`.
+            payment: what solved pairs pay, by slot; ignored elsewhere.
+            value: action values of all other pairs, by slot; -inf in slots without a pair.
+        """
+        first = self.first_policy(solved)
+        if first is None:
+            raise UnsupportedError(
+                "the observed pairs alone never reach the goal nor an unobserved pair from some state"
+            )
+        return solve_blocks(self.blocks, self.successor, self.law, self.spread(solved, False), first, payment, value)
+
+
+def batch_chart(model: SSP) -> BatchChart:
+    """Lay a problem out for batches.
+
+    Raises:
+        UnsupportedError: if a strong component, or the padded problem, is too large for that.
+    """
+    component = strong_components(model)
+    size = np.bincount(component)
+    loops = np.zeros(len(size), dtype=bool)
+    own = model.next_state == model.pair_state[model.next_pair]
+    loops[component[model.next_state[own]]] = True
+    cyclic = (size > 1) | loops
+    if size.max() > MAX_BLOCK:
+        raise UnsupportedError(f"a strong component has {size.max()} states: a batch chart takes at most {MAX_BLOCK}")
+    n_actions, n_next = int(np.diff(model.pair_start).max()), int(np.diff(model.next_start).max())
+    if n_actions * model.n_states * n_next > MAX_SLOTS:
+        raise UnsupportedError(f"the padded problem has more than {MAX_SLOTS} entries: too large for a batch chart")
+    order = np.argsort(component, kind="stable")
+    place = np.empty(model.n_states + 1, dtype=np.int64)
+    place[order] = np.arange(model.n_states)
+    place[model.n_states] = model.n_states
+
+    slot = np.full((n_actions, model.n_states), model.n_pairs)
+    action = np.arange(model.n_pairs) - model.pair_start[model.pair_state]
+    slot[action, place[model.pair_state]] = np.arange(model.n_pairs)
+    successor = np.full((n_actions, model.n_states, n_next), model.n_states)
+    law = np.zeros((n_actions, model.n_states, n_next))
+    k = np.arange(len(model.next_state)) - model.next_start[model.next_pair]
+    entry = (action[model.next_pair], place[model.pair_state[model.next_pair]], k)
+    successor[entry] = place[model.next_state]
+    law[entry] = model.next_prob
+    return BatchChart(model, order, slot, successor, law, _blocks(component[order], cyclic, successor))
+
+
+def _blocks(
+    component: Int[np.ndarray, "states"],
+    cyclic: Bool[np.ndarray, "components"],
+    successor: Int[np.ndarray, "actions states successors"],
+) -> tuple[Block, ...]:
+    """Runs of states in elimination order; neighbours on no cycle share one as long as none moves to another in it."""
+    blocks: list[Block] = []
+    n = len(component)
+    begin = 0
+    while begin < n:
+        end = begin + 1
+        if cyclic[component[begin]]:
+            while end < n and component[end] == component[begin]:
+                end += 1
+        else:
+            while end < n and not cyclic[component[end]] and not _moves_into(successor[:, end], begin, end):
+                end += 1
+        blocks.append(Block(begin, end, bool(cyclic[component[begin]])))
+        begin = end
+    return tuple(blocks)
+
+
+def _moves_into(successor: Int[np.ndarray, "actions successors"], begin: int, end: int) -> bool:
+    return bool(((successor >= begin) & (successor < end)).any())
+
+
+@partial(jax.jit, static_argnames="blocks")
+def solve_blocks(
+    blocks: tuple[Block, ...],
+    successor: Int[Array, "actions states successors"],
+    law: Float[Array, "actions states successors"],
+    solved: Bool[Array, "actions states"],
+    first: Int[Array, "states"],
+    payment: Float[Array, "actions states batch"],
+    value: Float[Array, "actions states batch"],
+) -> Solved:
+    """Solve all blocks from the goal backwards; arguments by slot, as in `BatchChart`."""
+    batch = payment.shape[-1]
+    best = jnp.zeros((payment.shape[1] + 1, batch))
+    log_det = jnp.zeros(batch)
+    solvable = jnp.ones(batch, dtype=bool)
+    parts = []
+    for begin, end, cyclic in blocks:
+        own = slice(begin, end)
+        outside = jnp.where((successor[:, own] < begin) | (successor[:, own] >= end), law[:, own], 0.0)
+        if not cyclic:
+            outside = law[:, own]
+        pays = payment[:, own]
+        for k in range(successor.shape[-1]):
+            pays = pays + outside[:, :, k, None] * best[successor[:, own, k]]
+        is_solved = solved[:, own, None]
+        if cyclic:
+            inside = _moves_within(successor[:, own], law[:, own], begin, end)
+            inside = jnp.where(is_solved, inside, 0.0)
+            out = jnp.where(solved[:, own], jnp.sum(outside, axis=-1), 1.0)
+            start = jnp.where(is_solved, pays, value[:, own])
+            q, pivots, proper = _policy_iteration(inside, out, start, first[own])
+            log_det = log_det + jnp.sum(jnp.log(jnp.where(proper, pivots, 1.0)), axis=0)
+            solvable = solvable & proper
+        else:
+            q = jnp.where(is_solved, pays, value[:, own])
+        best = best.at[own].set(jnp.max(q, axis=0))
+        parts.append(q)
+    return Solved(jnp.concatenate(parts, axis=1), log_det, solvable)
+
+
+def _moves_within(
+    successor: Int[Array, "actions own successors"], law: Float[Array, "actions own successors"], begin: int, end: int
+) -> Float[Array, "actions own own"]:
+    """Transition probabilities among the states of a block."""
+    hits = successor[..., None] == jnp.arange(begin, end)
+    return jnp.sum(jnp.where(hits, law[..., None], 0.0), axis=2)
+
+
+def _policy_iteration(
+    inside: Float[Array, "actions own own"],
+    out: Float[Array, "actions own"],
+    start: Float[Array, "actions own batch"],
+    first: Int[Array, "own"],
+) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
+    """Solve a block for every member of the batch at once.
+
+    Args:
+        inside: moves of solved pairs among the block's states (0 for other pairs).
+        out: mass leaving the block.
+        start: what each pair collects before the block is entered again.
+        first: action slots of a proper policy.
+    """
+    slots = jnp.arange(start.shape[0])[:, None, None]
+
+    def chosen(table: Float[Array, "actions own ..."], policy: Int[Array, "own batch"]) -> Float[Array, "..."]:
+        here = slots == policy
+        here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
+        return jnp.sum(jnp.where(here, table, 0.0), axis=0)
+
+    def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array, Array]:
+        moves = chosen(inside[..., None], policy)
+        pivots, values = _eliminate(moves, chosen(out[..., None], policy), chosen(start, policy))
+        proper = jnp.all(pivots > 0, axis=0)
+        q = start + jnp.einsum("aij,jb->aib", inside, jnp.where(proper, values, 0.0))
+        return pivots, q, proper
+
+    def improve(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        policy, _, _, _, _ = state
+        pivots, q, proper = evaluate(policy)
+        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
+        top = jnp.max(q, axis=0)
+        switch = (top > now + STRICTLY * (jnp.abs(top) + jnp.abs(now))) & proper
+        policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
+        return policy, pivots, q, proper, jnp.any(switch)
+
+    policy = jnp.broadcast_to(first[:, None], start.shape[1:])
+    blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), jnp.array(True))
+    _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1], improve, (policy, *blank))
+    return q, pivots, proper
+
+
+def _eliminate(
+    moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
+) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
+    """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.linear.eliminate`."""
+    n = len(out)
+    pivots = []
+    for k in range(n - 1, -1, -1):
+        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
+        pivots.append(pivot)
+        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
+        moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
+        out = out.at[:k].add(share * out[k])
+        right = right.at[:k].add(share * right[k])
+    pivots = pivots[::-1]
+    x: list[Array] = []
+    for k in range(n):
+        total = right[k]
+        for j in range(k):
+            total = total + moves[k, j] * x[j]
+        x.append(total / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+    return jnp.stack(pivots), jnp.stack(x)

@@ -1,0 +1,220 @@
+"""Standard coordinates of a posterior, and the weight of a point in them.
+
+A posterior is turned into a reference law (independent standard normals, or uniforms for the residuals of a uniform
+kernel) and a weight. Samplers then need to know nothing about decision problems.
+
+*Non-centred* coordinates are the chart's: a residual xi_i for each observed pair, and the largest value among the
+unobserved pairs of each coupled state (which of them attains it is uniform and independent of all else). The weight is
+
+    w = prod_{i observed} N(theta_i; 0, sigma^2) / |det A(theta)|,
+
+and its mean over the reference law is the evidence. *Centred* coordinates are the action values of coupled states,
+theta = sigma x, with weight prod_i K(g_i(theta), r_i): better where the kernel is as wide as the prior.
+
+At epsilon = 0 the residuals are kept with an infinitesimal width: they split exact ties between observed actions as the
+limit epsilon -> 0 splits them, and change nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import log_ndtr, ndtri
+from jaxtyping import Array, Bool, Float, Int, UInt64
+
+from bellmanifold.chart import BatchChart, Block, solve_blocks
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.target import Target
+
+LOG_2_PI = float(np.log(2 * np.pi))
+TIE_WIDTH = 1e-8
+"""Width of the residuals that split ties at epsilon = 0, relative to the rewards."""
+
+
+class Structure(NamedTuple):
+    """Arrays of a chart and a target by (action, state) slot, as the compiled programs take them.
+
+    Attributes:
+        successor, law: the chart's, shape (actions, states, successors).
+        solved: observed pairs, shape (actions, states).
+        free: pairs that stand for the unobserved ones of a coupled state, shape (actions, states).
+        reward, scale: of observed pairs, shape (actions, states).
+        alternatives: how many unobserved pairs each state has, at least 1, shape (states,).
+        first: a proper policy of M~, shape (states,).
+        mixer: random odd numbers that tell policies apart, shape (states,).
+        prior_scale: sigma.
+    """
+
+    successor: Int[Array, "actions states successors"]
+    law: Float[Array, "actions states successors"]
+    solved: Bool[Array, "actions states"]
+    free: Bool[Array, "actions states"]
+    reward: Float[Array, "actions states"]
+    scale: Float[Array, "actions states"]
+    alternatives: Int[Array, "states"]
+    first: Int[Array, "states"]
+    mixer: UInt64[Array, "states"]
+    prior_scale: Float[Array, ""]
+
+
+class Weighed(NamedTuple):
+    """Points with their weights.
+
+    Attributes:
+        log_weight: shape (batch,).
+        choice: greedy action slot of each state, shape (states, batch).
+        code: a hash of the greedy policy, shape (batch,).
+        q: action values by slot (the largest one for pairs that stand for several), shape (actions, states, batch).
+    """
+
+    log_weight: Float[Array, "batch"]
+    choice: Int[Array, "states batch"]
+    code: UInt64[Array, "batch"]
+    q: Float[Array, "actions states batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Coordinates of one posterior.
+
+    Attributes:
+        target: the posterior.
+        chart: the problem's chart.
+        centred: action values instead of residuals.
+    """
+
+    target: Target
+    chart: BatchChart
+    centred: bool = False
+
+    @cached_property
+    def stand_in(self) -> Int[np.ndarray, "pairs"]:
+        """The first unobserved pair of a coupled state stands for all of them; other pairs stand for themselves."""
+        model, unseen = self.target.model, ~self.target.observed
+        pairs = np.arange(model.n_pairs)
+        if self.centred:
+            return pairs
+        first = np.minimum.reduceat(np.where(unseen, pairs, model.n_pairs), model.pair_start[:-1])
+        return np.where(unseen & self.target.coupled[model.pair_state], first[model.pair_state], pairs)
+
+    @cached_property
+    def free(self) -> Bool[np.ndarray, "pairs"]:
+        """Pairs whose value is a coordinate."""
+        target, pairs = self.target, np.arange(self.target.model.n_pairs)
+        coupled = target.coupled[target.model.pair_state]
+        return coupled if self.centred else coupled & ~target.observed & (self.stand_in == pairs)
+
+    @cached_property
+    def residual(self) -> Bool[np.ndarray, "pairs"]:
+        """Pairs whose residual is a coordinate."""
+        return np.zeros_like(self.target.observed) if self.centred else self.target.observed
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates that are integrated over: the infinitesimal residuals at epsilon = 0 do not count."""
+        return int(self.free.sum()) + (0 if self.target.is_exact else int(self.residual.sum()))
+
+    @cached_property
+    def tie_width(self) -> float:
+        """Width of the infinitesimal residuals; 0 unless the posterior is exact."""
+        if not self.target.is_exact:
+            return 0.0
+        seen = np.abs(self.target.reward[self.target.observed])
+        return TIE_WIDTH * float(seen.max(initial=0.0) or 1.0)
+
+    @cached_property
+    def structure(self) -> Structure:
+        target, chart, model = self.target, self.chart, self.target.model
+        first = chart.first_policy(target.observed)
+        if first is None:
+            raise UnsupportedError(
+                "the observed pairs trap some state: from there no policy reaches the goal or an unobserved pair; "
+                "use a relaxed posterior (--epsilon above 0) with the mixture engine"
+            )
+        group = np.bincount(self.stand_in, minlength=model.n_pairs)
+        alternatives = np.maximum.reduceat(np.where(self.free, group, 1), model.pair_start[:-1])
+        scale = np.where(target.observed, np.maximum(target.scale, self.tie_width), 0.0)
+        idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
+        idle[model.pair_start[:-1][~target.coupled]] = True
+        mixer = np.random.default_rng(0x5EED).integers(0, 2**63, model.n_states, dtype=np.uint64) * 2 + 1
+        return Structure(
+            successor=jnp.asarray(chart.successor),
+            law=jnp.asarray(chart.law),
+            solved=jnp.asarray(chart.spread(target.observed, False)),
+            free=jnp.asarray(chart.spread(self.free | idle, False)),
+            reward=jnp.asarray(chart.spread(target.reward, 0.0)),
+            scale=jnp.asarray(chart.spread(scale, 0.0)),
+            alternatives=jnp.asarray(alternatives[chart.order]),
+            first=jnp.asarray(first),
+            mixer=jnp.asarray(mixer),
+            prior_scale=jnp.asarray(target.prior_scale),
+        )
+
+    def weigh(self, x: Float[Array, "actions states batch"], largest: bool) -> Weighed:
+        """Weigh points given by slot.
+
+        Args:
+            x: standard coordinates; entries of slots without a coordinate are ignored.
+            largest: whether the coordinates of free pairs already are draws of the largest of their normals.
+        """
+        if self.centred:
+            uniform = self.target.kernel == "uniform"
+            return _weigh_centred(self.chart.blocks, uniform, self.structure, x)
+        return _weigh(self.chart.blocks, largest, self.structure, x)
+
+
+@partial(jax.jit, static_argnames=("blocks", "largest"))
+def _weigh(blocks: tuple[Block, ...], largest: bool, s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
+    payment = s.reward[..., None] + s.scale[..., None] * x
+    normal = x if largest else _largest_normal(x, s.alternatives)
+    value = jnp.where(s.free[..., None], s.prior_scale * normal, -jnp.inf)
+    solved = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
+    log_prior = -0.5 * (solved.q / s.prior_scale) ** 2 - jnp.log(s.prior_scale) - 0.5 * LOG_2_PI
+    total = jnp.sum(jnp.where(s.solved[..., None], log_prior, 0.0), axis=(0, 1)) - solved.log_det
+    log_weight = jnp.where(solved.solvable, total, -jnp.inf)
+    return Weighed(log_weight, *_greedy(solved.q, s.mixer), solved.q)
+
+
+@partial(jax.jit, static_argnames=("blocks", "uniform"))
+def _weigh_centred(
+    blocks: tuple[Block, ...], uniform: bool, s: Structure, x: Float[Array, "actions states batch"]
+) -> Weighed:
+    q = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
+    top = jnp.max(q, axis=0)
+    best = jnp.append(jnp.where(jnp.isfinite(top), top, 0.0), jnp.zeros((1, x.shape[-1])), axis=0)
+    residual = q - s.reward[..., None]
+    for k in range(s.successor.shape[-1]):
+        residual = residual - s.law[:, :, k, None] * best[s.successor[:, :, k]]
+    z = residual / jnp.where(s.solved, s.scale, 1.0)[..., None]
+    if uniform:
+        terms = jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
+    else:
+        terms = -0.5 * z**2 - 0.5 * LOG_2_PI
+    terms = terms - jnp.log(jnp.where(s.solved, s.scale, 1.0))[..., None]
+    log_weight = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
+    return Weighed(log_weight, *_greedy(q, s.mixer), q)
+
+
+def _greedy(
+    q: Float[Array, "actions states batch"], mixer: UInt64[Array, "states"]
+) -> tuple[Int[Array, "states batch"], UInt64[Array, "batch"]]:
+    choice = jnp.argmax(q, axis=0)
+    code = jnp.sum((choice.astype(jnp.uint64) + 1) * mixer[:, None], axis=0)
+    return choice, code
+
+
+def _largest_normal(
+    x: Float[Array, "actions states batch"], of: Int[Array, "states"]
+) -> Float[Array, "actions states batch"]:
+    """Turn a standard normal into a draw of the largest of `of` standard normals, by its distribution function.
+
+    The upper half is computed from the upper tail: 1 - Phi(x)^(1/k) = -expm1(log Phi(x) / k).
+    """
+    log_p = log_ndtr(x) / of[:, None]
+    moved = jnp.where(log_p < -0.7, ndtri(jnp.exp(log_p)), -ndtri(-jnp.expm1(log_p)))
+    return jnp.where(of[:, None] > 1, moved, x)

@@ -1,0 +1,208 @@
+"""One call from data to answers: choose an engine, run it until the answers are sharp enough, say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.gain import best_mean_reward
+from bellmanifold.graph import end_components
+from bellmanifold.health import complaint
+from bellmanifold.posteriors.policies import Estimate, PolicyTable
+from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.target import Kernel, Target, relaxed_target
+from bellmanifold.ssp import SSP
+
+if TYPE_CHECKING:
+    from bellmanifold.chart import BatchChart
+    from bellmanifold.posteriors.coordinates import Coordinates
+    from bellmanifold.posteriors.importance import Sample
+
+Engine = Literal["auto", "chart", "mixture", "rejection"]
+ACCURACY = 1e-3
+"""Every reported probability is computed to this standard error, unless a number of samples is asked for."""
+ENOUGH = 400.0
+"""An effective sample size below this is too low to trust."""
+MOST_POINTS = 2**20
+
+
+def posterior(
+    model: SSP,
+    data: Dataset,
+    epsilon: float = 0.0,
+    prior_scale: float = 10.0,
+    engine: Engine = "auto",
+    kernel: Kernel = "gaussian",
+    proper_only: bool = False,
+    discount: float | None = None,
+    samples: int | None = None,
+    top: int = 1000,
+    seed: int = 0,
+) -> Summary:
+    """The posterior over the optimal action values.
+
+    Args:
+        model: the problem.
+        data: observations of it.
+        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior.
+        prior_scale: sigma of the prior N(0, sigma^2 I).
+        engine: "auto", "chart", "mixture" or "rejection".
+        kernel: shape of the relaxed likelihood.
+        proper_only: leave out parameters that the data show to be improper.
+        discount: treat the discounted problem instead.
+        samples: number of points; by default as many as a standard error of 1e-3 takes.
+        top: how many routes to report.
+        seed: fixes every result.
+
+    Raises:
+        BadInputError: for wrong arguments or contradicting data.
+        UnsupportedError: where the method does not apply; the message names one that does.
+    """
+    if samples is not None and samples < 1:
+        raise BadInputError(f"samples is {samples}: give a positive number")
+    if top < 0:
+        raise BadInputError(f"top is {top}: give a number that is not negative")
+    if seed < 0:
+        raise BadInputError(f"seed is {seed}: give a number that is not negative")
+    if discount is not None:
+        model = model.discounted(discount)
+        data = Dataset(model, data.pair, data.reward)
+    target = relaxed_target(data, epsilon, prior_scale, kernel)
+    if not target.coupled.any():
+        return _prior(target, epsilon, top)
+    summary = _choose(target, engine, proper_only, samples, seed)
+    return replace(summary, epsilon=epsilon, top=top, proper_only=proper_only)
+
+
+def _prior(target: Target, epsilon: float, top: int) -> Summary:
+    """Without data everything keeps its prior: exact answers."""
+    model = target.model
+    table = PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
+    return Summary(
+        target=target,
+        epsilon=epsilon,
+        engine="prior",
+        reason="no observations: the posterior is the prior",
+        table=table,
+        q_mean=np.zeros(model.n_pairs),
+        q_sd=np.full(model.n_pairs, target.prior_scale),
+        dimension=0,
+        log_evidence=Estimate(np.zeros(()), np.zeros(())),
+        effective_sample_size=None,
+        top=top,
+    )
+
+
+def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
+    if engine == "rejection":
+        return by_rejection(target, seed)
+    if engine == "mixture":
+        if proper_only:
+            raise UnsupportedError("the mixture engine has no --proper-only: use --engine chart")
+        return by_mixture(target, "asked for", seed)
+    try:
+        return by_chart(target, proper_only, samples, seed)
+    except UnsupportedError as refusal:
+        if engine == "chart" or target.is_exact or proper_only or target.kernel != "gaussian":
+            raise
+        return by_mixture(target, f"the chart does not apply ({refusal})", seed)
+
+
+def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
+    """Importance sampling through the chart, in the coordinates that weigh best."""
+    from bellmanifold.chart import batch_chart
+    from bellmanifold.posteriors.importance import PIECE, REPLICATES, sample
+
+    if target.is_exact:
+        _require_assumption_2(target)
+    candidates = _coordinates(target, batch_chart(target.model), proper_only)
+    log2_size = int(np.log2(PIECE))
+    tried = [(sample(coordinates, log2_size, seed), coordinates) for coordinates in candidates]
+    drawn, coordinates = max(tried, key=lambda pair: pair[0].effective_sample_size)
+    summary = _summarise(coordinates, drawn)
+    if samples is not None:
+        wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
+        return summary if wanted <= log2_size else _summarise(coordinates, sample(coordinates, wanted, seed))
+    while _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
+        log2_size += 1
+        drawn = sample(coordinates, log2_size, seed)
+        summary = _summarise(coordinates, drawn)
+    return summary
+
+
+def _coordinates(target: Target, chart: BatchChart, proper_only: bool) -> list[Coordinates]:
+    """The coordinates that cover the posterior."""
+    from bellmanifold.posteriors.coordinates import Coordinates
+
+    chart_own = Coordinates(target, chart)
+    if target.is_exact or proper_only:
+        return [chart_own]
+    trapped = end_components(target.model, target.observed)
+    if not trapped:
+        return [chart_own, Coordinates(target, chart, centred=True)]
+    names = ", ".join(quote(target.model.states[s]) for s in trapped[0].states[:4])
+    raise UnsupportedError(
+        f"the observed pairs can stay among {names} for ever, where the chart misses improper parameters: "
+        "use --engine mixture, --proper-only or --epsilon 0"
+    )
+
+
+def _require_assumption_2(target: Target) -> None:
+    """The exact posterior needs every loop of observed pairs to cost something."""
+    for component in end_components(target.model, target.observed):
+        mean = best_mean_reward(replace(target.model, reward=target.reward), component)
+        if mean.sign >= 0:
+            raise UnsupportedError(
+                f"{complaint(target.model, mean)}; the exact posterior does not exist: use --epsilon above 0, "
+                "or --discount 0.99"
+            )
+
+
+def _largest_error(summary: Summary) -> float:
+    errors = [float(summary.action_probability.se.max(initial=0.0))]
+    errors += [route.se for route in summary.routes or []]
+    return max(errors)
+
+
+def _summarise(coordinates: Coordinates, drawn: Sample) -> Summary:
+    target = coordinates.target
+    model, coupled = target.model, target.coupled[target.model.pair_state]
+    mean = np.where(coupled, drawn.q_mean.value, 0.0)
+    variance = np.where(coupled, drawn.q_second.value - mean**2, target.prior_scale**2)
+    way = "centred" if coordinates.centred else "non-centred"
+    enough = drawn.effective_sample_size >= ENOUGH
+    restricted = not target.is_exact and not coordinates.centred and bool(end_components(model, target.observed))
+    evidence = Estimate(drawn.log_evidence.value + target.log_constant, drawn.log_evidence.se)
+    return Summary(
+        target=target,
+        epsilon=0.0,
+        engine="chart",
+        reason=f"importance sampling in {way} coordinates of the chart",
+        table=drawn.table,
+        q_mean=mean,
+        q_sd=np.sqrt(np.maximum(variance, 0.0)),
+        dimension=coordinates.dimension,
+        log_evidence=None if restricted else evidence,
+        effective_sample_size=drawn.effective_sample_size,
+        trustworthy=enough,
+        diagnostics={
+            "points": drawn.points,
+            "coordinates": way,
+            "unsolvable_share": drawn.unsolvable,
+            "ties_split": [model.states[s] for s in drawn.tied_states],
+        },
+    )
+
+
+def by_mixture(target: Target, why: str, seed: int) -> Summary:
+    """Proposition 1 by enumeration."""
+    raise UnsupportedError("the mixture engine is not ready yet: use --engine chart")
+
+
+def by_rejection(target: Target, seed: int) -> Summary:
+    """Rejection sampling from the prior, for tiny problems and the uniform kernel."""
+    raise UnsupportedError("the rejection engine is not ready yet: use --engine chart")

@@ -1,0 +1,42 @@
+"""Randomised quasi-Monte-Carlo points, made once and kept.
+
+A scrambled Sobol net of 2^k points in the unit cube integrates smooth functions with an error close to 1/N, and each
+independent scrambling gives an independent, unbiased estimate: their spread is an honest standard error (Owen 1997).
+Making points and turning them into normal variates costs more than sending them through a chart, so they are cached.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+MAX_DIMENSION = 21_201
+"""Dimensions for which SciPy knows Sobol's direction numbers."""
+
+
+@lru_cache(maxsize=8)
+def uniform_points(dimension: int, log2_size: int, replicates: int, seed: int) -> Float[np.ndarray, "dimension points"]:
+    """Independent scramblings of one net in the open unit cube, one after the other along the last axis."""
+    children = np.random.SeedSequence([seed, dimension]).spawn(replicates)
+    nets = [
+        qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(child)).random_base2(log2_size).T
+        for child in children
+    ]
+    tiny = 2.0**-54
+    points = np.clip(np.concatenate(nets, axis=1), tiny, 1.0 - 2.0**-53)
+    points.setflags(write=False)
+    return points
+
+
+@lru_cache(maxsize=8)
+def largest_normal_points(
+    dimension: int, log2_size: int, replicates: int, seed: int, of: int
+) -> Float[np.ndarray, "dimension points"]:
+    """The same points as draws of the largest of `of` independent standard normals (1: plain normals)."""
+    points = ndtri(uniform_points(dimension, log2_size, replicates, seed) ** (1.0 / of))
+    points.setflags(write=False)
+    return points

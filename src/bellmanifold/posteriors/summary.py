@@ -1,0 +1,152 @@
+"""What a posterior says, whichever engine computed it: probabilities with standard errors, moments, diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.graph import end_components
+from bellmanifold.posteriors.policies import (
+    Estimate,
+    PolicyTable,
+    Route,
+    action_probabilities,
+    improper_mass,
+    improper_mass_model,
+    most_probable_routes,
+    policy_probability,
+)
+from bellmanifold.posteriors.target import Target
+
+EXACT = Estimate(np.zeros(()), np.zeros(()))
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """The answers of one posterior.
+
+    Attributes:
+        target: the posterior.
+        epsilon: its tolerance; 0 is the exact posterior.
+        engine: which engine computed it.
+        reason: why that one.
+        table: greedy policies with their weights.
+        q_mean, q_sd: moments of the action values, shape (pairs,).
+        dimension: coordinates integrated over.
+        log_evidence: with its standard error; None where the engine has none.
+        effective_sample_size: None where the engine has none.
+        trustworthy: False if a diagnostic says not to trust the numbers.
+        diagnostics: whatever else the engine measured.
+        top: how many routes are reported.
+        proper_only: the posterior was restricted to parameters not known to be improper.
+    """
+
+    target: Target
+    epsilon: float
+    engine: str
+    reason: str
+    table: PolicyTable
+    q_mean: Float[np.ndarray, "pairs"]
+    q_sd: Float[np.ndarray, "pairs"]
+    dimension: int
+    log_evidence: Estimate | None
+    effective_sample_size: float | None
+    trustworthy: bool = True
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    top: int = 1000
+    proper_only: bool = False
+
+    @cached_property
+    def action_probability(self) -> Estimate:
+        """For each pair, the probability that it is optimal in its state."""
+        return action_probabilities(self.target.model, self.table)
+
+    @cached_property
+    def routes(self) -> list[Route] | None:
+        """The most probable routes; None unless transitions are deterministic and there is one initial state."""
+        model = self.target.model
+        if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
+            return None
+        return most_probable_routes(model, self.table, self.top)
+
+    def policy_probability(self, policy: Int[np.ndarray, "states"]) -> Estimate:
+        """The probability that a policy (the pair each state plays) is optimal."""
+        return policy_probability(self.target.model, self.table, policy)
+
+    @cached_property
+    def improper_mass(self) -> Estimate:
+        """Probability that the greedy policy is improper, unobserved pairs taken to end at the goal."""
+        known_proper = self.target.is_exact or self.proper_only
+        if known_proper or not end_components(self.target.model, self.target.observed):
+            return EXACT
+        return improper_mass(self.target.model, self.table, self.target.observed)
+
+    @cached_property
+    def improper_mass_model(self) -> Estimate:
+        """Probability that the greedy policy is improper under the problem's true transitions."""
+        model = self.target.model
+        if not end_components(model):
+            return EXACT
+        return improper_mass_model(model, self.table, np.random.default_rng(0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `posterior` object of the interface."""
+        model = self.target.model
+        evidence = self.log_evidence
+        result: dict[str, Any] = {
+            "engine": self.engine,
+            "reason": self.reason,
+            "trustworthy": self.trustworthy,
+            "epsilon": self.epsilon,
+            "prior_scale": self.target.prior_scale,
+            "observed_pairs": int(self.target.observed.sum()),
+            "dimension": self.dimension,
+            "log_evidence": None if evidence is None else _finite(evidence.value),
+            "log_evidence_se": None if evidence is None else _finite(evidence.se),
+            "effective_sample_size": self.effective_sample_size,
+            "actions": self._by_pair(
+                [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
+            ),
+        }
+        if self.routes is not None:
+            result["routes"] = [
+                {
+                    "pairs": [list(model.pair_name(i)) for i in route.pairs],
+                    "ends": "goal" if route.ends_at_goal else "loop",
+                    **_probability(route.probability, route.se),
+                }
+                for route in self.routes
+            ]
+        return result | {
+            "q_mean": self._by_pair([_finite(m) for m in self.q_mean]),
+            "q_sd": self._by_pair([_finite(s) for s in self.q_sd]),
+            "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
+            "improper_mass_model": _probability(*(float(x) for x in _arrays(self.improper_mass_model))),
+            "diagnostics": dict(self.diagnostics),
+        }
+
+    def _by_pair(self, values: list[Any]) -> dict[str, dict[str, Any]]:
+        model = self.target.model
+        result: dict[str, dict[str, Any]] = {state: {} for state in model.states}
+        for i, value in enumerate(values):
+            state, action = model.pair_name(i)
+            result[state][action] = value
+        return result
+
+
+def _arrays(estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:
+    return estimate.value, estimate.se
+
+
+def _probability(value: float, se: float) -> dict[str, float]:
+    return {"probability": min(1.0, max(0.0, float(value))), "se": float(se)}
+
+
+def _finite(value: Any) -> float | None:
+    number = float(value)
+    return number if np.isfinite(number) else None
