@@ -64,7 +64,7 @@ def test_repeated_backups_end_at_the_same_action_values_from_anywhere() -> None:
     rng = np.random.default_rng(4)
     sound = [model for model in small_problems(60, "costs") if assumption_2(model).holds]
     assert len(sound) > 10
-    for model in sound:
+    for model in sound[:12]:
         q = solve(model).q
         np.testing.assert_allclose(model.backup(model.best(q)), q, atol=1e-8 * max(1.0, np.abs(q).max()))
         other = q + rng.normal(scale=3.0, size=model.n_pairs)
@@ -125,7 +125,7 @@ def test_no_direction_keeps_the_likelihood_of_a_proper_policy() -> None:
     """Where one policy is greedy g is linear, and it loses a direction if and only if the policy is improper."""
     rng = np.random.default_rng(5)
     proper = []
-    for model in small_problems(40):
+    for model in small_problems(20):
         for policy in all_policies(model):
             q = rng.normal(size=model.n_pairs)
             q[policy] = model.best(q) + 1.0
