@@ -1,0 +1,227 @@
+"""Bayesian temporal differences: three posteriors that regress on a guess of what comes next, in closed form.
+
+The Bellman equation of an observed pair i holds the unknown q twice: q_i itself, and the best values of the states it
+leads to. Temporal-difference methods put a guess, made from the *previous* posterior, in place of the second and
+call the result
+
+    y_i = r_i + sum_s' p(s'|i) guess(s'),    guess(goal) = 0,
+
+a noisy observation of q_i with sd epsilon_i. What remains is linear regression, and because a table has one parameter a
+pair and repeats are merged into one observation, its design matrix is a selection of rows of the identity: nothing
+couples two pairs. With the prior N(0, sigma^2) each coordinate has a Gaussian posterior of its own,
+
+    observed:    variance = 1 / (1/sigma^2 + 1/epsilon_i^2) = epsilon_i^2 shrink_i,   mean = shrink_i y_i,
+    unobserved:  variance = sigma^2,                                                  mean = 0,
+                 shrink_i = 1 / (1 + (epsilon_i / sigma)^2),
+
+written so that epsilon -> 0 needs no limit: there the variance is 0 and the mean is y_i. The three variants differ in
+the guess alone.
+
+- **TD** takes the largest of the previous posterior *means* of a state: max_a E[q].
+- **TD-Max** takes the previous posterior's mean of the *largest*: E[max_a q], never less (Jensen).
+- **TD-En** draws N samples of q from the previous posterior and lets each make its own guess. Its likelihood is the
+  average of N products, so its posterior is a *mixture* of N of the Gaussians above, which share the variance. A
+  component's weight is the density its targets have under the prior, which makes them independent N(0, sigma^2 +
+  epsilon_i^2):  weight_n ∝ exp(-sum_{i observed} y_i^(n)^2 / (2 (sigma^2 + epsilon_i^2))).
+
+There is one update per episode, also when the episode showed nothing new: the guess has changed. Before the first
+one the previous posterior is the prior (`initial`), hence guesses of 0 for TD, of E[max of prior draws] for TD-Max
+(sigma / sqrt(pi) for two actions), and N prior draws for TD-En. The paper's published code starts TD-En from N samples
+that are all zero instead; give `zeros` as the previous posterior of the first update to do the same.
+
+**Answers.** Within a component pairs are independent. So the probability that an action is optimal compares the
+Gaussians of one state (`bellmanifold.posteriors.largest`), and the probability that a whole route is optimal is the
+*product* of these over its states. Over a mixture it is the weighted sum of the components' products; the product of
+the weighted sums would forget that the states of a component belong together. Nothing here is estimated by
+simulation, so no answer has a standard error.
+
+These are the paper's comparison methods (section 5, a to c). They are not posteriors of Q*: the guess is treated as
+data, and its uncertainty is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.largest import largest
+from bellmanifold.posteriors.target import Target
+from bellmanifold.ssp import SSP
+
+MEMBERS = 100
+"""Samples that TD-En keeps in the paper's deterministic problems (10 in the stochastic one)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TDPosterior:
+    """A mixture of Gaussians with independent coordinates; TD and TD-Max have one component.
+
+    Attributes:
+        weights: probability of each component, shape (components,).
+        mean: mean of each pair's value in each component, shape (components, pairs).
+        variance: variance of each pair's value, the same in all components, shape (pairs,).
+    """
+
+    weights: Float[np.ndarray, "components"]
+    mean: Float[np.ndarray, "components pairs"]
+    variance: Float[np.ndarray, "pairs"]
+
+    @property
+    def q_mean(self) -> Float[np.ndarray, "pairs"]:
+        """Posterior mean of each pair's value."""
+        return self.weights @ self.mean
+
+    @property
+    def q_sd(self) -> Float[np.ndarray, "pairs"]:
+        """Posterior standard deviation of each pair's value: within components and between them."""
+        between = self.weights @ (self.mean - self.q_mean) ** 2
+        return np.sqrt(self.variance + between)
+
+
+def initial(model: SSP, prior_scale: float) -> TDPosterior:
+    """The prior N(0, prior_scale^2 I): the posterior before the first episode."""
+    if not (np.isfinite(prior_scale) and prior_scale > 0):
+        raise BadInputError(f"prior_scale is {prior_scale}: give a positive number")
+    return TDPosterior(np.ones(1), np.zeros((1, model.n_pairs)), np.full(model.n_pairs, float(prior_scale) ** 2))
+
+
+def zeros(model: SSP) -> TDPosterior:
+    """A point mass at 0: the previous posterior with which the paper's published code begins TD-En.
+
+    It is the start of the *update* only; before the first episode policies are drawn from `initial`.
+    """
+    return TDPosterior(np.ones(1), np.zeros((1, model.n_pairs)), np.zeros(model.n_pairs))
+
+
+def update_td(previous: TDPosterior, target: Target) -> TDPosterior:
+    """TD: regress on the best of the previous posterior's means.
+
+    Args:
+        previous: the posterior of the last episode, `initial` before the first.
+        target: all data so far, with a Gaussian kernel.
+
+    >>> from bellmanifold import Dataset, envs
+    >>> from bellmanifold.posteriors.target import relaxed_target
+    >>> model = envs.four_state()
+    >>> target = relaxed_target(Dataset.complete(model), epsilon=0.0, prior_scale=10.0)
+    >>> once = update_td(initial(model, 10.0), target)
+    >>> once.q_mean, update_td(update_td(once, target), target).q_mean
+    (array([-2., -4., -1., -2., -1.]), array([-4., -5., -2., -2., -1.]))
+    """
+    return _regress(target, target.model.best(previous.q_mean)[None, :])
+
+
+def update_td_max(previous: TDPosterior, target: Target) -> TDPosterior:
+    """TD-Max: regress on the previous posterior's expectation of the best value; arguments as in `update_td`."""
+    return _regress(target, expected_best(target.model, previous)[None, :])
+
+
+def update_td_en(
+    previous: TDPosterior, target: Target, rng: np.random.Generator, members: int = MEMBERS
+) -> TDPosterior:
+    """TD-En: regress on the best values of samples of the previous posterior, one component each.
+
+    Args:
+        previous: the posterior of the last episode; before the first `initial`, or `zeros` as the published code does.
+        target: all data so far, with a Gaussian kernel.
+        rng: source of the samples.
+        members: how many samples.
+    """
+    if members < 1:
+        raise BadInputError(f"members is {members}: TD-En needs at least one sample")
+    model = target.model
+    samples = draw(previous, rng, members)
+    return _regress(target, np.maximum.reduceat(samples, model.pair_start[:-1], axis=1))
+
+
+def draw(posterior: TDPosterior, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count pairs"]:
+    """Independent samples of q."""
+    component = rng.choice(len(posterior.weights), size=count, p=posterior.weights)
+    noise = rng.standard_normal((count, len(posterior.variance)))
+    return posterior.mean[component] + np.sqrt(posterior.variance) * noise
+
+
+def action_probabilities(model: SSP, posterior: TDPosterior) -> Float[np.ndarray, "pairs"]:
+    """For each pair, the probability that its action is optimal in its state."""
+    return posterior.weights @ _compare(model, posterior)[0]
+
+
+def expected_best(model: SSP, posterior: TDPosterior) -> Float[np.ndarray, "states"]:
+    """For each state, the posterior mean of its largest action value."""
+    return posterior.weights @ _compare(model, posterior)[1]
+
+
+def route_probabilities(
+    model: SSP, posterior: TDPosterior, routes: Sequence[Sequence[int]]
+) -> Float[np.ndarray, "routes"]:
+    """For each route, the probability that all its pairs are optimal in their states.
+
+    Args:
+        model: the problem.
+        posterior: the posterior.
+        routes: pairs in the order they are played; a policy, one pair for every state, is a route as well. One that
+            plays two different pairs in one state is no policy's and has probability 0.
+    """
+    optimal, _ = _compare(model, posterior)
+    return np.array([posterior.weights @ _product(model, optimal, route) for route in routes], dtype=np.float64)
+
+
+def _product(
+    model: SSP, optimal: Float[np.ndarray, "components pairs"], route: Sequence[int]
+) -> Float[np.ndarray, "components"]:
+    pairs = np.unique(np.asarray(route, dtype=np.int64))
+    if len(pairs) and not (pairs[0] >= 0 and pairs[-1] < model.n_pairs):
+        raise BadInputError(f"route: a pair is outside 0 to {model.n_pairs - 1}")
+    if len(np.unique(model.pair_state[pairs])) < len(pairs):
+        return np.zeros(len(optimal))
+    return optimal[:, pairs].prod(axis=1)
+
+
+def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> TDPosterior:
+    """The posterior given one guess of the states' values for each component."""
+    if target.kernel != "gaussian":
+        raise UnsupportedError("TD posteriors have a closed form for the Gaussian kernel only: use kernel gaussian")
+    observed, sigma = target.observed, target.prior_scale
+    y = np.where(observed, target.reward + _ahead(target.model, guess), 0.0)
+    shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)
+    spread = np.hypot(sigma, target.scale)  # of a target under the prior
+    log_weight = -0.5 * ((y / spread) ** 2).sum(axis=1)
+    weights = np.exp(log_weight - log_weight.max())
+    variance = np.where(observed, target.scale**2 * shrink, sigma**2)
+    return TDPosterior(weights / weights.sum(), y * shrink, variance)
+
+
+def _ahead(model: SSP, value: Float[np.ndarray, "components states"]) -> Float[np.ndarray, "components pairs"]:
+    """Expected value of the next state after each pair; the goal's is 0."""
+    with_goal = np.pad(value, ((0, 0), (0, 1)))
+    return np.add.reduceat(model.next_prob * with_goal[:, model.next_state], model.next_start[:-1], axis=1)
+
+
+def _compare(
+    model: SSP, posterior: TDPosterior
+) -> tuple[Float[np.ndarray, "components pairs"], Float[np.ndarray, "components states"]]:
+    """In every component: the probability that each pair is its state's best, and the best's expectation."""
+    components, _ = posterior.mean.shape
+    sd = np.sqrt(posterior.variance)
+    optimal = np.empty_like(posterior.mean)
+    best = np.empty((components, model.n_states))
+    for states, pairs in _by_number_of_actions(model):
+        shape = (components, *pairs.shape)
+        rows = (-1, pairs.shape[1])
+        found = largest(posterior.mean[:, pairs].reshape(rows), np.broadcast_to(sd[pairs], shape).reshape(rows))
+        optimal[:, pairs] = found.probability.reshape(shape)
+        best[:, states] = found.expectation.reshape(shape[:2])
+    return optimal, best
+
+
+def _by_number_of_actions(
+    model: SSP,
+) -> list[tuple[Int[np.ndarray, "own_states"], Int[np.ndarray, "own_states actions"]]]:
+    """States that have equally many actions, and their pairs, one row a state."""
+    counts = np.diff(model.pair_start)
+    groups = [(np.flatnonzero(counts == k), k) for k in np.unique(counts)]
+    return [(states, model.pair_start[states][:, None] + np.arange(k)) for states, k in groups]
