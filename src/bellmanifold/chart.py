@@ -1,14 +1,14 @@
 """The chart: coordinates of the posterior <-> action values, with the log-determinant of the change of variables.
 
-Let O be the pairs that are *solved* (the observed ones), U all others. In the modified problem M~ solved pairs keep their
-transitions and pay `payment`, and every other pair ends at the goal and pays its own `value`. Bellman's equations
+Let O be the pairs that are *solved* (the observed ones), U all others. In the modified problem M~ solved pairs keep
+their transitions and pay `payment`, and every other pair ends at the goal and pays its own `value`. The equations
 
     theta_i = payment_i + sum_s' p(s'|i) max_a theta(s', a),  i in O;      theta_u = value_u,  u in U
 
-have at most one solution whose greedy policy is proper. So (theta_U, payments) are coordinates for theta. With payment_i
-= r_i + epsilon xi_i the residual g_i(theta) - r_i is epsilon xi_i: the relaxed posterior in coordinates (theta_U, xi), and
-for epsilon = 0 the manifold posterior in coordinates theta_U alone. The change of variables from theta to coordinates
-divides densities by |det A|, A_ij = 1(i = j) - p(s_j | i) 1(a_j greedy at s_j) for i, j in O, and
+have at most one solution whose greedy policy is proper. So (theta_U, payments) are coordinates for theta. If pair i is
+paid r_i + epsilon xi_i, the residual g_i(theta) - r_i is epsilon xi_i: this is the relaxed posterior in coordinates
+(theta_U, xi), and for epsilon = 0 the manifold posterior in coordinates theta_U alone. The change of variables from theta
+to coordinates divides densities by |det A|, A_ij = 1(i = j) - p(s_j | i) 1(a_j greedy at s_j) for i, j in O, and
 
     |det A| = det(I - P_mu),
 
@@ -245,6 +245,10 @@ def _moves_within(
     return jnp.sum(jnp.where(hits, law[..., None], 0.0), axis=2)
 
 
+_Iterate = tuple[Array, Array, Array, Array, Array]
+"""Policy, pivots, action values, properness, and whether anything changed."""
+
+
 def _policy_iteration(
     inside: Float[Array, "actions own own"],
     out: Float[Array, "actions own"],
@@ -273,7 +277,7 @@ def _policy_iteration(
         q = start + jnp.einsum("aij,jb->aib", inside, jnp.where(proper, values, 0.0))
         return pivots, q, proper
 
-    def improve(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def improve(state: _Iterate) -> _Iterate:
         policy, _, _, _, _ = state
         pivots, q, proper = evaluate(policy)
         now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)

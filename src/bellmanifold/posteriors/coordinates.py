@@ -48,6 +48,7 @@ class Structure(NamedTuple):
         first: a proper policy of M~, shape (states,).
         mixer: random odd numbers that tell policies apart, shape (states,).
         prior_scale: sigma.
+        tie_width: values closer than this count as tied.
     """
 
     successor: Int[Array, "actions states successors"]
@@ -60,6 +61,7 @@ class Structure(NamedTuple):
     first: Int[Array, "states"]
     mixer: UInt64[Array, "states"]
     prior_scale: Float[Array, ""]
+    tie_width: Float[Array, ""]
 
 
 class Weighed(NamedTuple):
@@ -70,12 +72,19 @@ class Weighed(NamedTuple):
         choice: greedy action slot of each state, shape (states, batch).
         code: a hash of the greedy policy, shape (batch,).
         q: action values by slot (the largest one for pairs that stand for several), shape (actions, states, batch).
+        log_scale: the largest log weight (0 if none is finite).
+        first, second: sums of q and q^2 weighted relative to log_scale, shape (actions, states).
+        tied: states in which the best actions are observed and tie within `tie_width`, shape (states,).
     """
 
     log_weight: Float[Array, "batch"]
     choice: Int[Array, "states batch"]
     code: UInt64[Array, "batch"]
     q: Float[Array, "actions states batch"]
+    log_scale: Float[Array, ""]
+    first: Float[Array, "actions states"]
+    second: Float[Array, "actions states"]
+    tied: Bool[Array, "states"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +162,7 @@ class Coordinates:
             first=jnp.asarray(first),
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
+            tie_width=jnp.asarray(100 * self.tie_width),
         )
 
     def weigh(self, x: Float[Array, "actions states batch"], largest: bool) -> Weighed:
@@ -177,7 +187,7 @@ def _weigh(blocks: tuple[Block, ...], largest: bool, s: Structure, x: Float[Arra
     log_prior = -0.5 * (solved.q / s.prior_scale) ** 2 - jnp.log(s.prior_scale) - 0.5 * LOG_2_PI
     total = jnp.sum(jnp.where(s.solved[..., None], log_prior, 0.0), axis=(0, 1)) - solved.log_det
     log_weight = jnp.where(solved.solvable, total, -jnp.inf)
-    return Weighed(log_weight, *_greedy(solved.q, s.mixer), solved.q)
+    return _reduced(s, log_weight, solved.q)
 
 
 @partial(jax.jit, static_argnames=("blocks", "uniform"))
@@ -191,21 +201,25 @@ def _weigh_centred(
     for k in range(s.successor.shape[-1]):
         residual = residual - s.law[:, :, k, None] * best[s.successor[:, :, k]]
     z = residual / jnp.where(s.solved, s.scale, 1.0)[..., None]
-    if uniform:
-        terms = jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
-    else:
-        terms = -0.5 * z**2 - 0.5 * LOG_2_PI
+    inside = jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
+    terms = inside if uniform else -0.5 * z**2 - 0.5 * LOG_2_PI
     terms = terms - jnp.log(jnp.where(s.solved, s.scale, 1.0))[..., None]
     log_weight = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
-    return Weighed(log_weight, *_greedy(q, s.mixer), q)
+    return _reduced(s, log_weight, q)
 
 
-def _greedy(
-    q: Float[Array, "actions states batch"], mixer: UInt64[Array, "states"]
-) -> tuple[Int[Array, "states batch"], UInt64[Array, "batch"]]:
+def _reduced(s: Structure, log_weight: Float[Array, "batch"], q: Float[Array, "actions states batch"]) -> Weighed:
+    """What answers need of a batch."""
     choice = jnp.argmax(q, axis=0)
-    code = jnp.sum((choice.astype(jnp.uint64) + 1) * mixer[:, None], axis=0)
-    return choice, code
+    code = jnp.sum((choice.astype(jnp.uint64) + 1) * s.mixer[:, None], axis=0)
+    top = jnp.max(log_weight)
+    log_scale = jnp.where(jnp.isfinite(top), top, 0.0)
+    weight = jnp.exp(log_weight - log_scale)
+    finite = jnp.where(s.solved[..., None] | s.free[..., None], q, 0.0)
+    finite = jnp.where(weight > 0, finite, 0.0)
+    close = (jnp.max(q, axis=0) - q < s.tie_width) & s.solved[..., None]
+    tied = jnp.any(jnp.sum(close, axis=0) > 1, axis=-1)
+    return Weighed(log_weight, choice.astype(jnp.int16), code, q, log_scale, finite @ weight, finite**2 @ weight, tied)
 
 
 def _largest_normal(

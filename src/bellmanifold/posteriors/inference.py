@@ -27,7 +27,9 @@ ACCURACY = 1e-3
 """Every reported probability is computed to this standard error, unless a number of samples is asked for."""
 ENOUGH = 400.0
 """An effective sample size below this is too low to trust."""
-MOST_POINTS = 2**20
+GOOD = 0.2
+"""Coordinates in which this share of the points is effective need no comparison with others."""
+MOST_POINTS = 2**21
 
 
 def posterior(
@@ -121,14 +123,20 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
         _require_assumption_2(target)
     candidates = _coordinates(target, batch_chart(target.model), proper_only)
     log2_size = int(np.log2(PIECE))
-    tried = [(sample(coordinates, log2_size, seed), coordinates) for coordinates in candidates]
-    drawn, coordinates = max(tried, key=lambda pair: pair[0].effective_sample_size)
+    tried = []
+    for coordinates in candidates:
+        drawn = sample(coordinates, log2_size, seed)
+        tried.append((drawn.effective_sample_size, drawn, coordinates))
+        if drawn.effective_sample_size > GOOD * drawn.points:
+            break
+    _, drawn, coordinates = max(tried, key=lambda entry: entry[0])
     summary = _summarise(coordinates, drawn)
     if samples is not None:
         wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
         return summary if wanted <= log2_size else _summarise(coordinates, sample(coordinates, wanted, seed))
-    while _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
-        log2_size += 1
+    while (error := _largest_error(summary)) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
+        doublings = int(np.ceil(1.5 * np.log2(error / ACCURACY))) if np.isfinite(error) else 1
+        log2_size = min(log2_size + max(1, doublings), int(np.log2(MOST_POINTS / REPLICATES)))
         drawn = sample(coordinates, log2_size, seed)
         summary = _summarise(coordinates, drawn)
     return summary

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtri
 from scipy.stats import qmc
 
 MAX_DIMENSION = 21_201
@@ -40,3 +40,19 @@ def largest_normal_points(
     points = ndtri(uniform_points(dimension, log2_size, replicates, seed) ** (1.0 / of))
     points.setflags(write=False)
     return points
+
+
+@lru_cache(maxsize=8)
+def member_moments(
+    dimension: int, log2_size: int, replicates: int, seed: int, of: int
+) -> tuple[Float[np.ndarray, "dimension points"], Float[np.ndarray, "dimension points"]]:
+    """First and second moment of any one of `of` standard normals whose largest is the given point.
+
+    It is the largest itself with probability 1/of, and otherwise a normal below it, which has moments -h and 1 - m h at
+    the largest m, with h = phi(m) / Phi(m).
+    """
+    largest = largest_normal_points(dimension, log2_size, replicates, seed, of)
+    hazard = np.exp(-0.5 * largest**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(largest))
+    first = (largest - (of - 1) * hazard) / of
+    second = (largest**2 + (of - 1) * (1.0 - largest * hazard)) / of
+    return first, second

@@ -217,4 +217,4 @@ def _all_reach_goal(
             entry = np.minimum(model.next_start[policy] + k, last[policy])
             arrives[:, :-1] |= before[rows, model.next_state[entry]]
         if (arrives == before).all():
-            return arrives.all(axis=1)
+            return np.asarray(arrives.all(axis=1))
