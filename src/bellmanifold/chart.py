@@ -7,8 +7,8 @@ their transitions and pay `payment`, and every other pair ends at the goal and p
 
 have at most one solution whose greedy policy is proper. So (theta_U, payments) are coordinates for theta. If pair i is
 paid r_i + epsilon xi_i, the residual g_i(theta) - r_i is epsilon xi_i: this is the relaxed posterior in coordinates
-(theta_U, xi), and for epsilon = 0 the manifold posterior in coordinates theta_U alone. The change of variables from theta
-to coordinates divides densities by |det A|, A_ij = 1(i = j) - p(s_j | i) 1(a_j greedy at s_j) for i, j in O, and
+(theta_U, xi), and for epsilon = 0 the manifold posterior in coordinates theta_U alone. The change of variables from
+theta to coordinates divides densities by |det A|, A_ij = 1(i = j) - p(s_j | i) 1(a_j greedy at s_j) for i, j in O, and
 
     |det A| = det(I - P_mu),
 
@@ -223,7 +223,7 @@ def solve_blocks(
             pays = pays + outside[:, :, k, None] * best[successor[:, own, k]]
         is_solved = solved[:, own, None]
         if cyclic:
-            inside = _moves_within(successor[:, own], law[:, own], begin, end)
+            inside = moves_within(successor[:, own], law[:, own], begin, end)
             inside = jnp.where(is_solved, inside, 0.0)
             out = jnp.where(solved[:, own], jnp.sum(outside, axis=-1), 1.0)
             start = jnp.where(is_solved, pays, value[:, own])
@@ -237,7 +237,7 @@ def solve_blocks(
     return Solved(jnp.concatenate(parts, axis=1), log_det, solvable)
 
 
-def _moves_within(
+def moves_within(
     successor: Int[Array, "actions own successors"], law: Float[Array, "actions own successors"], begin: int, end: int
 ) -> Float[Array, "actions own own"]:
     """Transition probabilities among the states of a block."""
@@ -272,7 +272,7 @@ def _policy_iteration(
 
     def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array, Array]:
         moves = chosen(inside[..., None], policy)
-        pivots, values = _eliminate(moves, chosen(out[..., None], policy), chosen(start, policy))
+        pivots, values = eliminate_batch(moves, chosen(out[..., None], policy), chosen(start, policy))
         proper = jnp.all(pivots > 0, axis=0)
         q = start + jnp.einsum("aij,jb->aib", inside, jnp.where(proper, values, 0.0))
         return pivots, q, proper
@@ -292,7 +292,7 @@ def _policy_iteration(
     return q, pivots, proper
 
 
-def _eliminate(
+def eliminate_batch(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
     """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.linear.eliminate`."""

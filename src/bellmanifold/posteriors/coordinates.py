@@ -27,7 +27,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
-from bellmanifold.chart import BatchChart, Block, solve_blocks
+from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.target import Target
 
@@ -64,6 +64,19 @@ class Structure(NamedTuple):
     tie_width: Float[Array, ""]
 
 
+class Subsets(NamedTuple):
+    """The subsets of a cut, by slot.
+
+    Attributes:
+        observed, cut: masks, shape (actions, states).
+        solved: for each block, which pairs each subset solves, shape (subsets, actions, own states).
+    """
+
+    observed: Bool[Array, "actions states"]
+    cut: Bool[Array, "actions states"]
+    solved: tuple[Bool[Array, "_ actions _"], ...]
+
+
 class Weighed(NamedTuple):
     """Points with their weights.
 
@@ -95,11 +108,22 @@ class Coordinates:
         target: the posterior.
         chart: the problem's chart.
         centred: action values instead of residuals.
+        cut: observed pairs that are treated as solved or as free, see `bellmanifold.posteriors.cut`.
+        freed: those of them that are free here.
     """
 
     target: Target
     chart: BatchChart
     centred: bool = False
+    cut: tuple[int, ...] = ()
+    freed: tuple[int, ...] = ()
+
+    @cached_property
+    def solved(self) -> Bool[np.ndarray, "pairs"]:
+        """Pairs whose Bellman equation is solved by the chart."""
+        solved = self.target.observed.copy()
+        solved[list(self.freed)] = False
+        return solved
 
     @cached_property
     def stand_in(self) -> Int[np.ndarray, "pairs"]:
@@ -116,12 +140,12 @@ class Coordinates:
         """Pairs whose value is a coordinate."""
         target, pairs = self.target, np.arange(self.target.model.n_pairs)
         coupled = target.coupled[target.model.pair_state]
-        return coupled if self.centred else coupled & ~target.observed & (self.stand_in == pairs)
+        return coupled if self.centred else coupled & ~self.solved & (self.stand_in == pairs)
 
     @cached_property
     def residual(self) -> Bool[np.ndarray, "pairs"]:
         """Pairs whose residual is a coordinate."""
-        return np.zeros_like(self.target.observed) if self.centred else self.target.observed
+        return np.zeros_like(self.solved) if self.centred else self.solved
 
     @property
     def dimension(self) -> int:
@@ -139,7 +163,7 @@ class Coordinates:
     @cached_property
     def structure(self) -> Structure:
         target, chart, model = self.target, self.chart, self.target.model
-        first = chart.first_policy(target.observed)
+        first = chart.first_policy(self.solved)
         if first is None:
             raise UnsupportedError(
                 "the observed pairs trap some state: from there no policy reaches the goal or an unobserved pair; "
@@ -154,7 +178,7 @@ class Coordinates:
         return Structure(
             successor=jnp.asarray(chart.successor),
             law=jnp.asarray(chart.law),
-            solved=jnp.asarray(chart.spread(target.observed, False)),
+            solved=jnp.asarray(chart.spread(self.solved, False)),
             free=jnp.asarray(chart.spread(self.free | idle, False)),
             reward=jnp.asarray(chart.spread(target.reward, 0.0)),
             scale=jnp.asarray(chart.spread(scale, 0.0)),
@@ -165,6 +189,24 @@ class Coordinates:
             tie_width=jnp.asarray(100 * self.tie_width),
         )
 
+    @cached_property
+    def subsets(self) -> Subsets:
+        """For the weight of a cut: observed pairs, cut pairs, and what is solved in each subset, block by block."""
+        chart, cut = self.chart, np.zeros_like(self.target.observed)
+        cut[list(self.cut)] = True
+        observed, in_cut = chart.spread(self.target.observed, False), chart.spread(cut, False)
+        solved = []
+        for begin, end, cyclic in chart.blocks:
+            places = np.argwhere(in_cut[:, begin:end])
+            if not cyclic or not len(places):
+                solved.append(jnp.asarray(observed[None, :, begin:end]))
+                continue
+            masks = np.repeat(observed[None, :, begin:end], 2 ** len(places), axis=0)
+            for k, (action, state) in enumerate(places):
+                masks[:, action, state] = (np.arange(len(masks)) >> k) & 1
+            solved.append(jnp.asarray(masks))
+        return Subsets(jnp.asarray(observed), jnp.asarray(in_cut), tuple(solved))
+
     def weigh(self, x: Float[Array, "actions states batch"], largest: bool) -> Weighed:
         """Weigh points given by slot.
 
@@ -172,9 +214,11 @@ class Coordinates:
             x: standard coordinates; entries of slots without a coordinate are ignored.
             largest: whether the coordinates of free pairs already are draws of the largest of their normals.
         """
+        uniform = self.target.kernel == "uniform"
         if self.centred:
-            uniform = self.target.kernel == "uniform"
             return _weigh_centred(self.chart.blocks, uniform, self.structure, x)
+        if self.cut:
+            return _weigh_cut(self.chart.blocks, uniform, self.structure, self.subsets, x)
         return _weigh(self.chart.blocks, largest, self.structure, x)
 
 
@@ -184,10 +228,75 @@ def _weigh(blocks: tuple[Block, ...], largest: bool, s: Structure, x: Float[Arra
     normal = x if largest else _largest_normal(x, s.alternatives)
     value = jnp.where(s.free[..., None], s.prior_scale * normal, -jnp.inf)
     solved = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
-    log_prior = -0.5 * (solved.q / s.prior_scale) ** 2 - jnp.log(s.prior_scale) - 0.5 * LOG_2_PI
+    log_prior = _log_normal(solved.q / s.prior_scale) - jnp.log(s.prior_scale)
     total = jnp.sum(jnp.where(s.solved[..., None], log_prior, 0.0), axis=(0, 1)) - solved.log_det
     log_weight = jnp.where(solved.solvable, total, -jnp.inf)
     return _reduced(s, log_weight, solved.q)
+
+
+@partial(jax.jit, static_argnames=("blocks", "uniform"))
+def _weigh_cut(
+    blocks: tuple[Block, ...], uniform: bool, s: Structure, subsets: Subsets, x: Float[Array, "actions states batch"]
+) -> Weighed:
+    payment = s.reward[..., None] + s.scale[..., None] * x
+    normal = jnp.where(s.solved[..., None], 0.0, x)
+    value = jnp.where(s.free[..., None], s.prior_scale * normal, -jnp.inf)
+    q, _, solvable = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
+    log_prior = _log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
+    log_kernel = _log_kernel(s, subsets.observed, uniform, q)
+    observed, cut = subsets.observed[..., None], subsets.cut[..., None]
+    total = jnp.sum(jnp.where(observed, log_prior, 0.0) + jnp.where(cut, log_kernel, 0.0), axis=(0, 1))
+    for (begin, end, cyclic), solved in zip(blocks, subsets.solved, strict=True):
+        if not cyclic:
+            continue
+        own = slice(begin, end)
+        dets = _log_determinants(s.successor[:, own], s.law[:, own], q[:, own], solved, begin)
+        factor = jnp.where(solved[..., None], log_kernel[None, :, own], log_prior[None, :, own])
+        terms = dets + jnp.sum(jnp.where(cut[None, :, own], factor, 0.0), axis=(1, 2))
+        total = total - (jax.scipy.special.logsumexp(terms, axis=0) - jnp.log(len(solved)))
+    return _reduced(s, jnp.where(solvable, total, -jnp.inf), q)
+
+
+def _log_determinants(
+    successor: Int[Array, "actions own successors"],
+    law: Float[Array, "actions own successors"],
+    q: Float[Array, "actions own batch"],
+    solved: Bool[Array, "subsets actions own"],
+    begin: int,
+) -> Float[Array, "subsets batch"]:
+    """log |det A_b| of a block's greedy policy, for every subset b."""
+    inside = moves_within(successor, law, begin, begin + q.shape[1])
+    greedy = jnp.argmax(q, axis=0) == jnp.arange(q.shape[0])[:, None, None]
+    out = jnp.sum(jnp.where((successor < begin) | (successor >= begin + q.shape[1]), law, 0.0), axis=-1)
+
+    def log_det(own: Bool[Array, "actions own"]) -> Float[Array, "batch"]:
+        moves = jnp.where(own[..., None], inside, 0.0)[..., None]
+        leave = jnp.where(own, out, 1.0)[..., None]
+        chosen_moves = jnp.sum(jnp.where(greedy[:, :, None], moves, 0.0), axis=0)
+        chosen_leave = jnp.sum(jnp.where(greedy, leave, 0.0), axis=0)
+        pivots, _ = eliminate_batch(chosen_moves, chosen_leave, jnp.zeros_like(chosen_leave))
+        return jnp.sum(jnp.log(pivots), axis=0)
+
+    return jax.vmap(log_det)(solved)
+
+
+def _log_normal(z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    return -0.5 * z**2 - 0.5 * LOG_2_PI
+
+
+def _log_kernel(
+    s: Structure, observed: Bool[Array, "actions states"], uniform: bool, q: Float[Array, "actions states batch"]
+) -> Float[Array, "actions states batch"]:
+    """log K(g_i(q), r_i) of observed pairs."""
+    top = jnp.max(q, axis=0)
+    best = jnp.append(jnp.where(jnp.isfinite(top), top, 0.0), jnp.zeros((1, q.shape[-1])), axis=0)
+    residual = q - s.reward[..., None]
+    for k in range(s.successor.shape[-1]):
+        residual = residual - s.law[:, :, k, None] * best[s.successor[:, :, k]]
+    width = jnp.where(observed, s.scale, 1.0)[..., None]
+    z = residual / width
+    inside = jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
+    return (inside if uniform else _log_normal(z)) - jnp.log(width)
 
 
 @partial(jax.jit, static_argnames=("blocks", "uniform"))
@@ -195,15 +304,7 @@ def _weigh_centred(
     blocks: tuple[Block, ...], uniform: bool, s: Structure, x: Float[Array, "actions states batch"]
 ) -> Weighed:
     q = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    top = jnp.max(q, axis=0)
-    best = jnp.append(jnp.where(jnp.isfinite(top), top, 0.0), jnp.zeros((1, x.shape[-1])), axis=0)
-    residual = q - s.reward[..., None]
-    for k in range(s.successor.shape[-1]):
-        residual = residual - s.law[:, :, k, None] * best[s.successor[:, :, k]]
-    z = residual / jnp.where(s.solved, s.scale, 1.0)[..., None]
-    inside = jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
-    terms = inside if uniform else -0.5 * z**2 - 0.5 * LOG_2_PI
-    terms = terms - jnp.log(jnp.where(s.solved, s.scale, 1.0))[..., None]
+    terms = _log_kernel(s, s.solved, uniform, q)
     log_weight = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
     return _reduced(s, log_weight, q)
 

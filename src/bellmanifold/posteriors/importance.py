@@ -7,6 +7,7 @@ lie. Everything goes through the compiled programs in pieces of one size: more p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,30 +49,40 @@ class Sample:
     tied_states: Int[np.ndarray, "tied"]
 
 
-def sample(coordinates: Coordinates, log2_size: int, seed: int) -> Sample:
-    """Weigh 32 scrambled nets of 2^log2_size points each (at least 4,096)."""
-    net = _Net(coordinates, max(PIECE, 2**log2_size), seed)
-    weighed = [coordinates.weigh(jnp.asarray(net.piece(k)), largest=True) for k in range(net.pieces)]
-    log_weight = np.concatenate([np.asarray(piece.log_weight) for piece in weighed])
+def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Sample:
+    """Weigh 32 scrambled nets of 2^log2_size points (at least 4,096) of each component of a mixture in equal shares.
+
+    Args:
+        components: coordinates whose weights are relative to the mixture of all of them; mostly just one.
+        log2_size: size of each net.
+        seed: fixes the points.
+    """
+    nets = [_Net(coordinates, max(PIECE, 2**log2_size), seed, k) for k, coordinates in enumerate(components)]
+    weighed = [
+        [net.coordinates.weigh(jnp.asarray(net.piece(k)), largest=not net.coordinates.cut) for k in range(net.pieces)]
+        for net in nets
+    ]
+    log_weight = np.stack([np.concatenate([np.asarray(piece.log_weight) for piece in pieces]) for pieces in weighed])
     top = log_weight.max()
     reference = float(top) if np.isfinite(top) else 0.0
-    weight = np.exp(log_weight - reference).reshape(REPLICATES, net.size)
-    whole = weight.sum(axis=1)
-    first, second = net.moments(weighed, weight, reference)
-    mean_weight = ratio(whole / net.size, np.ones(REPLICATES))
+    weight = np.exp(log_weight - reference).reshape(len(nets), REPLICATES, -1)
+    whole = weight.sum(axis=(0, 2))
+    moments = [net.moments(pieces, own, reference) for net, pieces, own in zip(nets, weighed, weight, strict=True)]
+    first, second = (np.sum([moment[power] for moment in moments], axis=0) for power in (0, 1))
+    mean_weight = ratio(whole / (len(nets) * nets[0].size), np.ones(REPLICATES))
     with np.errstate(divide="ignore", invalid="ignore"):
         evidence = Estimate(np.log(mean_weight.value) + reference, mean_weight.se / mean_weight.value)
         effective = float(weight.sum() ** 2 / (weight**2).sum())
-    tied = np.any([np.asarray(piece.tied) for piece in weighed], axis=0)
+    tied = np.any([np.asarray(piece.tied) for pieces in weighed for piece in pieces], axis=0)
     return Sample(
-        _table(coordinates, weighed, weight),
+        _table(components[0], weighed, weight),
         ratio(first, whole),
         ratio(second, whole),
         evidence,
         effective if np.isfinite(effective) else 0.0,
         weight.size,
         float(np.isneginf(log_weight).mean()),
-        np.sort(coordinates.chart.order[tied]),
+        np.sort(components[0].chart.order[tied]),
     )
 
 
@@ -82,6 +93,7 @@ class _Net:
     coordinates: Coordinates
     size: int
     seed: int
+    number: int
 
     @property
     def pieces(self) -> int:
@@ -103,7 +115,7 @@ class _Net:
     @property
     def key(self) -> tuple[int, int, int, int]:
         dimension = max(1, len(self.free) + len(self.residual))
-        return dimension, int(np.log2(self.size)), REPLICATES, self.seed
+        return dimension, int(np.log2(self.size)), REPLICATES, self.seed + (self.number << 32)
 
     def piece(self, number: int) -> Float[np.ndarray, "actions states batch"]:
         """The points of one piece."""
@@ -143,18 +155,19 @@ class _Net:
 
 
 def _table(
-    coordinates: Coordinates, weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"]
+    coordinates: Coordinates, weighed: list[list[Weighed]], weight: Float[np.ndarray, "components replicates points"]
 ) -> PolicyTable:
     """Merge equal policies."""
     target, chart = coordinates.target, coordinates.chart
-    code = np.concatenate([np.asarray(piece.code) for piece in weighed])
+    pieces = [piece for own in weighed for piece in own]
+    code = np.concatenate([np.asarray(piece.code) for piece in pieces])
     _, first, row = np.unique(code, return_index=True, return_inverse=True)
     rows = len(first)
-    replicate = np.repeat(np.arange(REPLICATES), weight.shape[1])
+    replicate = np.broadcast_to(np.arange(REPLICATES)[:, None], weight.shape).ravel()
     summed = np.bincount(replicate * rows + row, weight.ravel(), REPLICATES * rows).reshape(REPLICATES, rows)
     keep = summed.sum(axis=0) > 0
-    choices = [np.asarray(piece.choice) for piece in weighed]
-    choice = np.stack([choices[k // PIECE][:, k % PIECE] for k in first[keep]])
+    choices = [np.asarray(piece.choice) for piece in pieces]
+    choice = np.array([choices[k // PIECE][:, k % PIECE] for k in first[keep]]).reshape(-1, chart.slot.shape[1])
     by_state = np.empty(choice.shape, dtype=np.int64)
     by_state[:, chart.order] = chart.slot[choice, np.arange(chart.slot.shape[1])]
     return PolicyTable(target.coupled, by_state[:, target.coupled], summed[:, keep], coordinates.stand_in)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
@@ -124,39 +124,35 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     candidates = _coordinates(target, batch_chart(target.model), proper_only)
     log2_size = int(np.log2(PIECE))
     tried = []
-    for coordinates in candidates:
-        drawn = sample(coordinates, log2_size, seed)
-        tried.append((drawn.effective_sample_size, drawn, coordinates))
+    for components in candidates:
+        drawn = sample(components, log2_size, seed)
+        tried.append((drawn.effective_sample_size, drawn, components))
         if drawn.effective_sample_size > GOOD * drawn.points:
             break
-    _, drawn, coordinates = max(tried, key=lambda entry: entry[0])
-    summary = _summarise(coordinates, drawn)
+    _, drawn, components = max(tried, key=lambda entry: entry[0])
+    summary = _summarise(components, drawn)
     if samples is not None:
         wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
-        return summary if wanted <= log2_size else _summarise(coordinates, sample(coordinates, wanted, seed))
+        return summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
     while (error := _largest_error(summary)) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
         doublings = int(np.ceil(1.5 * np.log2(error / ACCURACY))) if np.isfinite(error) else 1
         log2_size = min(log2_size + max(1, doublings), int(np.log2(MOST_POINTS / REPLICATES)))
-        drawn = sample(coordinates, log2_size, seed)
-        summary = _summarise(coordinates, drawn)
+        drawn = sample(components, log2_size, seed)
+        summary = _summarise(components, drawn)
     return summary
 
 
-def _coordinates(target: Target, chart: BatchChart, proper_only: bool) -> list[Coordinates]:
-    """The coordinates that cover the posterior."""
+def _coordinates(target: Target, chart: BatchChart, proper_only: bool) -> list[list[Coordinates]]:
+    """Ways to cover the posterior, each a mixture of coordinates; the first good one is used."""
     from bellmanifold.posteriors.coordinates import Coordinates
+    from bellmanifold.posteriors.cut import cut_coordinates
 
-    chart_own = Coordinates(target, chart)
     if target.is_exact or proper_only:
-        return [chart_own]
-    trapped = end_components(target.model, target.observed)
-    if not trapped:
-        return [chart_own, Coordinates(target, chart, centred=True)]
-    names = ", ".join(quote(target.model.states[s]) for s in trapped[0].states[:4])
-    raise UnsupportedError(
-        f"the observed pairs can stay among {names} for ever, where the chart misses improper parameters: "
-        "use --engine mixture, --proper-only or --epsilon 0"
-    )
+        return [[Coordinates(target, chart)]]
+    centred = [Coordinates(target, chart, centred=True)]
+    if end_components(target.model, target.observed):
+        return [cut_coordinates(target, chart), centred]
+    return [[Coordinates(target, chart)], centred]
 
 
 def _require_assumption_2(target: Target) -> None:
@@ -176,14 +172,15 @@ def _largest_error(summary: Summary) -> float:
     return max(errors)
 
 
-def _summarise(coordinates: Coordinates, drawn: Sample) -> Summary:
+def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
+    coordinates = components[0]
     target = coordinates.target
     model, coupled = target.model, target.coupled[target.model.pair_state]
     mean = np.where(coupled, drawn.q_mean.value, 0.0)
     variance = np.where(coupled, drawn.q_second.value - mean**2, target.prior_scale**2)
-    way = "centred" if coordinates.centred else "non-centred"
+    way = "centred" if coordinates.centred else "cut" if coordinates.cut else "non-centred"
     enough = drawn.effective_sample_size >= ENOUGH
-    restricted = not target.is_exact and not coordinates.centred and bool(end_components(model, target.observed))
+    restricted = way == "non-centred" and not target.is_exact and bool(end_components(model, target.observed))
     evidence = Estimate(drawn.log_evidence.value + target.log_constant, drawn.log_evidence.se)
     return Summary(
         target=target,
@@ -201,6 +198,7 @@ def _summarise(coordinates: Coordinates, drawn: Sample) -> Summary:
             "points": drawn.points,
             "coordinates": way,
             "unsolvable_share": drawn.unsolvable,
+            "cut": [list(model.pair_name(i)) for i in coordinates.cut],
             "ties_split": [model.states[s] for s in drawn.tied_states],
         },
     )
