@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target
 
 LOG_2_PI = float(np.log(2 * np.pi))
@@ -207,31 +208,44 @@ class Coordinates:
             solved.append(jnp.asarray(masks))
         return Subsets(jnp.asarray(observed), jnp.asarray(in_cut), tuple(solved))
 
-    def weigh(self, x: Float[Array, "actions states batch"], largest: bool) -> Weighed:
-        """Weigh points given by slot.
-
-        Args:
-            x: standard coordinates; entries of slots without a coordinate are ignored.
-            largest: whether the coordinates of free pairs already are draws of the largest of their normals.
-        """
+    def weigh(self, x: Float[Array, "actions states batch"]) -> Weighed:
+        """Weigh draws from the reference law, given by slot; entries of slots without a coordinate are ignored."""
         uniform = self.target.kernel == "uniform"
         if self.centred:
             return _weigh_centred(self.chart.blocks, uniform, self.structure, x)
         if self.cut:
             return _weigh_cut(self.chart.blocks, uniform, self.structure, self.subsets, x)
-        return _weigh(self.chart.blocks, largest, self.structure, x)
+        return _weigh(self.chart.blocks, self.structure, x)
 
 
-@partial(jax.jit, static_argnames=("blocks", "largest"))
-def _weigh(blocks: tuple[Block, ...], largest: bool, s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
+def policy_table(
+    coordinates: Coordinates, choice: Int[np.ndarray, "rows states"], weight: Float[np.ndarray, "replicates rows"]
+) -> PolicyTable:
+    """A table of policies given by action slots in the chart's order."""
+    chart, coupled = coordinates.chart, coordinates.target.coupled
+    by_state = np.empty(choice.shape, dtype=np.int64)
+    by_state[:, chart.order] = chart.slot[choice, np.arange(chart.slot.shape[1])]
+    return PolicyTable(coupled, by_state[:, coupled], weight, coordinates.stand_in)
+
+
+def weigh_normals(
+    blocks: tuple[Block, ...], uniform: bool, centred: bool, s: Structure, x: Float[Array, "actions states batch"]
+) -> Weighed:
+    """Weigh standard normal vectors: every coordinate of the reference law is made from one normal."""
+    if centred:
+        return _weigh_centred(blocks, uniform, s, x)
+    residual = 2 * jax.scipy.special.ndtr(x) - 1 if uniform else x
+    return _weigh(blocks, s, jnp.where(s.free[..., None], _largest_normal(x, s.alternatives), residual))
+
+
+@partial(jax.jit, static_argnames="blocks")
+def _weigh(blocks: tuple[Block, ...], s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
     payment = s.reward[..., None] + s.scale[..., None] * x
-    normal = x if largest else _largest_normal(x, s.alternatives)
-    value = jnp.where(s.free[..., None], s.prior_scale * normal, -jnp.inf)
+    value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
     solved = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
     log_prior = _log_normal(solved.q / s.prior_scale) - jnp.log(s.prior_scale)
     total = jnp.sum(jnp.where(s.solved[..., None], log_prior, 0.0), axis=(0, 1)) - solved.log_det
-    log_weight = jnp.where(solved.solvable, total, -jnp.inf)
-    return _reduced(s, log_weight, solved.q)
+    return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q)
 
 
 @partial(jax.jit, static_argnames=("blocks", "uniform"))
@@ -239,8 +253,7 @@ def _weigh_cut(
     blocks: tuple[Block, ...], uniform: bool, s: Structure, subsets: Subsets, x: Float[Array, "actions states batch"]
 ) -> Weighed:
     payment = s.reward[..., None] + s.scale[..., None] * x
-    normal = jnp.where(s.solved[..., None], 0.0, x)
-    value = jnp.where(s.free[..., None], s.prior_scale * normal, -jnp.inf)
+    value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
     q, _, solvable = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
     log_prior = _log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
     log_kernel = _log_kernel(s, subsets.observed, uniform, q)
@@ -321,6 +334,23 @@ def _reduced(s: Structure, log_weight: Float[Array, "batch"], q: Float[Array, "a
     close = (jnp.max(q, axis=0) - q < s.tie_width) & s.solved[..., None]
     tied = jnp.any(jnp.sum(close, axis=0) > 1, axis=-1)
     return Weighed(log_weight, choice.astype(jnp.int16), code, q, log_scale, finite @ weight, finite**2 @ weight, tied)
+
+
+def member_moments(
+    s: Structure, q: Float[Array, "actions states batch"]
+) -> tuple[Float[Array, "actions states batch"], Float[Array, "actions states batch"]]:
+    """First and second moments of the action values, given those of pairs that stand for several as their largest.
+
+    Any one of k exchangeable pairs is the largest, m, with probability 1/k, and otherwise a normal below it, which has
+    moments -sigma h and sigma^2 - sigma m h with h = phi(m/sigma) / Phi(m/sigma).
+    """
+    sigma, k = s.prior_scale, s.alternatives[:, None].astype(q.dtype)
+    q = jnp.where(s.solved[..., None] | s.free[..., None], q, 0.0)
+    hazard = jnp.exp(_log_normal(q / sigma) - log_ndtr(q / sigma))
+    shared = s.free[..., None] & (k > 1)
+    first = jnp.where(shared, (q - (k - 1) * sigma * hazard) / k, q)
+    second = jnp.where(shared, (q**2 + (k - 1) * (sigma**2 - sigma * q * hazard)) / k, q**2)
+    return first, second
 
 
 def _largest_normal(

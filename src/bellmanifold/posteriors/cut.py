@@ -1,18 +1,18 @@
 """Cutting the observed end components open, so that the chart also covers improper parameters.
 
-Where observed pairs hold an end component the chart misses the parameters whose greedy policy stays in it. Choose a set F
-of observed pairs that meets every such component. With the pairs of F treated as free no policy is improper, so the
-values of F become coordinates and their equations likelihood factors: everything is covered, but the proper points, where
-theta_f nearly solves its equation, are hit rarely. So points are proposed from all 2^|F| ways of treating each pair of F as
-*free* (theta_f ~ N(0, sigma^2), reaches the improper half-lines) or *solved* (xi_f from the kernel), in equal shares, and a
-point is weighed against the density of the whole mixture (the balance heuristic of Veach and Guibas 1995):
+Where observed pairs hold an end component the chart misses the parameters whose greedy policy stays in it. Choose a set
+F of observed pairs that meets every such component. With the pairs of F treated as free no policy is improper, so the
+values of F become coordinates and their equations likelihood factors: everything is covered, but the proper points,
+where theta_f nearly solves its equation, are hit rarely. So points are proposed from all 2^|F| ways of treating each
+pair of F as *free* (theta_f ~ N(0, sigma^2), reaches the improper half-lines) or *solved* (xi_f from the kernel), in
+equal shares, and weighed against the density of the whole mixture (the balance heuristic of Veach and Guibas 1995):
 
     w = prod_{i observed} N(theta_i; 0, sigma^2) prod_{f in F} K(e_f)
         / prod_blocks mean_b [ |det A_b(theta)| prod_{f in b} K(e_f) prod_{f not in b} N(theta_f; 0, sigma^2) ],
 
-with e_f = g_f(theta) - r_f and A_b the chart's matrix with b solved and the rest of F free. The determinant of a b that could
-not have produced theta is 0 exactly. Strong components of the graph do not share determinants, so the mean over subsets
-factorises over them.
+with e_f = g_f(theta) - r_f and A_b the chart's matrix with b solved and the rest of F free. The determinant of a b that
+could not have produced theta is 0 exactly. Strong components of the graph do not share determinants, so the mean over
+subsets factorises over them.
 
 Which pair is cut matters. In a closed class with stationary law pi the residual of f is -(pi.r + eps sum_{j != f} pi_j
 xi_j)/pi_f: a pair that is rarely visited almost never meets the improper mode, and no diagnostic notices. So the pair

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.posteriors.coordinates import Coordinates, Weighed
+from bellmanifold.posteriors.coordinates import Coordinates, Weighed, policy_table
 from bellmanifold.posteriors.points import largest_normal_points, member_moments, uniform_points
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 
@@ -58,10 +58,7 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
         seed: fixes the points.
     """
     nets = [_Net(coordinates, max(PIECE, 2**log2_size), seed, k) for k, coordinates in enumerate(components)]
-    weighed = [
-        [net.coordinates.weigh(jnp.asarray(net.piece(k)), largest=not net.coordinates.cut) for k in range(net.pieces)]
-        for net in nets
-    ]
+    weighed = [[net.coordinates.weigh(jnp.asarray(net.piece(k))) for k in range(net.pieces)] for net in nets]
     log_weight = np.stack([np.concatenate([np.asarray(piece.log_weight) for piece in pieces]) for pieces in weighed])
     top = log_weight.max()
     reference = float(top) if np.isfinite(top) else 0.0
@@ -158,7 +155,7 @@ def _table(
     coordinates: Coordinates, weighed: list[list[Weighed]], weight: Float[np.ndarray, "components replicates points"]
 ) -> PolicyTable:
     """Merge equal policies."""
-    target, chart = coordinates.target, coordinates.chart
+    chart = coordinates.chart
     pieces = [piece for own in weighed for piece in own]
     code = np.concatenate([np.asarray(piece.code) for piece in pieces])
     _, first, row = np.unique(code, return_index=True, return_inverse=True)
@@ -167,7 +164,5 @@ def _table(
     summed = np.bincount(replicate * rows + row, weight.ravel(), REPLICATES * rows).reshape(REPLICATES, rows)
     keep = summed.sum(axis=0) > 0
     choices = [np.asarray(piece.choice) for piece in pieces]
-    choice = np.array([choices[k // PIECE][:, k % PIECE] for k in first[keep]]).reshape(-1, chart.slot.shape[1])
-    by_state = np.empty(choice.shape, dtype=np.int64)
-    by_state[:, chart.order] = chart.slot[choice, np.arange(chart.slot.shape[1])]
-    return PolicyTable(target.coupled, by_state[:, target.coupled], summed[:, keep], coordinates.stand_in)
+    choice = np.array([choices[k // PIECE][:, k % PIECE] for k in first[keep]]).reshape(-1, len(chart.order))
+    return policy_table(coordinates, choice, summed[:, keep])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Sample
+    from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "rejection"]
 ACCURACY = 1e-3
@@ -30,6 +31,7 @@ ENOUGH = 400.0
 GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
 MOST_POINTS = 2**21
+MOST_ROUNDS = 16
 
 
 def posterior(
@@ -106,12 +108,22 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         if proper_only:
             raise UnsupportedError("the mixture engine has no --proper-only: use --engine chart")
         return by_mixture(target, "asked for", seed)
+    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
     try:
-        return by_chart(target, proper_only, samples, seed)
+        summary = by_chart(target, proper_only, samples, seed)
     except UnsupportedError as refusal:
-        if engine == "chart" or target.is_exact or proper_only or target.kernel != "gaussian":
+        if not can_enumerate:
             raise
         return by_mixture(target, f"the chart does not apply ({refusal})", seed)
+    if summary.trustworthy:
+        return summary
+    low = f"importance weights are too uneven (effective sample size {summary.effective_sample_size:.0f})"
+    if can_enumerate:
+        try:
+            return by_mixture(target, low, seed)
+        except UnsupportedError:
+            pass
+    return by_walk(target, proper_only, low, samples, seed)
 
 
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
@@ -200,6 +212,50 @@ def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
             "unsolvable_share": drawn.unsolvable,
             "cut": [list(model.pair_name(i)) for i in coordinates.cut],
             "ties_split": [model.states[s] for s in drawn.tied_states],
+        },
+    )
+
+
+def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
+    """Elliptical slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
+    from bellmanifold.chart import batch_chart
+    from bellmanifold.posteriors.walk import CHAINS, ROUND, walk
+
+    coordinates = _coordinates(target, batch_chart(target.model), proper_only)[0][0]
+    if coordinates.cut:
+        coordinates = replace(coordinates, cut=(), freed=(), centred=True)
+    rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
+    while True:
+        walked = walk(coordinates, rounds, seed)
+        summary = _summarise_walk(coordinates, walked, why)
+        if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
+            return summary
+        rounds *= 2
+
+
+def _summarise_walk(coordinates: Coordinates, walked: Walk, why: str) -> Summary:
+    target = coordinates.target
+    coupled = target.coupled[target.model.pair_state]
+    mean = np.where(coupled, walked.q_mean.value, 0.0)
+    variance = np.where(coupled, walked.q_second.value - mean**2, target.prior_scale**2)
+    return Summary(
+        target=target,
+        epsilon=0.0,
+        engine="chart",
+        reason=f"{why}: elliptical slice chains instead",
+        table=walked.table,
+        q_mean=mean,
+        q_sd=np.sqrt(np.maximum(variance, 0.0)),
+        dimension=coordinates.dimension,
+        log_evidence=None,
+        effective_sample_size=walked.effective_sample_size,
+        trustworthy=walked.trustworthy,
+        diagnostics={
+            "chains": len(walked.table.weight),
+            "steps": walked.steps,
+            "r_hat": walked.r_hat,
+            "evaluations_per_step": walked.evaluations,
+            "coordinates": "centred" if coordinates.centred else "non-centred",
         },
     )
 

@@ -1,0 +1,157 @@
+"""Walking the chart: Markov chains for posteriors whose importance weights are too uneven.
+
+Chains of elliptical slice steps in the posterior's standard coordinates, where the prior is N(0, I) and the weight is
+the likelihood. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors that need
+no autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the chains agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
+
+from bellmanifold.chart import Block
+from bellmanifold.posteriors.coordinates import Coordinates, Structure, member_moments, policy_table, weigh_normals
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.samplers import elliptical
+
+CHAINS = 256
+ROUND = 250
+"""Steps of a round; one round is spent on warming up."""
+R_HAT_LIMIT = 1.02
+LEAST_EFFECTIVE = 400.0
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """What the chains found.
+
+    Attributes:
+        table: greedy policies; replicates are chains.
+        q_mean, q_second: moments of the action values, shape (pairs,).
+        r_hat: the worst over coupled states' values.
+        effective_sample_size: the smallest over coupled states' values.
+        steps: recorded steps of each chain.
+        evaluations: mean likelihood evaluations a step.
+    """
+
+    table: PolicyTable
+    q_mean: Estimate
+    q_second: Estimate
+    r_hat: float
+    effective_sample_size: float
+    steps: int
+    evaluations: float
+
+    @property
+    def trustworthy(self) -> bool:
+        """Have the chains mixed?"""
+        return self.r_hat < R_HAT_LIMIT and self.effective_sample_size > LEAST_EFFECTIVE
+
+
+def walk(coordinates: Coordinates, rounds: int, seed: int) -> Walk:
+    """Run 256 chains for a number of rounds of 250 steps, after one round of warming up."""
+    chart, structure = coordinates.chart, coordinates.structure
+    uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
+    run = partial(_run, chart.blocks, uniform, coordinates.centred, ROUND, structure)
+    key, key_start, key_warm = jax.random.split(jax.random.key(seed), 3)
+    start = jax.random.normal(key_start, (*chart.slot.shape, CHAINS))
+    position = run(key_warm, start).position
+    done = []
+    for k in range(rounds):
+        done.append(run(jax.random.fold_in(key, k), position))
+        position = done[-1].position
+    return _summarise(coordinates, done)
+
+
+class _Record(NamedTuple):
+    """One step of all chains: hash and slots of the greedy policies, state values, cost."""
+
+    code: UInt64[Array, "*steps chains"]
+    choice: Int[Array, "*steps states chains"]
+    value: Float[Array, "*steps states chains"]
+    evaluations: Int[Array, "*steps"]
+
+
+class _Round(NamedTuple):
+    """Where the chains ended, their records, and the chains' sums of moments of the action values."""
+
+    position: Float[Array, "actions states chains"]
+    record: _Record
+    first: Float[Array, "actions states chains"]
+    second: Float[Array, "actions states chains"]
+
+
+@partial(jax.jit, static_argnames=("blocks", "uniform", "centred", "steps"))
+def _run(
+    blocks: tuple[Block, ...],
+    uniform: bool,
+    centred: bool,
+    steps: int,
+    structure: Structure,
+    key: PRNGKeyArray,
+    position: Float[Array, "actions states chains"],
+) -> _Round:
+    weigh = partial(weigh_normals, blocks, uniform, centred, structure)
+
+    def log_likelihood(x: Float[Array, "actions states chains"]) -> Float[Array, "chains"]:
+        return weigh(x).log_weight
+
+    def move(
+        carry: tuple[elliptical.State, Array, Array], key: PRNGKeyArray
+    ) -> tuple[tuple[elliptical.State, Array, Array], _Record]:
+        state, first, second = carry
+        state, info = elliptical.step(key, state, log_likelihood)
+        found = weigh(state.position)
+        more_first, more_second = member_moments(structure, found.q)
+        record = _Record(found.code, found.choice, jnp.max(found.q, axis=0), info.evaluations)
+        return (state, first + more_first, second + more_second), record
+
+    nothing = jnp.zeros_like(position)
+    begin = (elliptical.init(position, log_likelihood), nothing, nothing)
+    (state, first, second), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
+    return _Round(state.position, record, first, second)
+
+
+def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
+    target, chart = coordinates.target, coordinates.chart
+    stand = coordinates.stand_in
+    action, state = chart.place
+    whole = np.ones(CHAINS)
+    steps = ROUND * len(rounds)
+    moments = []
+    for name in ("first", "second"):
+        total = np.sum([np.asarray(getattr(done, name)) for done in rounds], axis=0) / steps
+        moments.append(ratio(total[action[stand], state[stand]].T, whole))
+    r_hat, effective = _diagnose(np.concatenate([done.record.value for done in rounds]), target.coupled[chart.order])
+    code = np.concatenate([np.asarray(done.record.code) for done in rounds])
+    _, first, row = np.unique(code, return_index=True, return_inverse=True)
+    chain = np.broadcast_to(np.arange(CHAINS), code.shape)
+    weight = np.bincount((chain * len(first) + row.reshape(code.shape)).ravel(), minlength=CHAINS * len(first))
+    choices = np.concatenate([np.asarray(done.record.choice) for done in rounds])
+    choice = choices[first // CHAINS, :, first % CHAINS]
+    table = policy_table(coordinates, choice, weight.reshape(CHAINS, -1).astype(np.float64))
+    evaluations = float(np.mean([np.asarray(done.record.evaluations).mean() for done in rounds]))
+    return Walk(table, moments[0], moments[1], r_hat, effective, steps, evaluations)
+
+
+def _diagnose(
+    value: Float[np.ndarray, "steps states chains"], coupled: Bool[np.ndarray, "states"]
+) -> tuple[float, float]:
+    """The worst R-hat and the smallest bulk effective sample size over the values of coupled states that vary."""
+    import arviz
+
+    chains = np.moveaxis(value[:, coupled].astype(np.float64), 2, 0)
+    varying = np.ptp(chains, axis=(0, 1)) > 1e-9 * (1.0 + np.abs(chains).max(axis=(0, 1)))
+    if not varying.any():
+        return 1.0, float(chains.shape[0] * chains.shape[1])
+    container = arviz.convert_to_dataset(chains[:, :, varying])
+    r_hat = float(arviz.rhat(container)["x"].max())
+    effective = float(arviz.ess(container)["x"].min())
+    return r_hat, effective

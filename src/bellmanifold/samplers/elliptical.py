@@ -1,0 +1,76 @@
+"""Elliptical slice sampling (Murray, Adams and MacKay 2010), many chains at once.
+
+The target has density proportional to N(x; 0, I) L(x). A step draws an ellipse through the current point and a fresh
+normal vector, a level below the current log L, and shrinks an interval of angles towards the current point until it
+meets a point above the level. There is nothing to tune, and points of zero likelihood are simply shrunk away from.
+Chains lie along the last axis and shrink independently; those that are done wait for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+LogLikelihood = Callable[[Float[Array, "*shape chains"]], Float[Array, "chains"]]
+MOST_SHRINKS = 100
+
+
+class State(NamedTuple):
+    """Where the chains are.
+
+    Attributes:
+        position: shape (*shape, chains).
+        log_likelihood: shape (chains,).
+    """
+
+    position: Float[Array, "*shape chains"]
+    log_likelihood: Float[Array, "chains"]
+
+
+class Info(NamedTuple):
+    """What the last step cost.
+
+    Attributes:
+        evaluations: likelihood evaluations of the slowest chain.
+    """
+
+    evaluations: Int[Array, ""]
+
+
+def init(position: Float[Array, "*shape chains"], log_likelihood: LogLikelihood) -> State:
+    """Start chains at given positions."""
+    return State(position, log_likelihood(position))
+
+
+def step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> tuple[State, Info]:
+    """Move every chain once."""
+    key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
+    chains = state.log_likelihood.shape
+    other = jax.random.normal(key_ellipse, state.position.shape)
+    level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, chains))
+    angle = jax.random.uniform(key_angle, chains, maxval=2 * jnp.pi)
+
+    def shrink(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        count, done, angle, low, high, position, value = carry
+        proposal = state.position * jnp.cos(angle) + other * jnp.sin(angle)
+        proposed = log_likelihood(proposal)
+        accept = ~done & (proposed > level)
+        position = jnp.where(accept, proposal, position)
+        value = jnp.where(accept, proposed, value)
+        done = done | accept
+        low = jnp.where(~done & (angle < 0), angle, low)
+        high = jnp.where(~done & (angle >= 0), angle, high)
+        fresh = jax.random.uniform(jax.random.fold_in(key_shrink, count), chains)
+        angle = jnp.where(done, angle, low + fresh * (high - low))
+        return count + 1, done, angle, low, high, position, value
+
+    def going_on(carry: tuple[Array, ...]) -> Array:
+        return ~jnp.all(carry[1]) & (carry[0] < MOST_SHRINKS)
+
+    begin = (jnp.array(0), jnp.zeros(chains, dtype=bool), angle, angle - 2 * jnp.pi, angle, *state)
+    count, _, _, _, _, position, value = jax.lax.while_loop(going_on, shrink, begin)
+    return State(position, value), Info(count)
