@@ -1,39 +1,40 @@
 """Proposition 1: the relaxed posterior as a mixture of truncated Gaussians, summed over all its cells.
 
-**Cells.** The Bellman residual g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) is piecewise linear. Fix the greedy
-action ell(s) of every *coupled* state s (a state the data touch): on the cell E^ell where these actions are greedy it is
-g = B theta, with B_ij = 1(j = i) - sum_s' p(s'|i) 1(j = (s', ell(s'))). So within a cell the posterior is a Gaussian, cut
-off at the cell's walls theta(s, ell(s)) - theta(s, a) >= 0. With prior N(0, sigma^2 I) and a Gaussian kernel of width
-e_i for pair i, E = diag(e), the weight of a cell is
+**Cells.** The Bellman residual g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) is piecewise linear. Fix the
+greedy action ell(s) of every *coupled* state s (a state the data touch): on the cell E^ell where these actions are
+greedy it is g = B theta, with B_ij = 1(j = i) - sum_s' p(s'|i) 1(j = (s', ell(s'))). So within a cell the posterior
+is a Gaussian, cut off at the cell's walls theta(s, ell(s)) - theta(s, a) >= 0. With prior N(0, sigma^2 I) and a
+Gaussian kernel of width e_i for pair i, E = diag(e), the weight of a cell is
 
     N(r; 0, sigma^2 B B' + E^2)  x  P(D >= 0),    D = all differences theta(s, ell(s)) - theta(s, a) under N(mu, Sigma),
 
-the Gaussian posterior. B depends on the choices at *successors* of observed pairs alone; the other coupled states only
-add walls. Pairs of states that are not coupled keep their prior.
+the Gaussian posterior. B depends on the choices at *successors* of observed pairs alone; the other coupled states
+only add walls. Pairs of states that are not coupled keep their prior.
 
-**Linear algebra without cancellation.** Whiten: X = sigma E^-1 B, y = E^-1 r, theta = sigma x, x ~ N(0, I), y = X x + noise.
-With M = I + X'X,
+**Linear algebra without cancellation.** Whiten: X = sigma E^-1 B, y = E^-1 r, theta = sigma x, x ~ N(0, I), y = X x +
+noise. With M = I + X'X,
 
-    Sigma = sigma^2 M^-1,  mu = sigma M^-1 X'y,  log evidence = -(log det M + |y - X x|^2 + |x|^2)/2 - sum log(e_i sqrt(2 pi))
+    Sigma = sigma^2 M^-1,   mu = sigma M^-1 X'y,
+    log evidence = -(log det M + |y - X x|^2 + |x|^2) / 2 - sum log(e_i sqrt(2 pi))
 
-at x = mu / sigma; a sum of squares, so nothing cancels. M is as ill-conditioned as (sigma / e)^2. While that is moderate
-a Cholesky factor M = L L' gives Sigma = G G' with G = sigma L'^-1. Otherwise the singular value decomposition X = P S Q'
-gives the same things with no square ever formed: G = sigma Q (1 + S^2)^-1/2, mu = sigma Q S (1 + S^2)^-1 P'y. Either way
-the covariance leaves as a *factor*, which `orthant` wants.
+at x = mu / sigma; a sum of squares, so nothing cancels. M is as ill-conditioned as (sigma / e)^2. While that is
+moderate a Cholesky factor M = L L' gives Sigma = G G' with G = sigma L'^-1. Otherwise the singular value
+decomposition X = P S Q' gives the same things with no square ever formed: G = sigma Q (1 + S^2)^-1/2, mu = sigma Q S
+(1 + S^2)^-1 P'y. Either way the covariance leaves as a *factor*, which `orthant` wants.
 
-**Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H = G Q and
-a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
+**Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H =
+G Q and a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
 moments of w, averaged over the cells with their weights, give those of every action value.
 
-**Which cells count.** An orthant is no more probable than its least probable wall, which costs nothing to compute. Cells are
-taken in descending order of that bound until what is left cannot exceed a fraction 1e-6 of what has been found; the bound
-is reported. Then lattice points are given to cells in proportion to their standard deviation, round after round, until
-every action probability is known to the accuracy asked for. One pass yields every answer.
+**Which cells count.** An orthant is no more probable than its least probable wall, which costs nothing to compute.
+Cells are taken in descending order of that bound until what is left cannot exceed a fraction 1e-6 of what has been
+found; the bound is reported. Then lattice points are given to cells in proportion to their standard deviation, round
+after round, until every action probability is known to the accuracy asked for. One pass yields every answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -41,7 +42,7 @@ from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.posteriors.orthant import EXACT_DIMENSION, Orthants, Staircase, arrange, joined, orthants
+from bellmanifold.posteriors.orthant import EXACT_DIMENSION, Orthants, Staircase, arrange, orthants
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities, ratio
 from bellmanifold.posteriors.target import Target
 
@@ -52,10 +53,11 @@ NEGLIGIBLE = 1e-6
 """Cells are left out while all of them together cannot make up more than this fraction of the posterior."""
 WELL_CONDITIONED = 1e9
 """The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
-PILOT_POINTS = 2**20
+PILOT_POINTS = 2**19
 MOST_POINTS = 2**16
 GROWTH = 16.0
-CHUNK_NUMBERS = 2**21
+CHUNK_NUMBERS = 2**18
+BLOCK = 256
 STORED_NUMBERS = 2**26
 """Up to this many numbers the Gaussians of all cells are kept instead of being computed again."""
 
@@ -113,10 +115,9 @@ def mixture(
         raise BadInputError(f"accuracy is {accuracy}: give a positive number")
     cells = _cells(target, max_cells)
     generator = np.random.default_rng(seed)
-    bound = _bounds(cells)
-    found, rest = _best_first(cells, bound, generator)
-    found = _refined(target, cells, found, (accuracy, max_points), generator)
-    return _summary(target, cells, found, rest)
+    blocks, rest = _best_first(cells, _bounds(cells), generator)
+    blocks = _refined(target, cells, blocks, (accuracy, max_points), generator)
+    return _summary(target, cells, blocks, rest)
 
 
 # --- the cells ------------------------------------------------------------------------------------------------------
@@ -173,6 +174,11 @@ class _Cells:
     prior_scale: float
     stored: list[_Gaussians]
 
+    @property
+    def fastest(self) -> int:
+        """How many cells share the choices at successors, and hence a Gaussian."""
+        return self.n_cells // self.n_choices
+
     def policies(self, cell: Int[np.ndarray, "cells"]) -> Int[np.ndarray, "cells coupled"]:
         """The own pair that each coupled state plays in each cell."""
         policy = np.repeat(self.start[None, :], len(cell), axis=0)
@@ -181,7 +187,9 @@ class _Cells:
             policy[:, state] += action
         return policy
 
-    def walls(self, cell: Int[np.ndarray, "cells"]) -> tuple[Int[np.ndarray, "cells dim"], Int[np.ndarray, "cells dim"]]:
+    def walls(
+        self, cell: Int[np.ndarray, "cells"]
+    ) -> tuple[Int[np.ndarray, "cells dim"], Int[np.ndarray, "cells dim"]]:
         """The greedy own pair and the other own pair of every difference that a cell keeps positive."""
         policy = self.policies(cell)
         state = np.repeat(self.branching, self.size[self.branching] - 1)
@@ -194,14 +202,12 @@ class _Cells:
         """The Gaussians of some choices: looked up, or computed."""
         if self.stored:
             all_of_them = self.stored[0]
-            return _Gaussians(
-                all_of_them.log_evidence[choice], all_of_them.mean[choice], all_of_them.factor[choice]
-            )
+            return _Gaussians(all_of_them.log_evidence[choice], all_of_them.mean[choice], all_of_them.factor[choice])
         return self.computed(choice)
 
     def computed(self, choice: Int[np.ndarray, "choices"]) -> _Gaussians:
         """The Gaussians of some choices, by linear algebra."""
-        policy = self.policies(choice * (self.n_cells // self.n_choices))
+        policy = self.policies(choice * self.fastest)
         whitened = np.repeat(self.design[None], len(choice), axis=0)
         every = np.arange(len(choice))
         for (row, state), value in zip(self.entry, self.entry_value, strict=True):
@@ -228,14 +234,12 @@ def _cells(target: Target, max_cells: int) -> _Cells:
     coupled = np.flatnonzero(target.coupled)
     size = np.diff(model.pair_start)[coupled]
     is_successor = target.successors[coupled]
-    branching = np.concatenate(
-        [np.flatnonzero((size > 1) & is_successor), np.flatnonzero((size > 1) & ~is_successor)]
-    )
+    branching = np.concatenate([np.flatnonzero((size > 1) & is_successor), np.flatnonzero((size > 1) & ~is_successor)])
     n_cells = prod(int(k) for k in size[branching])
     if n_cells > max_cells:
         raise UnsupportedError(
-            f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this engine "
-            "enumerates: use the chart engine, --proper-only or a walk"
+            f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
+            "engine enumerates: use the chart engine, --proper-only or a walk"
         )
     own = np.flatnonzero(target.coupled[model.pair_state])
     observed = np.flatnonzero(target.observed)
@@ -280,7 +284,7 @@ def _posterior(
     _, n, own = matrix.shape
     if n == 0 or (matrix**2).sum(axis=(1, 2)).max(initial=0.0) < WELL_CONDITIONED:
         lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
-        inverse = np.linalg.inv(lower)
+        inverse = _inverse(lower)
         projected = np.einsum("cij,cj->ci", inverse, transposed @ data)
         mean = np.einsum("cji,cj->ci", inverse, projected)
         log_determinant = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
@@ -298,13 +302,26 @@ def _posterior(
     return 2.0 * np.log(length).sum(axis=1), mean, np.ascontiguousarray(factor)
 
 
+def _inverse(lower: Square) -> Square:
+    """Inverses of lower triangular matrices, half by half: several times faster than a general inverse."""
+    size = lower.shape[1]
+    if size <= 8:
+        return np.linalg.inv(lower)
+    half = size // 2
+    inverse = np.zeros_like(lower)
+    above, below = _inverse(lower[:, :half, :half]), _inverse(lower[:, half:, half:])
+    inverse[:, :half, :half], inverse[:, half:, half:] = above, below
+    inverse[:, half:, :half] = -below @ (lower[:, half:, :half] @ above)
+    return inverse
+
+
 # --- which of them count --------------------------------------------------------------------------------------------
 
 
 def _bounds(cells: _Cells) -> Float[np.ndarray, "cells"]:
     """For every cell the logarithm of evidence times its least probable wall; keeps the Gaussians if they are few."""
     own = len(cells.own)
-    fastest = cells.n_cells // cells.n_choices
+    fastest = cells.fastest
     chunk = max(1, CHUNK_NUMBERS // max(1, own**2 * fastest))
     keep = cells.n_choices * own**2 <= STORED_NUMBERS
     bound = np.empty(cells.n_cells)
@@ -343,8 +360,8 @@ def _differences(
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """Cells that have been estimated.
+class _Block:
+    """Some cells that have been estimated. Blocks are small: large arrays would spend their time in page faults.
 
     Attributes:
         cell: their numbers, shape (rows,).
@@ -363,16 +380,20 @@ class _Found:
     def log_weight(self) -> Float[np.ndarray, "replicates rows"]:
         return self.log_evidence + self.estimate.log_probability
 
-    def weight(self) -> tuple[float, Float[np.ndarray, "replicates rows"]]:
-        """The largest logarithm of a weight, and all weights relative to it."""
-        log_weight = self.log_weight()
-        top = float(log_weight.max())
-        return top, np.exp(log_weight - top)
+
+Weights = Float[np.ndarray, "replicates rows"]
+
+
+def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
+    """The largest logarithm of a cell's weight, and the weights of all cells relative to it."""
+    log_weight = np.concatenate([block.log_weight() for block in blocks], axis=1)
+    top = float(log_weight.max())
+    return top, np.exp(log_weight - top)
 
 
 def _best_first(
     cells: _Cells, bound: Float[np.ndarray, "cells"], generator: np.random.Generator
-) -> tuple[_Found, Float[np.ndarray, ""]]:
+) -> tuple[list[_Block], float]:
     """Estimate cells in descending order of their bounds until the others are negligible.
 
     Returns:
@@ -381,107 +402,88 @@ def _best_first(
     order = np.argsort(-bound, kind="stable")
     left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)
     points = 2 ** int(np.clip(np.log2(PILOT_POINTS / (REPLICATES * len(order))), 0, 6))
-    parts: list[_Found] = []
-    total, begin, size = -np.inf, 0, 256
+    blocks: list[_Block] = []
+    total, begin = -np.inf, 0
     while begin < len(order) and left[begin] > total + np.log(NEGLIGIBLE):
-        block = order[begin : begin + size]
-        begin, size = begin + len(block), min(2 * size, 2048)
-        parts.append(_estimated(cells, block, points, generator))
-        log_weight = parts[-1].log_weight()
+        blocks.append(_estimated(cells, order[begin : begin + BLOCK], points, generator))
+        log_weight = blocks[-1].log_weight()
         total = float(np.logaddexp(total, np.logaddexp.reduce(log_weight, axis=None) - np.log(len(log_weight))))
-    return _merged(parts), np.asarray(left[begin])
+        begin += BLOCK
+    return blocks, float(left[min(begin, len(order))])
 
 
-def _estimated(
-    cells: _Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator
-) -> _Found:
-    choice, at = np.unique(block // (cells.n_cells // cells.n_choices), return_inverse=True)
+def _estimated(cells: _Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator) -> _Block:
+    choice, at = np.unique(block // cells.fastest, return_inverse=True)
     gaussians = cells.gaussians(choice)
     staircase = arrange(*_differences(cells, block, gaussians, at))
     estimate = orthants(staircase, points, REPLICATES, generator)
-    return _Found(block, gaussians.log_evidence[at], staircase, estimate, np.full(len(block), points))
-
-
-def _merged(parts: list[_Found]) -> _Found:
-    stairs = [part.staircase for part in parts]
-    return _Found(
-        np.concatenate([part.cell for part in parts]),
-        np.concatenate([part.log_evidence for part in parts]),
-        Staircase(
-            np.concatenate([s.order for s in stairs]),
-            np.concatenate([s.scale for s in stairs]),
-            np.concatenate([s.mean for s in stairs]),
-            np.concatenate([s.lower for s in stairs]),
-            np.concatenate([s.direction for s in stairs]),
-        ),
-        joined([part.estimate for part in parts]),
-        np.concatenate([part.points for part in parts]),
-    )
+    return _Block(block, gaussians.log_evidence[at], staircase, estimate, np.full(len(block), points))
 
 
 # --- how precisely --------------------------------------------------------------------------------------------------
 
 
-def _table(target: Target, cells: _Cells, found: _Found) -> PolicyTable:
-    _, weight = found.weight()
-    return PolicyTable(target.coupled, cells.own[cells.policies(found.cell)], weight)
+def _table(target: Target, cells: _Cells, blocks: list[_Block], weight: Weights) -> PolicyTable:
+    policy = np.concatenate([cells.policies(block.cell) for block in blocks])
+    return PolicyTable(target.coupled, cells.own[policy], weight)
 
 
 def _refined(
-    target: Target, cells: _Cells, found: _Found, goal: tuple[float, int], generator: np.random.Generator
-) -> _Found:
-    """Spend more points where they help most until every action probability is accurate enough."""
+    target: Target, cells: _Cells, blocks: list[_Block], goal: tuple[float, int], generator: np.random.Generator
+) -> list[_Block]:
+    """Spend more points where they help most until every action probability is accurate enough.
+
+    Args:
+        goal: the accuracy, and the largest number of points to spend.
+    """
     accuracy, max_points = goal
-    spent = REPLICATES * int(found.points.sum())
-    while found.staircase.dimension > EXACT_DIMENSION:
-        worst = float(action_probabilities(target.model, _table(target, cells, found)).se.max())
+    while blocks[0].staircase.dimension > EXACT_DIMENSION:
+        _, weight = _weights(blocks)
+        worst = float(action_probabilities(target.model, _table(target, cells, blocks, weight)).se.max())
         if not worst > accuracy:
             break
-        points = _allocation(found, min((worst / (0.9 * accuracy)) ** 2, GROWTH))
-        more = np.flatnonzero(points > found.points)
-        spent += REPLICATES * int(points[more].sum())
-        if len(more) == 0 or spent > max_points:
+        before = np.concatenate([block.points for block in blocks])
+        after = _allocation(weight, before, min((worst / (0.9 * accuracy)) ** 2, GROWTH))
+        if np.array_equal(before, after) or REPLICATES * after.sum() > max_points:
             break
-        found = _again(found, more, points, generator)
-    return found
+        starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
+        blocks = [_again(block, n, generator) for block, n in zip(blocks, np.split(after, starts), strict=True)]
+    return blocks
 
 
-def _allocation(found: _Found, growth: float) -> Int[np.ndarray, "rows"]:
+def _allocation(weight: Weights, points: Int[np.ndarray, "rows"], growth: float) -> Int[np.ndarray, "rows"]:
     """Points for each cell, a power of two in proportion to its standard deviation, that divide the variance by growth.
 
     A cell's standard deviation is taken to be at least a tenth of its weight, lest a lucky first estimate be believed.
     """
-    _, weight = found.weight()
-    single = np.maximum(weight.std(axis=0, ddof=1), 0.1 * weight.mean(axis=0)) * np.sqrt(found.points)
-    wanted = growth * single.sum() / (single**2 / found.points).sum() * single
-    return 2 ** np.ceil(np.log2(np.clip(wanted, 1.0, MOST_POINTS))).astype(np.int64)
+    single = np.maximum(weight.std(axis=0, ddof=1), 0.1 * weight.mean(axis=0)) * np.sqrt(points)
+    wanted = growth * single.sum() / (single**2 / points).sum() * single
+    return np.maximum(points, 2 ** np.ceil(np.log2(np.clip(wanted, 1.0, MOST_POINTS))).astype(np.int64))
 
 
-def _again(
-    found: _Found, more: Int[np.ndarray, "some"], points: Int[np.ndarray, "rows"], generator: np.random.Generator
-) -> _Found:
-    """Estimate some cells anew, with more points; their earlier estimates chose the number of points and are dropped."""
-    log_probability = found.estimate.log_probability.copy()
-    first, second = found.estimate.first.copy(), found.estimate.second.copy()
+def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:
+    """Estimate anew the cells that are to have more points; what chose the number of points is dropped."""
+    old = block.estimate
+    log_probability, first, second = old.log_probability.copy(), old.first.copy(), old.second.copy()
+    more = points > block.points
     for number in np.unique(points[more]):
-        rows = more[points[more] == number]
-        new = orthants(found.staircase.cells(rows), int(number), REPLICATES, generator)
+        rows = np.flatnonzero(more & (points == number))
+        new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
         log_probability[:, rows], first[:, rows], second[rows] = new.log_probability, new.first, new.second
-    spent = found.points.copy()
-    spent[more] = points[more]
-    return _Found(found.cell, found.log_evidence, found.staircase, Orthants(log_probability, first, second), spent)
+    return replace(block, estimate=Orthants(log_probability, first, second), points=points)
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------
 
 
-def _summary(target: Target, cells: _Cells, found: _Found, rest: Float[np.ndarray, ""]) -> Mixture:
-    top, weight = found.weight()
+def _summary(target: Target, cells: _Cells, blocks: list[_Block], rest: float) -> Mixture:
+    top, weight = _weights(blocks)
     total = weight.sum(axis=1)
-    q_mean, q_mean_se, q_sd = _moments(target, cells, found, weight)
+    q_mean, q_mean_se, q_sd = _moments(target, cells, blocks, weight)
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
+    exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
     return Mixture(
-        table=_table(target, cells, found),
+        table=_table(target, cells, blocks, weight),
         q_mean=q_mean,
         q_mean_se=q_mean_se,
         q_sd=q_sd,
@@ -489,44 +491,29 @@ def _summary(target: Target, cells: _Cells, found: _Found, rest: Float[np.ndarra
         log_evidence_se=float(spread / total.mean()),
         n_cells=cells.n_cells,
         dropped=float(np.exp(rest - top) / total.mean()),
-        points=0 if found.staircase.dimension <= EXACT_DIMENSION else REPLICATES * int(found.points.sum()),
+        points=0 if exact else REPLICATES * int(sum(block.points.sum() for block in blocks)),
     )
 
 
 PerPair = Float[np.ndarray, "pairs"]
 
 
-def _moments(
-    target: Target, cells: _Cells, found: _Found, weight: Float[np.ndarray, "replicates rows"]
-) -> tuple[PerPair, PerPair, PerPair]:
+def _moments(target: Target, cells: _Cells, blocks: list[_Block], weight: Weights) -> tuple[PerPair, PerPair, PerPair]:
     """Posterior mean of each action value, its standard error, and the posterior standard deviation.
 
     Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
     """
-    own = len(cells.own)
+    cell = np.concatenate([block.cell for block in blocks])
     average = weight.mean(axis=0) / weight.mean(axis=0).sum()
-    fastest = cells.n_cells // cells.n_choices
-    heaviest = found.cell[[int(np.argmax(average))]] // fastest
-    reference = cells.gaussians(heaviest).mean[0]
-    part, square = np.zeros((len(weight), own)), np.zeros(own)
-    chunk = max(1, CHUNK_NUMBERS // max(1, own**2))
-    for begin in range(0, len(found.cell), chunk):
-        rows = np.arange(begin, min(begin + chunk, len(found.cell)))
-        choice, at = np.unique(found.cell[rows] // fastest, return_inverse=True)
-        gaussians = cells.gaussians(choice)
-        estimate = found.estimate.rows(rows)
-        slope = gaussians.factor[at] @ found.staircase.direction[rows, :own]
-        shift = gaussians.mean[at] - reference
-        moved = (weight[:, rows, None] * estimate.first).reshape(len(weight), -1)
-        part += weight[:, rows] @ shift + moved @ slope.transpose(0, 2, 1).reshape(-1, own)
-        first = estimate.mean()
-        spread = estimate.second - first[:, :, None] * first[:, None, :]
-        inside = np.einsum("cid,cid->ci", slope @ spread, slope)
-        outside = np.einsum("cij,cij->ci", gaussians.factor, gaussians.factor)[at] - np.einsum(
-            "cid,cid->ci", slope, slope
-        )
-        deviation = shift + np.einsum("cid,cd->ci", slope, first)
-        square += average[rows] @ (deviation**2 + np.maximum(inside, 0.0) + np.maximum(outside, 0.0))
+    reference = cells.gaussians(cell[[int(np.argmax(average))]] // cells.fastest).mean[0]
+    part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
+    begin = 0
+    for block in blocks:
+        rows = slice(begin, begin + len(block.cell))
+        begin = rows.stop
+        first, second = _deviations(cells, block, weight[:, rows], reference)
+        part += first
+        square += average[rows] @ second
     mean = ratio(part, weight.sum(axis=1))
     q_mean, q_mean_se = np.zeros(target.model.n_pairs), np.zeros(target.model.n_pairs)
     q_sd = np.full(target.model.n_pairs, target.prior_scale)
@@ -534,3 +521,23 @@ def _moments(
     q_mean_se[cells.own] = mean.se
     q_sd[cells.own] = np.sqrt(np.maximum(square - mean.value**2, 0.0))
     return q_mean, q_mean_se, q_sd
+
+
+def _deviations(
+    cells: _Cells, block: _Block, weight: Weights, reference: Float[np.ndarray, "own"]
+) -> tuple[Float[np.ndarray, "replicates own"], Float[np.ndarray, "rows own"]]:
+    """Weighted sum of E[theta - reference] in each replicate, and E[(theta - reference)^2] in each cell."""
+    own, estimate = len(cells.own), block.estimate
+    choice, at = np.unique(block.cell // cells.fastest, return_inverse=True)
+    gaussians = cells.gaussians(choice)
+    slope = gaussians.factor[at] @ block.staircase.direction[:, :own]
+    shift = gaussians.mean[at] - reference
+    moved = (weight[:, :, None] * estimate.first).reshape(len(weight), block.staircase.mean.size)
+    part = weight @ shift + moved @ slope.transpose(0, 2, 1).reshape(block.staircase.mean.size, own)
+    first = estimate.mean()
+    spread = estimate.second - first[:, :, None] * first[:, None, :]
+    inside = np.einsum("cid,cid->ci", slope @ spread, slope)
+    whole = np.einsum("cij,cij->ci", gaussians.factor, gaussians.factor)[at]
+    outside = whole - np.einsum("cid,cid->ci", slope, slope)
+    deviation = shift + np.einsum("cid,cd->ci", slope, first)
+    return part, deviation**2 + np.maximum(inside, 0.0) + np.maximum(outside, 0.0)

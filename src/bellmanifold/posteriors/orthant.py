@@ -1,11 +1,12 @@
 """The probability that every component of a Gaussian vector is positive, for many Gaussian vectors at once.
 
-Let D = mean + F z with z ~ N(0, I) in R^rank: a Gaussian vector of dimension d given by a *factor* F of its covariance
-F F'. (A factor knows standard deviations down to 1e-16 of the largest one; a covariance, which holds their squares,
-only down to 1e-8.) Wanted are P(D >= 0), the first two moments of D given D >= 0, and how far all of these may be off.
+Let D = mean + F z with z ~ N(0, I) in R^rank: a Gaussian vector of dimension d given by a *factor* F of its
+covariance F F'. (A factor knows standard deviations down to 1e-16 of the largest one; a covariance, which holds their
+squares, only down to 1e-8.) Wanted are P(D >= 0), the first two moments of D given D >= 0, and how far all of these
+may be off.
 
-**Sequential conditioning** (Geweke, Hajivassiliou, Keane; Genz). Write F = T Q' with T lower triangular and the columns
-of Q orthonormal. Then w = Q'z is standard normal, D = mean + T w, and D >= 0 reads, one row after the other,
+**Sequential conditioning** (Geweke, Hajivassiliou, Keane; Genz). Write F = T Q' with T lower triangular and the
+columns of Q orthonormal. Then w = Q'z is standard normal, D = mean + T w, and D >= 0 reads, one row after the other,
 
     w_j >= -edge_j,   edge_j = (mean_j + sum_{i<j} T_ji w_i) / T_jj.
 
@@ -14,20 +15,21 @@ probabilities Phi(edge_j) met on the way is an unbiased estimate of P(D >= 0): a
 error does not grow as the probability shrinks. Draws weighted by these products are a sample of D given D >= 0. The
 last w_d need not be drawn: its cut-off normal law has known moments.
 
-**Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first, so at every
-step the next row is the one with the smallest conditional probability, the rows before it held at their conditional
-means. The order is found from the covariance (it need not be accurate), T and Q then from a QR factorisation of F'.
+**Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first, so at
+every step the next row is the one with the smallest conditional probability, the rows before it held at their
+conditional means. The order is found from the covariance (it need not be accurate), T and Q then from a QR
+factorisation of F'.
 
 **Points.** The uniform numbers behind the draws are a rank-1 lattice, folded by the tent map |2u - 1| and shifted at
 random, independently for every cell and every replicate. The replicates' spread is a standard error; and as cells are
 independent, errors average out over a sum of many cells.
 
-**Degenerate rows.** Where T_jj = 0 (to rounding) row j is decided by the rows before it: it contributes a factor 0 or 1
-and w_j stays a free normal number, which later rows may use.
+**Degenerate rows.** Where T_jj = 0 (to rounding) row j is decided by the rows before it: it contributes a factor 0 or
+1 and w_j stays a free normal number, which later rows may use.
 
-**Small dimensions are exact.** d = 0: 1. d = 1: Phi. d = 2: what is left is an integral over w_1 of phi(w_1) Phi(edge_2),
-a log-concave function; composite Gauss-Legendre panels, refined geometrically towards its mode and towards the place
-where edge_2 changes sign, give it to rounding.
+**Small dimensions are exact.** d = 0: 1. d = 1: Phi. d = 2: what is left is an integral over w_1 of phi(w_1)
+Phi(edge_2), a log-concave function; composite Gauss-Legendre panels, refined geometrically towards its mode and
+towards the place where edge_2 changes sign, give it to rounding.
 """
 
 from __future__ import annotations
@@ -47,6 +49,9 @@ DEGENERATE = 1e-13
 FAR = 35.0
 """Below -FAR the normal distribution function is taken in logs."""
 FARTHEST = 1e100
+ROUGHLY_FAR, ROUGHLY_ZERO = np.float32(1e12), np.float32(1e-7)
+"""The same limits where single precision will do."""
+SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
 REACH = 14.0
@@ -172,7 +177,9 @@ def orthants(staircase: Staircase, points: int, replicates: int, generator: np.r
     for start in range(0, max(1, len(staircase)), chunk):
         rows = _rows(staircase.cells(slice(start, start + chunk)))
         if staircase.dimension == 0:
-            parts.append(Orthants(np.zeros((1, rows.cells)), np.zeros((1, rows.cells, 0)), np.zeros((rows.cells, 0, 0))))
+            parts.append(
+                Orthants(np.zeros((1, rows.cells)), np.zeros((1, rows.cells, 0)), np.zeros((rows.cells, 0, 0)))
+            )
         elif exact:
             parts.append(_sweep(rows, *_quadrature(rows)))
         else:
@@ -235,7 +242,7 @@ def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 def _hazard(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """phi(edge) / Phi(edge): the mean of a normal number given that it exceeds -edge."""
-    return np.sqrt(2.0 / np.pi) / erfcx(-edge / np.sqrt(2.0))
+    return SQRT_2_OVER_PI / erfcx(-edge * SQRT_HALF)
 
 
 def _log_normal(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -250,7 +257,10 @@ def _log_normal(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"
 def _hardest_first(
     mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
 ) -> Int[np.ndarray, "cells dim"]:
-    """For every cell, the order of rows in which each is the least probable given those before it."""
+    """For every cell, the order of rows in which each is the least probable given those before it.
+
+    Any order is valid, so single precision will do.
+    """
     chunk = max(1, CHUNK // max(1, mean.shape[1] ** 2) * 4)
     parts = [
         _order_chunk(mean[start : start + chunk], factor[start : start + chunk])
@@ -264,20 +274,23 @@ def _order_chunk(
 ) -> Int[np.ndarray, "cells dim"]:
     cells, dim = mean.shape
     every = np.arange(cells)
-    centre = mean.T.copy()
-    covariance = np.ascontiguousarray((factor @ factor.transpose(0, 2, 1)).transpose(1, 2, 0))
-    variance = np.einsum("iic->ic", covariance)
+    centre = np.clip(mean.T, -ROUGHLY_FAR, ROUGHLY_FAR).astype(np.float32)
+    rough = factor.astype(np.float32)
+    covariance = np.ascontiguousarray((rough @ rough.transpose(0, 2, 1)).transpose(1, 2, 0))
+    variance = np.einsum("iic->ic", covariance).copy()
     done = np.zeros((dim, cells), dtype=bool)
     order = np.zeros((dim, cells), dtype=np.int64)
+    columns = np.empty((dim, dim, cells), dtype=np.float32)
     for j in range(dim):
-        sd = np.sqrt(np.maximum(variance, DEGENERATE))
-        edge = np.clip(centre / sd, -FARTHEST, FARTHEST)
-        pivot = np.argmin(np.where(done, np.inf, edge), axis=0)
+        sd = np.sqrt(np.maximum(variance, ROUGHLY_ZERO))
+        edge = np.clip(centre / sd, -ROUGHLY_FAR, ROUGHLY_FAR)
+        pivot = np.argmin(np.where(done, np.float32(np.inf), edge), axis=0)
         order[j] = pivot
         done[pivot, every] = True
-        column = covariance[:, pivot, every] / sd[pivot, every]
-        covariance -= column[:, None, :] * column[None, :, :]
-        centre += column * _hazard(edge[pivot, every])
+        explained = np.einsum("idc,ic->dc", columns[:j], columns[:j, pivot, every])
+        columns[j] = (covariance[:, pivot, every] - explained) / sd[pivot, every]
+        variance -= columns[j] ** 2
+        centre += columns[j] * _hazard(edge[pivot, every])
     return np.ascontiguousarray(order.T)
 
 
@@ -412,7 +425,7 @@ def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.nda
 def _steps(
     centre: Float[np.ndarray, "cells"], finest: Float[np.ndarray, "cells"]
 ) -> Iterator[Float[np.ndarray, "steps cells"]]:
-    """A point and points on both sides of it at geometrically growing distances, from finest to the reach and beyond."""
+    """A point and points on both sides of it, at geometrically growing distances that start with finest."""
     away = finest * (2.0 * REACH / finest) ** np.linspace(0.0, 1.0, 33)[:, None]
     yield centre[None]
     yield centre + away
