@@ -464,13 +464,13 @@ def _allocation(weight: Weights, points: Int[np.ndarray, "rows"], growth: float)
 def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:
     """Estimate anew the cells that are to have more points; what chose the number of points is dropped."""
     old = block.estimate
-    log_probability, first, second = old.log_probability.copy(), old.first.copy(), old.second.copy()
+    log_probability, first, spread = old.log_probability.copy(), old.first.copy(), old.spread.copy()
     more = points > block.points
     for number in np.unique(points[more]):
         rows = np.flatnonzero(more & (points == number))
         new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
-        log_probability[:, rows], first[:, rows], second[rows] = new.log_probability, new.first, new.second
-    return replace(block, estimate=Orthants(log_probability, first, second), points=points)
+        log_probability[:, rows], first[:, rows], spread[rows] = new.log_probability, new.first, new.spread
+    return replace(block, estimate=Orthants(log_probability, first, spread), points=points)
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------
@@ -535,8 +535,7 @@ def _deviations(
     moved = (weight[:, :, None] * estimate.first).reshape(len(weight), block.staircase.mean.size)
     part = weight @ shift + moved @ slope.transpose(0, 2, 1).reshape(block.staircase.mean.size, own)
     first = estimate.mean()
-    spread = estimate.second - first[:, :, None] * first[:, None, :]
-    inside = np.einsum("cid,cid->ci", slope @ spread, slope)
+    inside = np.einsum("cid,cid->ci", slope @ estimate.spread, slope)
     whole = np.einsum("cij,cij->ci", gaussians.factor, gaussians.factor)[at]
     outside = whole - np.einsum("cid,cid->ci", slope, slope)
     deviation = shift + np.einsum("cid,cd->ci", slope, first)

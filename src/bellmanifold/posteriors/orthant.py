@@ -98,12 +98,12 @@ class Orthants:
     Attributes:
         log_probability: log P(D >= 0), shape (replicates, cells).
         first: E[w | D >= 0], shape (replicates, cells, dim).
-        second: E[w w' | D >= 0] from all replicates together, shape (cells, dim, dim).
+        spread: the covariance of w given D >= 0, from all replicates together, shape (cells, dim, dim).
     """
 
     log_probability: Float[np.ndarray, "replicates cells"]
     first: Float[np.ndarray, "replicates cells dim"]
-    second: Float[np.ndarray, "cells dim dim"]
+    spread: Float[np.ndarray, "cells dim dim"]
 
     @property
     def replicates(self) -> int:
@@ -111,7 +111,7 @@ class Orthants:
 
     def rows(self, chosen: Int[np.ndarray, "some"]) -> Orthants:
         """The same for some of the cells."""
-        return Orthants(self.log_probability[:, chosen], self.first[:, chosen], self.second[chosen])
+        return Orthants(self.log_probability[:, chosen], self.first[:, chosen], self.spread[chosen])
 
     def summary(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "cells"]]:
         """The logarithm of each probability, and the probability's standard error as a fraction of it."""
@@ -196,7 +196,7 @@ def joined(parts: list[Orthants]) -> Orthants:
     return Orthants(
         np.concatenate([part.log_probability for part in parts], axis=1),
         np.concatenate([part.first for part in parts], axis=1),
-        np.concatenate([part.second for part in parts]),
+        np.concatenate([part.spread for part in parts]),
     )
 
 
@@ -208,8 +208,7 @@ def moments(
     lower = staircase.lower * staircase.scale[:, :, None]
     centre = staircase.mean * staircase.scale
     mean = centre + np.einsum("cij,cj->ci", lower, first)
-    spread = estimate.second - first[:, :, None] * first[:, None, :]
-    second = lower @ spread @ lower.transpose(0, 2, 1) + mean[:, :, None] * mean[:, None, :]
+    second = lower @ estimate.spread @ lower.transpose(0, 2, 1) + mean[:, :, None] * mean[:, None, :]
     back = np.argsort(staircase.order, axis=1)
     second = np.take_along_axis(np.take_along_axis(second, back[:, :, None], axis=1), back[:, None, :], axis=2)
     return np.take_along_axis(mean, back, axis=1), second
@@ -217,22 +216,23 @@ def moments(
 
 @cache
 def lattice(points: int, dim: int) -> Float[np.ndarray, "dim points"]:
-    """A rank-1 lattice k (1, a, a^2, ...) / points mod 1 with a good multiplier a.
+    """A rank-1 lattice k (z_1, z_2, ...) / points mod 1, its generator built component by component.
 
-    The best of some 64 odd multipliers by the worst-case error P_2 of periodic functions, weights falling with the
-    coordinate because the first coordinates of sequential conditioning matter most.
+    Every z_j is the best of some odd candidates by the worst-case error P_2 of periodic functions, with weights
+    that fall with the coordinate because the first coordinates of sequential conditioning matter most. The
+    candidates are drawn (with a fixed seed): those of a regular pattern share their bad structure.
     """
     k = np.arange(points)
-    weight = 1.0 / np.arange(1, dim + 1)
-    best, chosen = np.inf, np.zeros((dim, points))
-    for a in range(1, points, 2 * max(1, points // 128)) if points > 1 else [1]:
-        powers = np.array([pow(a, j, points) for j in range(dim)], dtype=np.int64)
-        x = (powers[:, None] * k % points) / points
-        kernel = 1.0 + weight[:, None] * 2.0 * np.pi**2 * (x * x - x + 1.0 / 6.0)
-        error = float(np.prod(kernel, axis=0).mean())
-        if error < best:
-            best, chosen = error, x
-    return chosen
+    generator = np.random.default_rng(points)
+    rows, kernel = [], np.ones(points)
+    for j in range(dim):
+        candidates = 2 * generator.integers(0, max(1, points // 2), size=1 if j == 0 else 48) + 1
+        trial = (candidates[:, None] * k % points) / points
+        factor = 1.0 + 2.0 * np.pi**2 / (1.0 + j) * (trial * trial - trial + 1.0 / 6.0)
+        best = int(np.argmin(factor @ kernel))
+        rows.append(trial[best])
+        kernel = kernel * factor[best]
+    return np.stack(rows) if rows else np.zeros((0, points))
 
 
 def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -243,6 +243,15 @@ def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 def _hazard(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """phi(edge) / Phi(edge): the mean of a normal number given that it exceeds -edge."""
     return SQRT_2_OVER_PI / erfcx(-edge * SQRT_HALF)
+
+
+def _cut_variance(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The variance of a normal number given that it exceeds -edge; far out, the first terms of its expansion."""
+    far = edge < -100.0
+    near = np.where(far, 0.0, edge)
+    hazard = _hazard(near)
+    inverse = 1.0 / np.where(far, edge, 1.0) ** 2
+    return np.where(far, inverse * (1.0 - 6.0 * inverse), 1.0 - hazard * (hazard + near))
 
 
 def _log_normal(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -361,26 +370,35 @@ def _sweep(rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates 
     edge = rows.edge(rows.dimension - 1, drawn)
     log_weight = log_weight + _log_normal(edge)
     open_end = np.isinf(edge)
-    hazard = np.where(open_end, 0.0, _hazard(np.where(open_end, 0.0, edge)))
-    square = 1.0 - np.where(open_end, 0.0, edge) * hazard
+    closed = np.where(open_end, 0.0, edge)
+    hazard = np.where(open_end, 0.0, _hazard(closed))
+    variance = np.where(open_end, 1.0, _cut_variance(closed))
     top = _finite(log_weight.max(axis=(0, 1)))
     weight = np.exp(log_weight - top)
     total = weight.sum(axis=1)
     with np.errstate(divide="ignore"):
-        log_probability = top + np.log(total)
+        log_probability = top + np.log(total) - _log_points(log_weight, rows)
     known = [*drawn, np.broadcast_to(hazard, weight.shape)]
     safe = np.where(total > 0, total, 1.0)
-    everything = np.where(total.sum(axis=0) > 0, total.sum(axis=0), 1.0)
-    first = np.empty((*total.shape, rows.dimension))
-    second = np.empty((rows.cells, rows.dimension, rows.dimension))
-    for j, w in enumerate(known):
-        weighted = weight * w
-        first[:, :, j] = weighted.sum(axis=1) / safe
-        for i in range(j):
-            second[:, i, j] = second[:, j, i] = np.einsum("rpc,rpc->c", weighted, known[i]) / everything
-        own = weight * square if j == rows.dimension - 1 else weighted * w
-        second[:, j, j] = own.sum(axis=(0, 1)) / everything
-    return Orthants(log_probability - _log_points(log_weight, rows), first, second)
+    first = np.stack([(weight * w).sum(axis=1) / safe for w in known], axis=-1)
+    weight /= np.where(total.sum(axis=0) > 0, total.sum(axis=0), 1.0)
+    spread = _covariance(known, weight)
+    spread[:, -1, -1] += (weight * variance).sum(axis=(0, 1))
+    return Orthants(log_probability, first, spread)
+
+
+def _covariance(
+    values: Drawn, weight: Float[np.ndarray, "replicates points cells"]
+) -> Float[np.ndarray, "cells dim dim"]:
+    """Covariances over weighted points, taken about the mean so that a small spread about large values survives."""
+    dim = len(values)
+    covariance = np.empty((weight.shape[2], dim, dim))
+    centred = [value - np.einsum("rpc,rpc->c", weight, value) for value in values]
+    for j in range(dim):
+        weighted = weight * centred[j]
+        for i in range(j + 1):
+            covariance[:, i, j] = covariance[:, j, i] = np.einsum("rpc,rpc->c", weighted, centred[i])
+    return covariance
 
 
 def _log_points(log_weight: Float[np.ndarray, "replicates points cells"], rows: _Rows) -> float:

@@ -83,7 +83,8 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
     return _summary(target, problem, replicates, each)
 
 
-Draws = Float[np.ndarray, "kept own"]
+Draws = Float[np.ndarray, "_ own"]
+"""Draws of the own pairs' action values; every batch has its own number of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +148,10 @@ def _satisfied(problem: _TinyProblem, theta: Draws) -> np.ndarray:
     return np.asarray(np.abs(residual - problem.reward) < problem.scale)
 
 
-def _greedy(problem: _TinyProblem, theta: Draws) -> Int[np.ndarray, "kept coupled"]:
+def _greedy(problem: _TinyProblem, theta: Draws) -> Int[np.ndarray, "_ coupled"]:
     """The own pair each coupled state plays; ties have probability 0."""
-    stop = np.append(problem.start[1:], len(problem.own))
-    columns = [begin + np.argmax(theta[:, begin:end], axis=1) for begin, end in zip(problem.start, stop, strict=True)]
+    groups = np.split(theta, problem.start[1:], axis=1)
+    columns = [begin + group.argmax(axis=1) for begin, group in zip(problem.start, groups, strict=False)]
     return np.stack(columns, axis=1) if columns else np.zeros((len(theta), 0), dtype=np.int64)
 
 
