@@ -250,7 +250,7 @@ def test_cells_left_out_do_not_matter(monkeypatch):
     """False alarms: |z| > 6 in 20 comparisons with 15 degrees of freedom, 5e-4 in all."""
     model = envs.deep_sea(4)
     target = relaxed_target(Dataset.complete(model), 0.03, 10.0)
-    monkeypatch.setattr(engine, "BLOCK", 64)
+    monkeypatch.setattr(engine, "FIRST_BLOCK", 32)
     pruned = mixture(target)
     assert len(pruned.table.policy) < pruned.n_cells == 1024
     assert pruned.dropped <= 1e-6

@@ -57,7 +57,8 @@ PILOT_POINTS = 2**19
 MOST_POINTS = 2**16
 GROWTH = 16.0
 CHUNK_NUMBERS = 2**18
-BLOCK = 256
+FIRST_BLOCK, BLOCK = 128, 1024
+"""Cells treated together: few at first, as the first ones may be all that count."""
 STORED_NUMBERS = 2**26
 """Up to this many numbers the Gaussians of all cells are kept instead of being computed again."""
 
@@ -403,12 +404,12 @@ def _best_first(
     left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)
     points = 2 ** int(np.clip(np.log2(PILOT_POINTS / (REPLICATES * len(order))), 0, 6))
     blocks: list[_Block] = []
-    total, begin = -np.inf, 0
+    total, begin, size = -np.inf, 0, FIRST_BLOCK
     while begin < len(order) and left[begin] > total + np.log(NEGLIGIBLE):
-        blocks.append(_estimated(cells, order[begin : begin + BLOCK], points, generator))
+        blocks.append(_estimated(cells, order[begin : begin + size], points, generator))
         log_weight = blocks[-1].log_weight()
         total = float(np.logaddexp(total, np.logaddexp.reduce(log_weight, axis=None) - np.log(len(log_weight))))
-        begin += BLOCK
+        begin, size = begin + size, min(2 * size, BLOCK)
     return blocks, float(left[min(begin, len(order))])
 
 
