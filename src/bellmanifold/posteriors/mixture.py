@@ -283,7 +283,7 @@ def _posterior(
     """
     transposed = matrix.transpose(0, 2, 1)
     _, n, own = matrix.shape
-    if n == 0 or (matrix**2).sum(axis=(1, 2)).max(initial=0.0) < WELL_CONDITIONED:
+    if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < WELL_CONDITIONED:
         lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
         inverse = _inverse(lower)
         projected = np.einsum("cij,cj->ci", inverse, transposed @ data)
@@ -331,8 +331,10 @@ def _bounds(cells: _Cells) -> Float[np.ndarray, "cells"]:
         choice = np.arange(begin, min(begin + chunk, cells.n_choices))
         gaussians = cells.computed(choice)
         cell = np.arange(choice[0] * fastest, (choice[-1] + 1) * fastest)
-        mean, factor = _differences(cells, cell, gaussians, np.repeat(choice - begin, fastest))
-        sd = np.linalg.norm(factor, axis=2)
+        greedy, other = cells.walls(cell)
+        row = np.repeat(choice - begin, fastest)[:, None]
+        mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
+        sd = _wall_sd(gaussians.factor, row, greedy, other)
         with np.errstate(divide="ignore", invalid="ignore"):
             edge = np.where(sd > 0, mean / sd, np.where(mean < 0, -np.inf, np.inf))
         wall = log_ndtr(edge).min(axis=1, initial=0.0)
@@ -348,6 +350,21 @@ def _bounds(cells: _Cells) -> Float[np.ndarray, "cells"]:
             )
         )
     return bound
+
+
+def _wall_sd(
+    factor: Square,
+    row: Int[np.ndarray, "cells 1"],
+    greedy: Int[np.ndarray, "cells dim"],
+    other: Int[np.ndarray, "cells dim"],
+) -> Float[np.ndarray, "cells dim"]:
+    """Standard deviations of differences: from covariances, which is fast, or from the factor where that would cancel."""
+    covariance = factor @ factor.transpose(0, 2, 1)
+    sizes = covariance[row, greedy, greedy] + covariance[row, other, other]
+    variance = sizes - 2.0 * covariance[row, greedy, other]
+    if np.all(variance > 1e-6 * sizes):
+        return np.sqrt(variance)
+    return np.linalg.norm(factor[row, greedy] - factor[row, other], axis=2)
 
 
 def _differences(
