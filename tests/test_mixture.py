@@ -207,6 +207,16 @@ def test_extremes_are_finite_and_normalised(epsilon, prior_scale, half):
         assert_sound(model, mixture(relaxed_target(data, epsilon, prior_scale), accuracy=0.01))
 
 
+@pytest.mark.parametrize("epsilon", [1e-10, 1e-8, 1e-6])
+def test_tie_is_split_by_the_determinant(epsilon):
+    """Two actions worth -1; the one that stays with probability 1/2 has |det A| = 1/2 and so twice the weight."""
+    moves = {("a", "go"): Move(-1.0, {"goal": 1.0}), ("a", "dawdle"): Move(-0.5, {"a": 0.5, "goal": 0.5})}
+    model = from_moves("tie", moves, start="a")
+    found = mixture(relaxed_target(Dataset.complete(model), epsilon, 10.0))
+    assert action_probabilities(model, found.table).value == pytest.approx([1 / 3, 2 / 3], abs=1e-5)
+    assert found.q_mean == pytest.approx([-1.0, -1.0], abs=1e-5)
+
+
 def test_huge_rewards():
     model = from_moves(
         "huge",

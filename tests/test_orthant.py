@@ -192,7 +192,7 @@ def test_standard_error_is_honest():
 
 
 def test_the_far_tail_needs_no_more_points():
-    """Ten positively correlated components, 8 standard deviations from the orthant: P = 1e-78, known to 1e-3."""
+    """Ten positively correlated components, 8 standard deviations from the orthant: P = 1e-45, known to 1e-3."""
     covariance = np.full((10, 10), 0.3) + 0.7 * np.eye(10)
     value, error = log_probability(estimated(np.full(10, -8.0), covariance, points=256)[1])
     assert error < 1e-3
