@@ -1,0 +1,560 @@
+"""Proposition 1: the relaxed posterior as a mixture of truncated Gaussians, summed over all its cells.
+
+**Cells.** The Bellman residual g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) is piecewise linear. Fix the
+greedy action ell(s) of every *coupled* state s (a state the data touch): on the cell E^ell where these actions are
+greedy it is g = B theta, with B_ij = 1(j = i) - sum_s' p(s'|i) 1(j = (s', ell(s'))). So within a cell the posterior
+is a Gaussian, cut off at the cell's walls theta(s, ell(s)) - theta(s, a) >= 0. With prior N(0, sigma^2 I) and a
+Gaussian kernel of width e_i for pair i, E = diag(e), the weight of a cell is
+
+    N(r; 0, sigma^2 B B' + E^2)  x  P(D >= 0),    D = all differences theta(s, ell(s)) - theta(s, a) under N(mu, Sigma),
+
+the Gaussian posterior. B depends on the choices at *successors* of observed pairs alone; the other coupled states
+only add walls. Pairs of states that are not coupled keep their prior.
+
+**Linear algebra without cancellation.** Whiten: X = sigma E^-1 B, y = E^-1 r, theta = sigma x, x ~ N(0, I), y = X x +
+noise. With M = I + X'X,
+
+    Sigma = sigma^2 M^-1,   mu = sigma M^-1 X'y,
+    log evidence = -(log det M + |y - X x|^2 + |x|^2) / 2 - sum log(e_i sqrt(2 pi))
+
+at x = mu / sigma; a sum of squares, so nothing cancels. M is as ill-conditioned as (sigma / e)^2. While that is
+moderate a Cholesky factor M = L L' gives Sigma = G G' with G = sigma L'^-1. Otherwise the singular value
+decomposition X = P S Q' gives the same things with no square ever formed: G = sigma Q (1 + S^2)^-1/2, mu = sigma Q S
+(1 + S^2)^-1 P'y. Either way the covariance leaves as a *factor*, which `orthant` wants.
+
+**Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H =
+G Q and a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
+moments of w, averaged over the cells with their weights, give those of every action value.
+
+**Which cells count.** An orthant is no more probable than its least probable wall, which costs nothing to compute.
+Cells are taken in descending order of that bound until what is left cannot exceed a fraction 1e-6 of what has been
+found; the bound is reported. Then lattice points are given to cells in proportion to their standard deviation, round
+after round, until every action probability is known to the accuracy asked for. One pass yields every answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import log_ndtr
+
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.orthant import EXACT_DIMENSION, Orthants, Staircase, arrange, orthants
+from bellmanifold.posteriors.policies import PolicyTable, action_probabilities, ratio
+from bellmanifold.posteriors.target import Target
+
+MAX_CELLS = 2**17
+MAX_POINTS = 2**25
+REPLICATES = 16
+NEGLIGIBLE = 1e-6
+"""Cells are left out while all of them together cannot make up more than this fraction of the posterior."""
+WELL_CONDITIONED = 1e9
+"""The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
+PILOT_POINTS = 2**19
+MOST_POINTS = 2**16
+GROWTH = 16.0
+CHUNK_NUMBERS = 2**18
+FIRST_BLOCK, BLOCK = 128, 1024
+"""Cells treated together: few at first, as the first ones may be all that count."""
+STORED_NUMBERS = 2**26
+"""Up to this many numbers the Gaussians of all cells are kept instead of being computed again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The posterior of Proposition 1.
+
+    Attributes:
+        table: the greedy policies of the cells that count, with their weights.
+        q_mean: posterior mean of each action value, shape (pairs,).
+        q_mean_se: its standard error, shape (pairs,).
+        q_sd: posterior standard deviation of each action value, shape (pairs,).
+        log_evidence: log of the integral of prior times kernels.
+        log_evidence_se: its standard error.
+        n_cells: how many cells there are.
+        dropped: upper bound on the posterior probability of the cells left out.
+        points: how many points were spent.
+    """
+
+    table: PolicyTable
+    q_mean: Float[np.ndarray, "pairs"]
+    q_mean_se: Float[np.ndarray, "pairs"]
+    q_sd: Float[np.ndarray, "pairs"]
+    log_evidence: float
+    log_evidence_se: float
+    n_cells: int
+    dropped: float
+    points: int
+
+
+def mixture(
+    target: Target, accuracy: float = 1e-3, seed: int = 0, max_cells: int = MAX_CELLS, max_points: int = MAX_POINTS
+) -> Mixture:
+    """The posterior by enumeration of all cells.
+
+    Args:
+        target: a posterior with a Gaussian kernel of positive width.
+        accuracy: the largest standard error an action probability may have.
+        seed: of the random shifts.
+        max_cells: refuse to enumerate more cells.
+        max_points: stop with larger standard errors once this many points have been spent.
+
+    Raises:
+        UnsupportedError: for the exact posterior, another kernel or too many cells.
+
+    >>> from bellmanifold import envs
+    >>> from bellmanifold.data import Dataset
+    >>> from bellmanifold.posteriors.target import relaxed_target
+    >>> found = mixture(relaxed_target(Dataset.complete(envs.four_state()), epsilon=0.01, prior_scale=2.0))
+    >>> found.n_cells, np.round(found.q_mean, 1)
+    (4, array([-4., -5., -2., -2., -1.]))
+    """
+    if not accuracy > 0:
+        raise BadInputError(f"accuracy is {accuracy}: give a positive number")
+    cells = _cells(target, max_cells)
+    generator = np.random.default_rng(seed)
+    blocks, rest = _best_first(cells, _bounds(cells), generator)
+    blocks = _refined(target, cells, blocks, (accuracy, max_points), generator)
+    return _summary(target, cells, blocks, rest)
+
+
+# --- the cells ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Gaussians:
+    """The Gaussian posterior that belongs to each choice at the successor states, before it is cut off.
+
+    Attributes:
+        log_evidence: shape (choices,).
+        mean: mu, shape (choices, own pairs).
+        factor: G with G G' = Sigma, shape (choices, own pairs, own pairs).
+    """
+
+    log_evidence: Float[np.ndarray, "choices"]
+    mean: Float[np.ndarray, "choices own"]
+    factor: Float[np.ndarray, "choices own own"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """The cells of a target, numbered: choices at successors vary slowest, those at other coupled states fastest.
+
+    Pairs are those of coupled states, renumbered; `own` names them in the model.
+
+    Attributes:
+        own: pairs of the coupled states, shape (own pairs,).
+        start: first own pair of each coupled state, shape (coupled states,).
+        size: number of actions of each coupled state, shape (coupled states,).
+        branching: coupled states with a choice, successors first, shape (branching states,).
+        n_choices: number of choices at the successors.
+        n_cells: number of cells.
+        design: B without its successor terms, divided by the kernels' widths, shape (observed, own pairs).
+        entry: observed pair and coupled state of every successor term, shape (entries, 2).
+        entry_value: probability of that successor, divided by the width, shape (entries,).
+        whitened: rewards divided by the widths, shape (observed,).
+        log_constant: what the evidences of all cells have in common.
+        prior_scale: sigma.
+        stored: the Gaussians of all choices, if they are small enough to keep.
+    """
+
+    own: Int[np.ndarray, "own"]
+    start: Int[np.ndarray, "coupled"]
+    size: Int[np.ndarray, "coupled"]
+    branching: Int[np.ndarray, "branching"]
+    n_choices: int
+    n_cells: int
+    design: Float[np.ndarray, "observed own"]
+    entry: Int[np.ndarray, "entries 2"]
+    entry_value: Float[np.ndarray, "entries"]
+    whitened: Float[np.ndarray, "observed"]
+    log_constant: float
+    prior_scale: float
+    stored: list[_Gaussians]
+
+    @property
+    def fastest(self) -> int:
+        """How many cells share the choices at successors, and hence a Gaussian."""
+        return self.n_cells // self.n_choices
+
+    def policies(self, cell: Int[np.ndarray, "cells"]) -> Int[np.ndarray, "cells coupled"]:
+        """The own pair that each coupled state plays in each cell."""
+        policy = np.repeat(self.start[None, :], len(cell), axis=0)
+        shape = tuple(int(k) for k in self.size[self.branching])
+        for state, action in zip(self.branching, np.unravel_index(cell, shape) if shape else (), strict=True):
+            policy[:, state] += action
+        return policy
+
+    def walls(
+        self, cell: Int[np.ndarray, "cells"]
+    ) -> tuple[Int[np.ndarray, "cells dim"], Int[np.ndarray, "cells dim"]]:
+        """The greedy own pair and the other own pair of every difference that a cell keeps positive."""
+        policy = self.policies(cell)
+        state = np.repeat(self.branching, self.size[self.branching] - 1)
+        rank = np.concatenate([np.arange(k - 1) for k in self.size[self.branching]] or [np.zeros(0, dtype=np.int64)])
+        greedy = policy[:, state]
+        other = self.start[state] + rank
+        return greedy, other + (other >= greedy)
+
+    def gaussians(self, choice: Int[np.ndarray, "choices"]) -> _Gaussians:
+        """The Gaussians of some choices: looked up, or computed."""
+        if self.stored:
+            all_of_them = self.stored[0]
+            return _Gaussians(all_of_them.log_evidence[choice], all_of_them.mean[choice], all_of_them.factor[choice])
+        return self.computed(choice)
+
+    def computed(self, choice: Int[np.ndarray, "choices"]) -> _Gaussians:
+        """The Gaussians of some choices, by linear algebra."""
+        policy = self.policies(choice * self.fastest)
+        whitened = np.repeat(self.design[None], len(choice), axis=0)
+        every = np.arange(len(choice))
+        for (row, state), value in zip(self.entry, self.entry_value, strict=True):
+            whitened[every, row, policy[:, state]] -= value
+        whitened *= self.prior_scale
+        log_determinant, mean, factor = _posterior(whitened, self.whitened)
+        misfit = self.whitened - np.einsum("cij,cj->ci", whitened, mean)
+        square = (misfit**2).sum(axis=1) + (mean**2).sum(axis=1)
+        log_evidence = self.log_constant - 0.5 * (log_determinant + square)
+        return _Gaussians(log_evidence, self.prior_scale * mean, self.prior_scale * factor)
+
+
+def _cells(target: Target, max_cells: int) -> _Cells:
+    """Number the cells, or refuse."""
+    model = target.model
+    if target.kernel != "gaussian":
+        raise UnsupportedError(
+            f"mixture: the kernel is {target.kernel}, Proposition 1 needs a Gaussian one: use the chart engine"
+        )
+    if np.any(target.scale[target.observed] <= 0):
+        raise UnsupportedError(
+            "mixture: the exact posterior (epsilon 0) has no density to sum: use the chart engine or a positive epsilon"
+        )
+    coupled = np.flatnonzero(target.coupled)
+    size = np.diff(model.pair_start)[coupled]
+    is_successor = target.successors[coupled]
+    branching = np.concatenate([np.flatnonzero((size > 1) & is_successor), np.flatnonzero((size > 1) & ~is_successor)])
+    n_cells = prod(int(k) for k in size[branching])
+    if n_cells > max_cells:
+        raise UnsupportedError(
+            f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
+            "engine enumerates: use the chart engine, --proper-only or a walk"
+        )
+    own = np.flatnonzero(target.coupled[model.pair_state])
+    observed = np.flatnonzero(target.observed)
+    width = target.scale[observed]
+    design = (observed[:, None] == own[None, :]) / width[:, None]
+    row = np.searchsorted(observed, model.next_pair)
+    used = target.observed[model.next_pair] & (model.next_state < model.n_states)
+    state = np.searchsorted(coupled, model.next_state[used])
+    return _Cells(
+        own=own,
+        start=np.searchsorted(own, model.pair_start[coupled]),
+        size=size,
+        branching=branching,
+        n_choices=prod(int(k) for k in size[(size > 1) & is_successor]),
+        n_cells=n_cells,
+        design=design,
+        entry=np.stack([row[used], state], axis=1),
+        entry_value=model.next_prob[used] / width[row[used]],
+        whitened=target.reward[observed] / width,
+        log_constant=target.log_constant - float(np.log(width).sum()) - 0.5 * len(width) * np.log(2.0 * np.pi),
+        prior_scale=target.prior_scale,
+        stored=[],
+    )
+
+
+def _count(number: int) -> str:
+    return str(number) if number < 10**7 else f"about 10^{len(str(number)) - 1}"
+
+
+Square = Float[np.ndarray, "choices own own"]
+
+
+def _posterior(
+    matrix: Float[np.ndarray, "choices observed own"], data: Float[np.ndarray, "observed"]
+) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
+    """Posterior of x ~ N(0, I) after data = matrix x + N(0, I).
+
+    Returns:
+        log det(I + matrix' matrix), the mean, and a factor of the covariance.
+    """
+    transposed = matrix.transpose(0, 2, 1)
+    _, n, own = matrix.shape
+    if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < WELL_CONDITIONED:
+        lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
+        inverse = _inverse(lower)
+        projected = np.einsum("cij,cj->ci", inverse, transposed @ data)
+        mean = np.einsum("cji,cj->ci", inverse, projected)
+        log_determinant = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        return log_determinant, mean, np.ascontiguousarray(inverse.transpose(0, 2, 1))
+    left, some, right = np.linalg.svd(matrix, full_matrices=True)
+    rank = some.shape[1]
+    some = np.where(some > 4.0 * np.finfo(np.float64).eps * max(n, own) * some[:, :1], some, 0.0)
+    singular = np.zeros((len(matrix), own))
+    singular[:, :rank] = some
+    length = np.hypot(1.0, singular)
+    coordinate = np.zeros((len(matrix), own))
+    coordinate[:, :rank] = np.einsum("cij,i->cj", left[:, :, :rank], data)
+    mean = np.einsum("cji,cj->ci", right, coordinate * (singular / length) / length)
+    factor = right.transpose(0, 2, 1) / length[:, None, :]
+    return 2.0 * np.log(length).sum(axis=1), mean, np.ascontiguousarray(factor)
+
+
+def _inverse(lower: Square) -> Square:
+    """Inverses of lower triangular matrices, half by half: several times faster than a general inverse."""
+    size = lower.shape[1]
+    if size <= 8:
+        return np.linalg.inv(lower)
+    half = size // 2
+    inverse = np.zeros_like(lower)
+    above, below = _inverse(lower[:, :half, :half]), _inverse(lower[:, half:, half:])
+    inverse[:, :half, :half], inverse[:, half:, half:] = above, below
+    inverse[:, half:, :half] = -below @ (lower[:, half:, :half] @ above)
+    return inverse
+
+
+# --- which of them count --------------------------------------------------------------------------------------------
+
+
+def _bounds(cells: _Cells) -> Float[np.ndarray, "cells"]:
+    """For every cell the logarithm of evidence times its least probable wall; keeps the Gaussians if they are few."""
+    own = len(cells.own)
+    fastest = cells.fastest
+    chunk = max(1, CHUNK_NUMBERS // max(1, own**2 * fastest))
+    keep = cells.n_choices * own**2 <= STORED_NUMBERS
+    bound = np.empty(cells.n_cells)
+    parts = []
+    for begin in range(0, cells.n_choices, chunk):
+        choice = np.arange(begin, min(begin + chunk, cells.n_choices))
+        gaussians = cells.computed(choice)
+        cell = np.arange(choice[0] * fastest, (choice[-1] + 1) * fastest)
+        greedy, other = cells.walls(cell)
+        row = np.repeat(choice - begin, fastest)[:, None]
+        mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
+        sd = _wall_sd(gaussians.factor, row, greedy, other)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            edge = np.where(sd > 0, mean / sd, np.where(mean < 0, -np.inf, np.inf))
+        wall = log_ndtr(edge).min(axis=1, initial=0.0)
+        bound[cell] = np.repeat(gaussians.log_evidence, fastest) + wall
+        if keep:
+            parts.append(gaussians)
+    if keep:
+        cells.stored.append(
+            _Gaussians(
+                np.concatenate([part.log_evidence for part in parts]),
+                np.concatenate([part.mean for part in parts]),
+                np.concatenate([part.factor for part in parts]),
+            )
+        )
+    return bound
+
+
+def _wall_sd(
+    factor: Square,
+    row: Int[np.ndarray, "cells 1"],
+    greedy: Int[np.ndarray, "cells dim"],
+    other: Int[np.ndarray, "cells dim"],
+) -> Float[np.ndarray, "cells dim"]:
+    """Standard deviations of differences: from covariances, or slowly from the factor where that would cancel."""
+    covariance = factor @ factor.transpose(0, 2, 1)
+    sizes = covariance[row, greedy, greedy] + covariance[row, other, other]
+    variance = sizes - 2.0 * covariance[row, greedy, other]
+    if np.all(variance > 1e-6 * sizes):
+        return np.sqrt(variance)
+    return np.linalg.norm(factor[row, greedy] - factor[row, other], axis=2)
+
+
+def _differences(
+    cells: _Cells, cell: Int[np.ndarray, "cells"], gaussians: _Gaussians, at: Int[np.ndarray, "cells"]
+) -> tuple[Float[np.ndarray, "cells dim"], Float[np.ndarray, "cells dim own"]]:
+    """Mean and factor of the differences D of each cell, whose Gaussian is number `at`."""
+    greedy, other = cells.walls(cell)
+    row = at[:, None]
+    mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
+    return mean, gaussians.factor[row, greedy] - gaussians.factor[row, other]
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some cells that have been estimated. Blocks are small: large arrays would spend their time in page faults.
+
+    Attributes:
+        cell: their numbers, shape (rows,).
+        log_evidence: shape (rows,).
+        staircase: their differences in triangular form.
+        estimate: their orthant probabilities.
+        points: points per replicate spent on each, shape (rows,).
+    """
+
+    cell: Int[np.ndarray, "rows"]
+    log_evidence: Float[np.ndarray, "rows"]
+    staircase: Staircase
+    estimate: Orthants
+    points: Int[np.ndarray, "rows"]
+
+    def log_weight(self) -> Float[np.ndarray, "replicates rows"]:
+        return self.log_evidence + self.estimate.log_probability
+
+
+Weights = Float[np.ndarray, "replicates rows"]
+
+
+def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
+    """The largest logarithm of a cell's weight, and the weights of all cells relative to it."""
+    log_weight = np.concatenate([block.log_weight() for block in blocks], axis=1)
+    top = float(log_weight.max())
+    return top, np.exp(log_weight - top)
+
+
+def _best_first(
+    cells: _Cells, bound: Float[np.ndarray, "cells"], generator: np.random.Generator
+) -> tuple[list[_Block], float]:
+    """Estimate cells in descending order of their bounds until the others are negligible.
+
+    Returns:
+        What was estimated, and the logarithm of the sum of the bounds of the other cells.
+    """
+    order = np.argsort(-bound, kind="stable")
+    left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)
+    points = 2 ** int(np.clip(np.log2(PILOT_POINTS / (REPLICATES * len(order))), 0, 6))
+    blocks: list[_Block] = []
+    total, begin, size = -np.inf, 0, FIRST_BLOCK
+    while begin < len(order) and left[begin] > total + np.log(NEGLIGIBLE):
+        blocks.append(_estimated(cells, order[begin : begin + size], points, generator))
+        log_weight = blocks[-1].log_weight()
+        total = float(np.logaddexp(total, np.logaddexp.reduce(log_weight, axis=None) - np.log(len(log_weight))))
+        begin, size = begin + size, min(2 * size, BLOCK)
+    return blocks, float(left[min(begin, len(order))])
+
+
+def _estimated(cells: _Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator) -> _Block:
+    choice, at = np.unique(block // cells.fastest, return_inverse=True)
+    gaussians = cells.gaussians(choice)
+    staircase = arrange(*_differences(cells, block, gaussians, at))
+    estimate = orthants(staircase, points, REPLICATES, generator)
+    return _Block(block, gaussians.log_evidence[at], staircase, estimate, np.full(len(block), points))
+
+
+# --- how precisely --------------------------------------------------------------------------------------------------
+
+
+def _table(target: Target, cells: _Cells, blocks: list[_Block], weight: Weights) -> PolicyTable:
+    policy = np.concatenate([cells.policies(block.cell) for block in blocks])
+    return PolicyTable(target.coupled, cells.own[policy], weight)
+
+
+def _refined(
+    target: Target, cells: _Cells, blocks: list[_Block], goal: tuple[float, int], generator: np.random.Generator
+) -> list[_Block]:
+    """Spend more points where they help most until every action probability is accurate enough.
+
+    Args:
+        goal: the accuracy, and the largest number of points to spend.
+    """
+    accuracy, max_points = goal
+    while blocks[0].staircase.dimension > EXACT_DIMENSION:
+        _, weight = _weights(blocks)
+        worst = float(action_probabilities(target.model, _table(target, cells, blocks, weight)).se.max())
+        if not worst > accuracy:
+            break
+        before = np.concatenate([block.points for block in blocks])
+        after = _allocation(weight, before, min((worst / (0.9 * accuracy)) ** 2, GROWTH))
+        if np.array_equal(before, after) or REPLICATES * after.sum() > max_points:
+            break
+        starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
+        blocks = [_again(block, n, generator) for block, n in zip(blocks, np.split(after, starts), strict=True)]
+    return blocks
+
+
+def _allocation(weight: Weights, points: Int[np.ndarray, "rows"], growth: float) -> Int[np.ndarray, "rows"]:
+    """Points for each cell, a power of two in proportion to its standard deviation, that divide the variance by growth.
+
+    A cell's standard deviation is taken to be at least a tenth of its weight, lest a lucky first estimate be believed.
+    """
+    single = np.maximum(weight.std(axis=0, ddof=1), 0.1 * weight.mean(axis=0)) * np.sqrt(points)
+    wanted = growth * single.sum() / (single**2 / points).sum() * single
+    return np.maximum(points, 2 ** np.ceil(np.log2(np.clip(wanted, 1.0, MOST_POINTS))).astype(np.int64))
+
+
+def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:
+    """Estimate anew the cells that are to have more points; what chose the number of points is dropped."""
+    old = block.estimate
+    log_probability, first, spread = old.log_probability.copy(), old.first.copy(), old.spread.copy()
+    more = points > block.points
+    for number in np.unique(points[more]):
+        rows = np.flatnonzero(more & (points == number))
+        new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
+        log_probability[:, rows], first[:, rows], spread[rows] = new.log_probability, new.first, new.spread
+    return replace(block, estimate=Orthants(log_probability, first, spread), points=points)
+
+
+# --- the answers ----------------------------------------------------------------------------------------------------
+
+
+def _summary(target: Target, cells: _Cells, blocks: list[_Block], rest: float) -> Mixture:
+    top, weight = _weights(blocks)
+    total = weight.sum(axis=1)
+    q_mean, q_mean_se, q_sd = _moments(target, cells, blocks, weight)
+    spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
+    exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
+    return Mixture(
+        table=_table(target, cells, blocks, weight),
+        q_mean=q_mean,
+        q_mean_se=q_mean_se,
+        q_sd=q_sd,
+        log_evidence=top + float(np.log(total.mean())),
+        log_evidence_se=float(spread / total.mean()),
+        n_cells=cells.n_cells,
+        dropped=float(np.exp(rest - top) / total.mean()),
+        points=0 if exact else REPLICATES * int(sum(block.points.sum() for block in blocks)),
+    )
+
+
+PerPair = Float[np.ndarray, "pairs"]
+
+
+def _moments(target: Target, cells: _Cells, blocks: list[_Block], weight: Weights) -> tuple[PerPair, PerPair, PerPair]:
+    """Posterior mean of each action value, its standard error, and the posterior standard deviation.
+
+    Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
+    """
+    cell = np.concatenate([block.cell for block in blocks])
+    average = weight.mean(axis=0) / weight.mean(axis=0).sum()
+    reference = cells.gaussians(cell[[int(np.argmax(average))]] // cells.fastest).mean[0]
+    part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
+    begin = 0
+    for block in blocks:
+        rows = slice(begin, begin + len(block.cell))
+        begin = rows.stop
+        first, second = _deviations(cells, block, weight[:, rows], reference)
+        part += first
+        square += average[rows] @ second
+    mean = ratio(part, weight.sum(axis=1))
+    q_mean, q_mean_se = np.zeros(target.model.n_pairs), np.zeros(target.model.n_pairs)
+    q_sd = np.full(target.model.n_pairs, target.prior_scale)
+    q_mean[cells.own] = reference + mean.value
+    q_mean_se[cells.own] = mean.se
+    q_sd[cells.own] = np.sqrt(np.maximum(square - mean.value**2, 0.0))
+    return q_mean, q_mean_se, q_sd
+
+
+def _deviations(
+    cells: _Cells, block: _Block, weight: Weights, reference: Float[np.ndarray, "own"]
+) -> tuple[Float[np.ndarray, "replicates own"], Float[np.ndarray, "rows own"]]:
+    """Weighted sum of E[theta - reference] in each replicate, and E[(theta - reference)^2] in each cell."""
+    own, estimate = len(cells.own), block.estimate
+    choice, at = np.unique(block.cell // cells.fastest, return_inverse=True)
+    gaussians = cells.gaussians(choice)
+    slope = gaussians.factor[at] @ block.staircase.direction[:, :own]
+    shift = gaussians.mean[at] - reference
+    moved = (weight[:, :, None] * estimate.first).reshape(len(weight), block.staircase.mean.size)
+    part = weight @ shift + moved @ slope.transpose(0, 2, 1).reshape(block.staircase.mean.size, own)
+    first = estimate.mean()
+    inside = np.einsum("cid,cid->ci", slope @ estimate.spread, slope)
+    whole = np.einsum("cij,cij->ci", gaussians.factor, gaussians.factor)[at]
+    outside = whole - np.einsum("cid,cid->ci", slope, slope)
+    deviation = shift + np.einsum("cid,cd->ci", slope, first)
+    return part, deviation**2 + np.maximum(inside, 0.0) + np.maximum(outside, 0.0)

@@ -1,0 +1,512 @@
+"""The probability that every component of a Gaussian vector is positive, for many Gaussian vectors at once.
+
+Let D = mean + F z with z ~ N(0, I) in R^rank: a Gaussian vector of dimension d given by a *factor* F of its
+covariance F F'. (A factor knows standard deviations down to 1e-16 of the largest one; a covariance, which holds their
+squares, only down to 1e-8.) Wanted are P(D >= 0), the first two moments of D given D >= 0, and how far all of these
+may be off.
+
+**Sequential conditioning** (Geweke, Hajivassiliou, Keane; Genz). Write F = T Q' with T lower triangular and the
+columns of Q orthonormal. Then w = Q'z is standard normal, D = mean + T w, and D >= 0 reads, one row after the other,
+
+    w_j >= -edge_j,   edge_j = (mean_j + sum_{i<j} T_ji w_i) / T_jj.
+
+Draw each w_j from the normal law cut off at -edge_j. Every draw lands in the orthant, and the product of the
+probabilities Phi(edge_j) met on the way is an unbiased estimate of P(D >= 0). Draws weighted by these products are a
+sample of D given D >= 0. The last w_d need not be drawn: its cut-off normal law has known moments.
+
+**Tilting** (Botev). Deep in the tail the plain draws ignore what later rows will ask of them, and the products
+scatter. Draw w_j around a shift m_j instead; the logarithm of the weight becomes
+
+    psi(w, m) = sum_j m_j^2 / 2 - m_j w_j + log Phi(edge_j + m_j).
+
+The shifts are best where max_w psi is smallest, at the saddle point: with hazard_j = phi / Phi at edge_j + m_j,
+
+    w_j = m_j + hazard_j,     m_i = sum_{j>i} hazard_j T_ji / T_jj.
+
+Substituting one into the other, half a step at a time, usually settles within a few rounds; where it does not, the
+cell keeps m = 0. Any shift leaves the estimate unbiased; with these the *relative* error stays small however small
+the probability is.
+
+**Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first, so at
+every step the next row is the one with the smallest conditional probability, the rows before it held at their
+conditional means. The order is found from the covariance (it need not be accurate), T and Q then from a QR
+factorisation of F'.
+
+**Points.** The uniform numbers behind the draws are a rank-1 lattice, folded by the tent map |2u - 1| and shifted at
+random, independently for every cell and every replicate. The replicates' spread is a standard error; and as cells are
+independent, errors average out over a sum of many cells.
+
+**Degenerate rows.** Where T_jj = 0 (to rounding) row j is decided by the rows before it: it contributes a factor 0 or
+1 and w_j stays a free normal number, which later rows may use.
+
+**Small dimensions are exact.** d = 0: 1. d = 1: Phi. d = 2: what is left is an integral over w_1 of phi(w_1)
+Phi(edge_2), a log-concave function; composite Gauss-Legendre panels, refined geometrically towards its mode and
+towards the place where edge_2 changes sign, give it to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri, ndtri_exp
+
+EXACT_DIMENSION = 2
+"""Up to this dimension no random numbers are used."""
+DEGENERATE = 1e-13
+"""A conditional standard deviation below this fraction of the marginal one counts as zero."""
+FAR = 35.0
+"""Below -FAR the normal distribution function is taken in logs."""
+FARTHEST = 1e100
+ROUGHLY_FAR, ROUGHLY_ZERO = np.float32(1e12), np.float32(1e-7)
+"""The same limits where single precision will do."""
+SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
+CHUNK = 2**15
+"""Points treated at a time, so that the working arrays stay in the processor's cache."""
+TILT_ROUNDS, TILT_ATTEMPTS, TILT_TOLERANCE = 5, 6, 0.3
+"""Rounds towards the saddle point before a look, number of looks, and the change that is small enough."""
+REACH = 14.0
+"""A log-concave density no wider than the normal has nothing to speak of this far from its mode."""
+SMALLEST_UNIFORM = 2.0**-60
+
+
+@dataclass(frozen=True, eq=False)
+class Staircase:
+    """Gaussian vectors in triangular form: component order[j] of D is scale_j (mean_j + sum_{i<=j} lower_ji w_i).
+
+    Attributes:
+        order: the component of D that each row stands for, hardest first, shape (cells, dim).
+        scale: standard deviation of each row (1 where it is 0), shape (cells, dim).
+        mean: its mean in units of scale, shape (cells, dim).
+        lower: the triangular factor T in units of scale, diagonal not negative, shape (cells, dim, dim).
+        direction: the matrix Q of w = Q'z, shape (cells, rank, dim).
+    """
+
+    order: Int[np.ndarray, "cells dim"]
+    scale: Float[np.ndarray, "cells dim"]
+    mean: Float[np.ndarray, "cells dim"]
+    lower: Float[np.ndarray, "cells dim dim"]
+    direction: Float[np.ndarray, "cells rank dim"]
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    @property
+    def dimension(self) -> int:
+        return self.mean.shape[1]
+
+    def cells(self, chosen: Int[np.ndarray, "some"] | slice) -> Staircase:
+        """The same for some of the cells."""
+        return Staircase(
+            self.order[chosen], self.scale[chosen], self.mean[chosen], self.lower[chosen], self.direction[chosen]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Orthants:
+    """Estimates for every cell; exact ones have a single replicate.
+
+    Attributes:
+        log_probability: log P(D >= 0), shape (replicates, cells).
+        first: E[w | D >= 0], shape (replicates, cells, dim).
+        spread: the covariance of w given D >= 0, from all replicates together, shape (cells, dim, dim).
+    """
+
+    log_probability: Float[np.ndarray, "replicates cells"]
+    first: Float[np.ndarray, "replicates cells dim"]
+    spread: Float[np.ndarray, "cells dim dim"]
+
+    @property
+    def replicates(self) -> int:
+        return len(self.log_probability)
+
+    def rows(self, chosen: Int[np.ndarray, "some"]) -> Orthants:
+        """The same for some of the cells."""
+        return Orthants(self.log_probability[:, chosen], self.first[:, chosen], self.spread[chosen])
+
+    def summary(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "cells"]]:
+        """The logarithm of each probability, and the probability's standard error as a fraction of it."""
+        top, weight = self._weights()
+        average = weight.mean(axis=0)
+        if self.replicates == 1:
+            return self.log_probability[0], np.zeros(weight.shape[1])
+        spread = weight.std(axis=0, ddof=1) / np.sqrt(self.replicates)
+        with np.errstate(divide="ignore"):
+            return top + np.log(average), np.divide(spread, average, out=np.zeros_like(spread), where=average > 0)
+
+    def mean(self) -> Float[np.ndarray, "cells dim"]:
+        """E[w | D >= 0] from all replicates together; 0 where the probability is 0."""
+        _, weight = self._weights()
+        total = weight.sum(axis=0)
+        return np.einsum("rc,rcd->cd", weight / np.where(total > 0, total, 1.0), self.first)
+
+    def _weights(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "replicates cells"]]:
+        top = _finite(self.log_probability.max(axis=0))
+        return top, np.exp(self.log_probability - top)
+
+
+def factor_of(covariance: Float[np.ndarray, "cells dim dim"]) -> Float[np.ndarray, "cells dim dim"]:
+    """A factor F with F F' = covariance, which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+
+
+def arrange(mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]) -> Staircase:
+    """Bring the vectors mean + factor z into triangular form, the hardest rows first."""
+    cells, dim, rank = factor.shape
+    if rank < dim:
+        return arrange(mean, np.concatenate([factor, np.zeros((cells, dim, dim - rank))], axis=2))
+    sd = np.linalg.norm(factor, axis=2)
+    scale = np.where(sd > 0, sd, 1.0)
+    mean, factor = mean / scale, factor / scale[:, :, None]
+    order = _hardest_first(mean, factor)
+    ordered = np.take_along_axis(factor, order[:, :, None], axis=1)
+    direction, upper = np.linalg.qr(ordered.transpose(0, 2, 1))
+    sign = np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    return Staircase(
+        order,
+        np.take_along_axis(scale, order, axis=1),
+        np.take_along_axis(mean, order, axis=1),
+        np.ascontiguousarray((upper * sign[:, :, None]).transpose(0, 2, 1)),
+        direction * sign[:, None, :],
+    )
+
+
+def orthants(staircase: Staircase, points: int, replicates: int, generator: np.random.Generator) -> Orthants:
+    """P(D >= 0) and the moments of w given D >= 0, for every cell.
+
+    Args:
+        staircase: the Gaussian vectors.
+        points: lattice points for each cell and replicate, a power of two; not used up to dimension 2.
+        replicates: independent estimates; one, exact, up to dimension 2.
+        generator: draws the random shifts.
+    """
+    exact = staircase.dimension <= EXACT_DIMENSION
+    size = 1 if exact else replicates * points
+    chunk = max(1, (16 if staircase.dimension == EXACT_DIMENSION else CHUNK) // size)
+    parts = []
+    for start in range(0, max(1, len(staircase)), chunk):
+        rows = _rows(staircase.cells(slice(start, start + chunk)))
+        if staircase.dimension == 0:
+            parts.append(
+                Orthants(np.zeros((1, rows.cells)), np.zeros((1, rows.cells, 0)), np.zeros((rows.cells, 0, 0)))
+            )
+        elif exact:
+            parts.append(_sweep(rows, *_quadrature(rows)))
+        else:
+            shape = (rows.dimension - 1, replicates, 1, rows.cells)
+            uniform = lattice(points, rows.dimension - 1)[:, None, :, None] + generator.random(shape)
+            uniform -= np.floor(uniform)
+            uniform = np.maximum(np.abs(2.0 * uniform - 1.0), SMALLEST_UNIFORM)
+            parts.append(_sweep(rows, *_drawn(rows, uniform)))
+    return joined(parts)
+
+
+def joined(parts: list[Orthants]) -> Orthants:
+    """The estimates of several batches of cells, one after the other."""
+    return Orthants(
+        np.concatenate([part.log_probability for part in parts], axis=1),
+        np.concatenate([part.first for part in parts], axis=1),
+        np.concatenate([part.spread for part in parts]),
+    )
+
+
+def moments(
+    staircase: Staircase, estimate: Orthants
+) -> tuple[Float[np.ndarray, "cells dim"], Float[np.ndarray, "cells dim dim"]]:
+    """E[D | D >= 0] and E[D D' | D >= 0], components in their original order."""
+    first = estimate.mean()
+    lower = staircase.lower * staircase.scale[:, :, None]
+    centre = staircase.mean * staircase.scale
+    mean = centre + np.einsum("cij,cj->ci", lower, first)
+    second = lower @ estimate.spread @ lower.transpose(0, 2, 1) + mean[:, :, None] * mean[:, None, :]
+    back = np.argsort(staircase.order, axis=1)
+    second = np.take_along_axis(np.take_along_axis(second, back[:, :, None], axis=1), back[:, None, :], axis=2)
+    return np.take_along_axis(mean, back, axis=1), second
+
+
+@cache
+def lattice(points: int, dim: int) -> Float[np.ndarray, "dim points"]:
+    """A rank-1 lattice k (z_1, z_2, ...) / points mod 1, its generator built component by component.
+
+    Every z_j is the best of some odd candidates by the worst-case error P_2 of periodic functions, with weights
+    that fall with the coordinate because the first coordinates of sequential conditioning matter most. The
+    candidates are drawn (with a fixed seed): those of a regular pattern share their bad structure.
+    """
+    k = np.arange(points)
+    generator = np.random.default_rng(points)
+    rows, kernel = [], np.ones(points)
+    for j in range(dim):
+        candidates = 2 * generator.integers(0, max(1, points // 2), size=1 if j == 0 else 48) + 1
+        trial = (candidates[:, None] * k % points) / points
+        factor = 1.0 + 2.0 * np.pi**2 / (1.0 + j) * (trial * trial - trial + 1.0 / 6.0)
+        best = int(np.argmin(factor @ kernel))
+        rows.append(trial[best])
+        kernel = kernel * factor[best]
+    return np.stack(rows) if rows else np.zeros((0, points))
+
+
+def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Logarithms fit to be subtracted: 0 instead of -inf."""
+    return np.where(np.isfinite(value), value, 0.0)
+
+
+def _hazard(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """phi(edge) / Phi(edge): the mean of a normal number given that it exceeds -edge."""
+    return SQRT_2_OVER_PI / erfcx(-edge * SQRT_HALF)
+
+
+def _cut_variance(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The variance of a normal number given that it exceeds -edge; far out, the first terms of its expansion."""
+    far = edge < -100.0
+    near = np.where(far, 0.0, edge)
+    hazard = _hazard(near)
+    inverse = 1.0 / np.where(far, edge, 1.0) ** 2
+    return np.where(far, inverse * (1.0 - 6.0 * inverse), 1.0 - hazard * (hazard + near))
+
+
+def _log_normal(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """log Phi(edge), the slow accurate way only where it is needed."""
+    far = edge < -FAR
+    result = np.log(ndtr(np.where(far, 0.0, edge)))
+    if far.any():
+        result[far] = log_ndtr(edge[far])
+    return np.asarray(result, dtype=np.float64)
+
+
+def _hardest_first(
+    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
+) -> Int[np.ndarray, "cells dim"]:
+    """For every cell, the order of rows in which each is the least probable given those before it.
+
+    Any order is valid, so single precision will do.
+    """
+    chunk = max(1, CHUNK // max(1, mean.shape[1] ** 2) * 4)
+    parts = [
+        _order_chunk(mean[start : start + chunk], factor[start : start + chunk])
+        for start in range(0, max(1, len(mean)), chunk)
+    ]
+    return np.concatenate(parts)
+
+
+def _order_chunk(
+    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
+) -> Int[np.ndarray, "cells dim"]:
+    cells, dim = mean.shape
+    every = np.arange(cells)
+    centre = np.clip(mean.T, -ROUGHLY_FAR, ROUGHLY_FAR).astype(np.float32)
+    rough = factor.astype(np.float32)
+    covariance = np.ascontiguousarray((rough @ rough.transpose(0, 2, 1)).transpose(1, 2, 0))
+    variance = np.einsum("iic->ic", covariance).copy()
+    done = np.zeros((dim, cells), dtype=bool)
+    order = np.zeros((dim, cells), dtype=np.int64)
+    columns = np.empty((dim, dim, cells), dtype=np.float32)
+    for j in range(dim):
+        sd = np.sqrt(np.maximum(variance, ROUGHLY_ZERO))
+        edge = np.clip(centre / sd, -ROUGHLY_FAR, ROUGHLY_FAR)
+        pivot = np.argmin(np.where(done, np.float32(np.inf), edge), axis=0)
+        order[j] = pivot
+        done[pivot, every] = True
+        explained = np.einsum("idc,ic->dc", columns[:j], columns[:j, pivot, every])
+        columns[j] = (covariance[:, pivot, every] - explained) / sd[pivot, every]
+        variance -= columns[j] ** 2
+        centre += columns[j] * _hazard(edge[pivot, every])
+    return np.ascontiguousarray(order.T)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """A chunk of a staircase with the cells along the last axis."""
+
+    mean: Float[np.ndarray, "dim cells"]
+    lower: Float[np.ndarray, "dim dim cells"]
+    degenerate: Bool[np.ndarray, "dim cells"]
+
+    @property
+    def dimension(self) -> int:
+        return self.mean.shape[0]
+
+    @property
+    def cells(self) -> int:
+        return self.mean.shape[1]
+
+    def edge(self, j: int, drawn: list[Float[np.ndarray, "replicates points cells"]]) -> Float[np.ndarray, "a b cells"]:
+        """How many conditional standard deviations row j lies above 0 given w_0, ..., w_(j-1); +-inf if degenerate."""
+        centre = np.broadcast_to(self.mean[j], drawn[0].shape if drawn else (1, 1, self.cells)).copy()
+        for i, w in enumerate(drawn):
+            centre += self.lower[j, i] * w
+        flat = self.degenerate[j]
+        edge = np.clip(centre / np.where(flat, 1.0, self.lower[j, j]), -FARTHEST, FARTHEST)
+        if flat.any():
+            decided = np.where(centre >= -10.0 * DEGENERATE * (1.0 + np.abs(self.mean[j])), np.inf, -np.inf)
+            edge = np.where(flat, decided, edge)
+        return edge
+
+
+def _rows(staircase: Staircase) -> _Rows:
+    lower = np.ascontiguousarray(staircase.lower.transpose(1, 2, 0))
+    diagonal = np.einsum("iic->ic", lower)
+    return _Rows(np.ascontiguousarray(staircase.mean.T), lower, np.asarray(diagonal <= DEGENERATE, dtype=np.bool_))
+
+
+Drawn = list[Float[np.ndarray, "replicates points cells"]]
+
+
+def _drawn(rows: _Rows, uniform: Float[np.ndarray, "rest a b cells"]) -> tuple[Drawn, Float[np.ndarray, "a b cells"]]:
+    """Draw all coordinates but the last; returns them and the logarithm of their weight."""
+    drawn: Drawn = []
+    log_weight = np.zeros(uniform.shape[1:])
+    for j, (u, shift) in enumerate(zip(uniform, _shifts(rows), strict=True)):
+        edge = rows.edge(j, drawn) + shift
+        log_weight += _log_normal(edge)
+        w = shift + _cut_normal(u, np.where(rows.degenerate[j], np.inf, edge))
+        log_weight += shift * (0.5 * shift - w)
+        drawn.append(w)
+    return drawn, log_weight
+
+
+def _shifts(rows: _Rows) -> Float[np.ndarray, "rest cells"]:
+    """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
+    diagonal = np.where(rows.degenerate, np.inf, np.einsum("iic->ic", rows.lower))
+    slope, offset = rows.lower / diagonal[:, None, :], rows.mean / diagonal
+    shift = np.zeros((rows.dimension, rows.cells))
+    active = np.arange(rows.cells)
+    for _ in range(TILT_ATTEMPTS):
+        shift[:, active], change = _towards_saddle(slope[:, :, active], offset[:, active], shift[:, active])
+        active = active[~(change < TILT_TOLERANCE)]
+        if len(active) == 0:
+            break
+    shift[:, active] = 0.0
+    return shift[:-1]
+
+
+def _towards_saddle(
+    slope: Float[np.ndarray, "dim dim some"],
+    offset: Float[np.ndarray, "dim some"],
+    shift: Float[np.ndarray, "dim some"],
+) -> tuple[Float[np.ndarray, "dim some"], Float[np.ndarray, "some"]]:
+    """A few damped rounds of the saddle point's equations, and the largest change they still ask for."""
+    dim = len(offset)
+    hazard, w = np.zeros_like(offset), np.zeros_like(offset)
+    asked = shift
+    for _ in range(TILT_ROUNDS):
+        for j in range(dim):
+            edge = offset[j] + np.einsum("ic,ic->c", slope[j, :j], w[:j]) + shift[j]
+            hazard[j] = _hazard(np.clip(edge, -FARTHEST, FARTHEST))
+            w[j] = shift[j] + hazard[j]
+        asked = np.stack([np.einsum("jc,jc->c", slope[i + 1 :, i], hazard[i + 1 :]) for i in range(dim)])
+        change = np.abs(asked - shift).max(axis=0)
+        shift = 0.5 * (shift + asked)
+    return shift, change
+
+
+def _cut_normal(
+    uniform: Float[np.ndarray, "a b cells"], edge: Float[np.ndarray, "a2 b2 cells"]
+) -> Float[np.ndarray, "a b cells"]:
+    """A normal number that exceeds -edge, by inversion."""
+    far = edge < -FAR
+    drawn = np.asarray(-ndtri(uniform * ndtr(np.where(far, 0.0, edge))))
+    if far.any():
+        far, edge = np.broadcast_to(far, drawn.shape), np.broadcast_to(edge, drawn.shape)
+        drawn[far] = -ndtri_exp(np.log(uniform[far]) + log_ndtr(edge[far]))
+    return drawn
+
+
+def _sweep(rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates points cells"]) -> Orthants:
+    """Finish the last row by its known moments and add everything up."""
+    edge = rows.edge(rows.dimension - 1, drawn)
+    log_weight = log_weight + _log_normal(edge)
+    open_end = np.isinf(edge)
+    closed = np.where(open_end, 0.0, edge)
+    hazard = np.where(open_end, 0.0, _hazard(closed))
+    variance = np.where(open_end, 1.0, _cut_variance(closed))
+    top = _finite(log_weight.max(axis=(0, 1)))
+    weight = np.exp(log_weight - top)
+    total = weight.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        log_probability = top + np.log(total) - _log_points(log_weight, rows)
+    known = [*drawn, np.broadcast_to(hazard, weight.shape)]
+    safe = np.where(total > 0, total, 1.0)
+    first = np.stack([(weight * w).sum(axis=1) / safe for w in known], axis=-1)
+    weight /= np.where(total.sum(axis=0) > 0, total.sum(axis=0), 1.0)
+    spread = _covariance(known, weight)
+    spread[:, -1, -1] += (weight * variance).sum(axis=(0, 1))
+    return Orthants(log_probability, first, spread)
+
+
+def _covariance(
+    values: Drawn, weight: Float[np.ndarray, "replicates points cells"]
+) -> Float[np.ndarray, "cells dim dim"]:
+    """Covariances over weighted points, taken about the mean so that a small spread about large values survives."""
+    dim = len(values)
+    covariance = np.empty((weight.shape[2], dim, dim))
+    centred = [value - np.einsum("rpc,rpc->c", weight, value) for value in values]
+    for j in range(dim):
+        weighted = weight * centred[j]
+        for i in range(j + 1):
+            covariance[:, i, j] = covariance[:, j, i] = np.einsum("rpc,rpc->c", weighted, centred[i])
+    return covariance
+
+
+def _log_points(log_weight: Float[np.ndarray, "replicates points cells"], rows: _Rows) -> float:
+    """Sums over drawn points are averages; sums over quadrature nodes carry their weights with them."""
+    return float(np.log(log_weight.shape[1])) if rows.dimension > EXACT_DIMENSION else 0.0
+
+
+def _quadrature(rows: _Rows) -> tuple[Drawn, Float[np.ndarray, "1 nodes cells"]]:
+    """Nodes for w_0 in two dimensions, with the logarithm of phi times their weights; nothing in one dimension."""
+    if rows.dimension == 1:
+        return [], np.zeros((1, 1, rows.cells))
+    start = rows.edge(0, [])[0, 0]
+    flat = rows.degenerate[0]
+    begin = np.where(flat, -np.inf, -start)
+    breaks = _breakpoints(rows, begin)
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    width = np.diff(breaks, axis=0)
+    w = (breaks[:-1] + 0.5 * width * (nodes[:, None, None] + 1.0)).reshape(1, -1, rows.cells)
+    mass = (0.5 * width * weights[:, None, None]).reshape(1, -1, rows.cells)
+    with np.errstate(divide="ignore"):
+        log_weight = np.log(mass) - 0.5 * w * w - 0.5 * np.log(2.0 * np.pi)
+    return [w], np.where(flat & (start < 0), -np.inf, log_weight)
+
+
+def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "breaks cells"]:
+    """Ends of quadrature panels on [begin, infinity) for phi(w) Phi(offset + slope w), ascending."""
+    diagonal = np.where(rows.degenerate[1], DEGENERATE, rows.lower[1, 1])
+    offset, slope = rows.mean[1] / diagonal, rows.lower[1, 0] / diagonal
+    mode = np.maximum(_mode(offset, slope), begin)
+    edge = np.clip(offset + slope * mode, -FARTHEST, FARTHEST)
+    hazard = _hazard(edge)
+    curvature = 1.0 + slope**2 * np.maximum(hazard * (edge + hazard), 0.0)
+    finest = 0.25 / (np.abs(slope * hazard - mode) + np.sqrt(curvature))
+    low, high = np.maximum(begin, mode - REACH), mode + REACH
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turn = np.where(slope != 0.0, -rows.mean[1] / rows.lower[1, 0], mode)
+    turn = np.clip(turn, low - REACH, high + REACH)
+    away = np.concatenate(list(_steps(mode, finest)) + list(_steps(turn, 0.25 / (1.0 + np.abs(slope)))))
+    return np.sort(np.clip(np.concatenate([low[None], away, high[None]]), low, high), axis=0)
+
+
+def _steps(
+    centre: Float[np.ndarray, "cells"], finest: Float[np.ndarray, "cells"]
+) -> Iterator[Float[np.ndarray, "steps cells"]]:
+    """A point and points on both sides of it, at geometrically growing distances that start with finest."""
+    away = finest * (2.0 * REACH / finest) ** np.linspace(0.0, 1.0, 33)[:, None]
+    yield centre[None]
+    yield centre + away
+    yield centre - away
+
+
+def _mode(offset: Float[np.ndarray, "cells"], slope: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "cells"]:
+    """Where the log-concave phi(w) Phi(offset + slope w) is largest, by bisection of its logarithmic derivative."""
+    sign = np.where(slope < 0, -1.0, 1.0)
+    steep = np.abs(slope)
+    near, far = np.zeros_like(offset), steep * _hazard(np.clip(offset, -FARTHEST, FARTHEST))
+    for _ in range(100):
+        middle = 0.5 * (near + far)
+        rising = steep * _hazard(np.clip(offset + steep * middle, -FARTHEST, FARTHEST)) > middle
+        near, far = np.where(rising, middle, near), np.where(rising, far, middle)
+    return sign * near

@@ -1,0 +1,180 @@
+"""Rejection sampling for the uniform kernel on tiny problems: slow, but too simple to be wrong. An oracle for tests.
+
+With the uniform kernel the posterior is the prior restricted to the set where every observed Bellman residual lies
+within its tolerance,
+
+    |theta_i - sum p(s'|i) max_a theta(s', a) - r_i| < scale_i   for every observed pair i.
+
+So draw theta from the prior and keep what lies in the set: the kept draws *are* the posterior, independent of each
+other. A fraction P(set) of the draws is kept, and the evidence is that fraction times the product of 1 / (2 scale_i).
+The fraction falls like the product of scale_i / prior_scale, which limits the method to a handful of observed pairs;
+it says so when too few draws are kept.
+
+Only pairs of coupled states are drawn; the other action values keep their prior. Draws are dealt to independent
+replicates, from which standard errors follow as for every engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.policies import PolicyTable, ratio
+from bellmanifold.posteriors.target import Target
+
+REPLICATES = 32
+BATCH_NUMBERS = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Rejection:
+    """The posterior by rejection.
+
+    Attributes:
+        table: the greedy policies met, weighted by how many kept draws had them.
+        q_mean: posterior mean of each action value, shape (pairs,).
+        q_mean_se: its standard error, shape (pairs,).
+        q_sd: posterior standard deviation of each action value, shape (pairs,).
+        log_evidence: log of the integral of prior times kernels.
+        log_evidence_se: its standard error.
+        accepted: how many draws were kept.
+        draws: out of how many.
+    """
+
+    table: PolicyTable
+    q_mean: Float[np.ndarray, "pairs"]
+    q_mean_se: Float[np.ndarray, "pairs"]
+    q_sd: Float[np.ndarray, "pairs"]
+    log_evidence: float
+    log_evidence_se: float
+    accepted: int
+    draws: int
+
+
+def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: int = 1000) -> Rejection:
+    """Draw from the prior and keep what satisfies every observed Bellman equation within its tolerance.
+
+    Args:
+        target: a posterior with a uniform kernel of positive width.
+        draws: how many draws from the prior.
+        seed: of the draws.
+        min_accepted: refuse to answer from fewer kept draws.
+
+    Raises:
+        UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
+    """
+    if target.kernel != "uniform" or np.any(target.scale[target.observed] <= 0):
+        raise UnsupportedError(
+            "rejection: only a uniform kernel of positive width can be sampled by rejection: use the chart engine"
+        )
+    problem = _tiny_problem(target)
+    generator = np.random.default_rng(seed)
+    each = -(-draws // REPLICATES)
+    replicates = [_replicate(problem, each, generator) for _ in range(REPLICATES)]
+    accepted = sum(len(kept) for kept in replicates)
+    if accepted < min_accepted:
+        raise UnsupportedError(
+            f"rejection: {accepted} of {each * REPLICATES} prior draws satisfy the {len(problem.reward)} observed "
+            f"equations, fewer than the {min_accepted} an answer needs: use the chart engine or a larger epsilon"
+        )
+    return _summary(target, problem, replicates, each)
+
+
+Draws = Float[np.ndarray, "_ own"]
+"""Draws of the own pairs' action values; every batch has its own number of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class _TinyProblem:
+    """What a draw has to satisfy; pairs are those of coupled states, renumbered.
+
+    Attributes:
+        own: pairs of the coupled states, shape (own pairs,).
+        start: first own pair of each coupled state, shape (coupled states,).
+        observed: the observed own pairs, shape (observed,).
+        transition: probability of each coupled state after each observed pair, shape (observed, coupled states).
+        reward, scale: of the observed pairs, shape (observed,).
+        prior_scale: sigma.
+    """
+
+    own: Int[np.ndarray, "own"]
+    start: Int[np.ndarray, "coupled"]
+    observed: Int[np.ndarray, "observed"]
+    transition: Float[np.ndarray, "observed coupled"]
+    reward: Float[np.ndarray, "observed"]
+    scale: Float[np.ndarray, "observed"]
+    prior_scale: float
+
+
+def _tiny_problem(target: Target) -> _TinyProblem:
+    model = target.model
+    coupled = np.flatnonzero(target.coupled)
+    own = np.flatnonzero(target.coupled[model.pair_state])
+    observed = np.flatnonzero(target.observed)
+    transition = np.zeros((len(observed), len(coupled)))
+    used = target.observed[model.next_pair] & (model.next_state < model.n_states)
+    row = np.searchsorted(observed, model.next_pair[used])
+    np.add.at(transition, (row, np.searchsorted(coupled, model.next_state[used])), model.next_prob[used])
+    return _TinyProblem(
+        own=own,
+        start=np.searchsorted(own, model.pair_start[coupled]),
+        observed=np.searchsorted(own, observed),
+        transition=transition,
+        reward=target.reward[observed],
+        scale=target.scale[observed],
+        prior_scale=target.prior_scale,
+    )
+
+
+def _replicate(problem: _TinyProblem, draws: int, generator: np.random.Generator) -> Draws:
+    """The kept ones of some prior draws."""
+    batch = max(1, BATCH_NUMBERS // max(1, len(problem.own)))
+    kept = [np.zeros((0, len(problem.own)))]
+    for begin in range(0, draws, batch):
+        theta = problem.prior_scale * generator.standard_normal((min(batch, draws - begin), len(problem.own)))
+        kept.append(theta[_satisfied(problem, theta).all(axis=1)])
+    return np.concatenate(kept)
+
+
+def _satisfied(problem: _TinyProblem, theta: Draws) -> np.ndarray:
+    """Which observed equations does each draw satisfy?"""
+    if len(problem.own) == 0:
+        return np.ones((len(theta), 0), dtype=bool)
+    value = np.maximum.reduceat(theta, problem.start, axis=1)
+    residual = theta[:, problem.observed] - value @ problem.transition.T
+    return np.asarray(np.abs(residual - problem.reward) < problem.scale)
+
+
+def _greedy(problem: _TinyProblem, theta: Draws) -> Int[np.ndarray, "_ coupled"]:
+    """The own pair each coupled state plays; ties have probability 0."""
+    groups = np.split(theta, problem.start[1:], axis=1)
+    columns = [begin + group.argmax(axis=1) for begin, group in zip(problem.start, groups, strict=False)]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(theta), 0), dtype=np.int64)
+
+
+def _summary(target: Target, problem: _TinyProblem, replicates: list[Draws], each: int) -> Rejection:
+    count = np.array([len(kept) for kept in replicates], dtype=np.float64)
+    theta = np.concatenate(replicates)
+    policy, row = np.unique(_greedy(problem, theta), axis=0, return_inverse=True)
+    weight = np.zeros((len(replicates), len(policy)))
+    np.add.at(weight, (np.repeat(np.arange(len(replicates)), count.astype(np.int64)), row.ravel()), 1.0)
+    mean = ratio(np.stack([kept.sum(axis=0) for kept in replicates]), count)
+    pairs = target.model.n_pairs
+    q_mean, q_mean_se, q_sd = np.zeros(pairs), np.zeros(pairs), np.full(pairs, target.prior_scale)
+    q_mean[problem.own], q_mean_se[problem.own] = mean.value, mean.se
+    q_sd[problem.own] = theta.std(axis=0)
+    spread = count.std(ddof=1) / np.sqrt(len(count)) / count.mean()
+    constant = target.log_constant - float(np.log(2.0 * problem.scale).sum())
+    return Rejection(
+        table=PolicyTable(target.coupled, problem.own[policy], weight),
+        q_mean=q_mean,
+        q_mean_se=q_mean_se,
+        q_sd=q_sd,
+        log_evidence=constant + float(np.log(count.mean() / each)),
+        log_evidence_se=float(spread),
+        accepted=len(theta),
+        draws=each * len(replicates),
+    )

@@ -1,0 +1,338 @@
+"""Proposition 1 against published answers, quadrature and weighted prior draws."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+from bellmanifold import envs
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.formats.problem import from_json
+from bellmanifold.posteriors import mixture as engine
+from bellmanifold.posteriors.mixture import Mixture, mixture
+from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
+from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.ssp import SSP
+
+GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
+
+
+def route_probabilities(model: SSP, table: PolicyTable) -> dict[tuple[tuple[str, str], ...], float]:
+    """Probability of every route of a deterministic problem: played until the goal or the first repeated state."""
+    column = {int(s): k for k, s in enumerate(np.flatnonzero(table.coupled))}
+    found: dict[tuple[tuple[str, str], ...], float] = defaultdict(float)
+
+    def follow(state: int, route: list[int], policy: np.ndarray, weight: float) -> None:
+        if state == model.n_states or state in model.pair_state[route]:
+            found[tuple(model.pair_name(i) for i in route)] += weight
+            return
+        own = range(model.pair_start[state], model.pair_start[state + 1])
+        played = [policy[column[state]]] if state in column else own
+        for pair in played:
+            follow(int(model.next_state[pair]), [*route, int(pair)], policy, weight / len(played))
+
+    total = table.weight.sum()
+    for policy, weight in zip(table.policy, table.weight.sum(axis=0) / total, strict=True):
+        follow(int(np.argmax(model.initial)), [], policy, float(weight))
+    return found
+
+
+def assert_sound(model: SSP, found: Mixture) -> None:
+    """Finite, normalised, no negative spread."""
+    action = action_probabilities(model, found.table)
+    assert np.all(np.isfinite(action.value))
+    assert np.all(np.isfinite(action.se))
+    assert np.add.reduceat(action.value, model.pair_start[:-1]) == pytest.approx(np.ones(model.n_states))
+    for array in (found.q_mean, found.q_mean_se, found.q_sd, [found.log_evidence, found.log_evidence_se]):
+        assert np.all(np.isfinite(array))
+    assert np.all(found.q_sd >= 0)
+    assert 0 <= found.dropped <= 1.1e-6
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=[case["name"] for case in GOLDEN["cases"]])
+def test_golden(case):
+    """False alarms: the standard errors are below 2e-5, a tenth of the tolerance; negligible."""
+    model = from_json(GOLDEN["models"][case["model"]])
+    data = Dataset.from_pairs(model, [tuple(pair) for pair in case["observed"]])
+    found = mixture(relaxed_target(data, case["epsilon"], float(case["prior_scale"])), accuracy=2e-5)
+    action = action_probabilities(model, found.table)
+    truth = np.array([case["actions"][s][a] for s, a in map(model.pair_name, range(model.n_pairs))])
+    assert action.value == pytest.approx(truth, abs=2e-4)
+    assert action.se.max() <= 2e-5
+    if "routes" in case:
+        routes = route_probabilities(model, found.table)
+        listed = {tuple((s, a) for s, a in route): probability for route, probability in case["routes"]}
+        assert {route for route, p in routes.items() if p > 2e-4} <= listed.keys()
+        for route, probability in listed.items():
+            assert routes.get(route, 0.0) == pytest.approx(probability, abs=2e-4), route
+
+
+def test_four_states():
+    model = envs.four_state()
+    found = mixture(relaxed_target(Dataset.complete(model), 0.01, 2.0))
+    routes = route_probabilities(model, found.table)
+    assert routes[("1", "to-2"), ("2", "to-3"), ("3", "to-4")] == pytest.approx(0.5057769735, abs=1e-6)
+    assert routes[("1", "to-2"), ("2", "to-4")] == pytest.approx(0.4942230265, abs=1e-6)
+    assert found.points == 0
+    assert not action_probabilities(model, found.table).se.any()
+
+
+def test_four_states_seen_ten_times():
+    model = envs.four_state()
+    every = np.ones(model.n_pairs, dtype=bool)
+    scale = np.full(model.n_pairs, 0.01 / np.sqrt(10.0))
+    found = mixture(Target(model, every, model.reward, scale, 2.0))
+    routes = route_probabilities(model, found.table)
+    assert routes[("1", "to-2"), ("2", "to-3"), ("3", "to-4")] == pytest.approx(0.5018228465, abs=1e-6)
+    assert routes[("1", "to-2"), ("2", "to-4")] == pytest.approx(0.4981771535, abs=1e-6)
+
+
+def panels(breaks: list[float], nodes: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Composite Gauss-Legendre nodes and weights."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    low, width = np.array(breaks[:-1])[:, None], np.diff(breaks)[:, None]
+    return (low + width * (x + 1) / 2).ravel(), (width * w / 2).ravel()
+
+
+@pytest.mark.parametrize("seen", [("stay", "go"), ("stay",), ("go",)])
+@pytest.mark.parametrize(("epsilon", "prior_scale"), [(0.3, 2.0), (1.5, 0.7), (0.05, 10.0)])
+def test_two_states_against_quadrature(seen, epsilon, prior_scale):
+    """Theta = (stay, go): residuals stay - max(stay, go) and go, integrated over go and stay - go."""
+    model = envs.two_state()
+    found = mixture(relaxed_target(Dataset.from_pairs(model, [("s1", a) for a in seen]), epsilon, prior_scale))
+    wide, narrow = (
+        np.linspace(-9 * prior_scale, 9 * prior_scale, 200),
+        np.linspace(-1 - 9 * epsilon, -1 + 9 * epsilon, 40),
+    )
+    go, go_weight = panels(sorted([*wide, *narrow]), 8)
+    side = list(np.geomspace(1e-3, 18 * prior_scale, 80))
+    gap, gap_weight = panels(sorted([-g for g in side] + [0.0, *side] + [g for g in narrow if g < 0]), 8)
+    stay = go[:, None] + gap
+    log_density = norm.logpdf(go, scale=prior_scale)[:, None] + norm.logpdf(stay, scale=prior_scale)
+    if "stay" in seen:
+        log_density = log_density + norm.logpdf(-1.0, np.minimum(gap, 0.0), epsilon)
+    if "go" in seen:
+        log_density = log_density + norm.logpdf(-1.0, go, epsilon)[:, None]
+    mass = np.exp(log_density) * go_weight[:, None] * gap_weight
+    total = mass.sum()
+    mean = np.array([(mass * stay).sum(), (mass * go[:, None]).sum()]) / total
+    square = np.array([(mass * stay**2).sum(), (mass * go[:, None] ** 2).sum()]) / total
+    action = action_probabilities(model, found.table)
+    assert found.log_evidence == pytest.approx(np.log(total), abs=1e-8)
+    assert action.value[0] == pytest.approx(mass[:, gap > 0].sum() / total, abs=1e-8)
+    assert found.q_mean == pytest.approx(mean, abs=1e-7)
+    assert found.q_sd == pytest.approx(np.sqrt(square - mean**2), rel=1e-6)
+
+
+def odd_problem() -> SSP:
+    """Three actions, a single action, a self-loop, a cycle, chance, and a state nobody reaches."""
+    moves = {
+        ("a", "x"): Move(-0.5, {"b": 0.5, "c": 0.5}),
+        ("a", "y"): Move(-1.0, {"a": 0.3, "goal": 0.7}),
+        ("a", "z"): Move(0.2, {"b": 1.0}),
+        ("b", "x"): Move(-0.3, {"a": 1.0}),
+        ("b", "y"): Move(-0.7, {"c": 0.6, "goal": 0.4}),
+        ("c", "only"): Move(-0.4, {"b": 0.2, "goal": 0.8}),
+        ("far", "x"): Move(-1.0, {"goal": 1.0}),
+        ("far", "y"): Move(-1.0, {"a": 1.0}),
+    }
+    return from_moves("odd", moves, start="a")
+
+
+def weighted_prior_draws(target: Target, draws: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of all action values from the prior, and their likelihoods: slow, and nothing to get wrong."""
+    model = target.model
+    theta = target.prior_scale * generator.standard_normal((draws, model.n_pairs))
+    value = np.maximum.reduceat(theta, model.pair_start[:-1], axis=1)
+    value = np.concatenate([value, np.zeros((draws, 1))], axis=1)
+    log_likelihood = np.zeros(draws)
+    for i in np.flatnonzero(target.observed):
+        successors = slice(model.next_start[i], model.next_start[i + 1])
+        residual = theta[:, i] - value[:, model.next_state[successors]] @ model.next_prob[successors]
+        log_likelihood += norm.logpdf(target.reward[i], residual, target.scale[i])
+    return theta, np.exp(log_likelihood)
+
+
+@pytest.mark.parametrize("seen", [(0, 1, 2, 3, 4, 5), (0, 3, 6), (1,), (5, 7)])
+def test_odd_problem_against_weighted_prior_draws(seen):
+    """Different widths for every pair. False alarms: about 60 comparisons at 5 standard errors, below 1e-4 in all."""
+    model = odd_problem()
+    observed = np.isin(np.arange(model.n_pairs), seen)
+    scale = np.where(observed, 0.4 + 0.1 * np.arange(model.n_pairs), 0.0)
+    target = Target(model, observed, np.where(observed, model.reward, 0.0), scale, 1.3, log_constant=0.25)
+    found = mixture(target, accuracy=1e-4)
+    assert_sound(model, found)
+    theta, likelihood = weighted_prior_draws(target, 10**6, np.random.default_rng(11))
+    greedy = np.stack([theta[:, i] == theta[:, model.pair_state == model.pair_state[i]].max(axis=1) for i in range(8)])
+    share = likelihood / likelihood.sum()
+    probability = greedy @ share
+    error = np.sqrt(((greedy - probability[:, None]) ** 2) @ share**2)
+    action = action_probabilities(model, found.table)
+    assert np.all(np.abs(action.value - probability) <= 5 * np.hypot(error, action.se) + 1e-12)
+    mean = share @ theta
+    mean_error = np.sqrt(share**2 @ (theta - mean) ** 2)
+    assert np.all(np.abs(found.q_mean - mean) <= 5 * np.hypot(mean_error, found.q_mean_se))
+    variance = share @ (theta - mean) ** 2
+    variance_error = np.sqrt(share**2 @ ((theta - mean) ** 2 - variance) ** 2)
+    assert np.all(np.abs(found.q_sd**2 - variance) <= 5 * variance_error + 1e-3)
+    evidence = likelihood.mean()
+    evidence_error = likelihood.std() / np.sqrt(len(likelihood)) / evidence
+    assert abs(found.log_evidence - 0.25 - np.log(evidence)) <= 5 * np.hypot(evidence_error, found.log_evidence_se)
+
+
+def test_no_data_leaves_the_prior():
+    model = envs.deep_sea(3)
+    found = mixture(relaxed_target(Dataset.from_pairs(model, []), 0.1, 2.0))
+    assert found.n_cells == 1
+    assert found.log_evidence == 0.0
+    assert np.array_equal(action_probabilities(model, found.table).value, np.full(12, 0.5))
+    assert np.array_equal(found.q_sd, np.full(12, 2.0))
+
+
+@pytest.mark.parametrize("prior_scale", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-4, 1.0, 1e3])
+@pytest.mark.parametrize("half", [False, True])
+def test_extremes_are_finite_and_normalised(epsilon, prior_scale, half):
+    for model in (envs.two_state(), envs.four_state(), envs.swirl(2), envs.deep_sea(3)):
+        pairs = np.arange(model.n_pairs)[:: 2 if half else 1]
+        data = Dataset(model, pairs, model.reward[pairs])
+        assert_sound(model, mixture(relaxed_target(data, epsilon, prior_scale), accuracy=0.01))
+
+
+@pytest.mark.parametrize("epsilon", [1e-10, 1e-8, 1e-6])
+def test_tie_is_split_by_the_determinant(epsilon):
+    """Two actions worth -1; the one that stays with probability 1/2 has |det A| = 1/2 and so twice the weight."""
+    moves = {("a", "go"): Move(-1.0, {"goal": 1.0}), ("a", "dawdle"): Move(-0.5, {"a": 0.5, "goal": 0.5})}
+    model = from_moves("tie", moves, start="a")
+    found = mixture(relaxed_target(Dataset.complete(model), epsilon, 10.0))
+    assert action_probabilities(model, found.table).value == pytest.approx([1 / 3, 2 / 3], abs=1e-5)
+    assert found.q_mean == pytest.approx([-1.0, -1.0], abs=1e-5)
+
+
+def test_huge_rewards():
+    model = from_moves(
+        "huge",
+        {
+            ("a", "x"): Move(-1e6, {"b": 1.0}),
+            ("a", "y"): Move(-3e6, {"goal": 1.0}),
+            ("b", "x"): Move(-1e6, {"goal": 1.0}),
+            ("b", "y"): Move(-2e6, {"goal": 1.0}),
+        },
+        start="a",
+    )
+    found = mixture(relaxed_target(Dataset.complete(model), 1e-3, 10.0))
+    assert_sound(model, found)
+
+
+def test_small_epsilon_finds_the_optimal_policy():
+    model = envs.deep_sea(4)
+    found = mixture(relaxed_target(Dataset.complete(model), 1e-6, 10.0))
+    routes = route_probabilities(model, found.table)
+    best = max(routes, key=lambda route: routes[route])
+    assert routes[best] == pytest.approx(1.0, abs=1e-3)
+    assert [action for _, action in best] == ["right"] * 4
+
+
+def test_both_linear_algebra_routes_agree(monkeypatch):
+    """Exact cells, so that nothing but rounding is left."""
+    model = envs.four_state()
+    data = Dataset.from_pairs(model, [("1", "to-2"), ("2", "to-3"), ("3", "to-4")])
+    target = relaxed_target(data, 0.01, 2.0)
+    cholesky = mixture(target)
+    monkeypatch.setattr(engine, "WELL_CONDITIONED", 0.0)
+    svd = mixture(target)
+    one, other = (action_probabilities(model, found.table).value for found in (cholesky, svd))
+    assert one == pytest.approx(other, abs=1e-9)
+    assert cholesky.q_mean == pytest.approx(svd.q_mean, abs=1e-9)
+    assert cholesky.q_sd == pytest.approx(svd.q_sd, rel=1e-7)
+    assert cholesky.log_evidence == pytest.approx(svd.log_evidence, abs=1e-9)
+
+
+def test_cells_left_out_do_not_matter(monkeypatch):
+    """False alarms: |z| > 6 in 20 comparisons with 15 degrees of freedom, 5e-4 in all."""
+    model = envs.deep_sea(4)
+    target = relaxed_target(Dataset.complete(model), 0.03, 10.0)
+    monkeypatch.setattr(engine, "FIRST_BLOCK", 32)
+    pruned = mixture(target)
+    assert len(pruned.table.policy) < pruned.n_cells == 1024
+    assert pruned.dropped <= 1e-6
+    monkeypatch.setattr(engine, "NEGLIGIBLE", 1e-300)
+    monkeypatch.setattr(engine, "STORED_NUMBERS", 0)
+    complete = mixture(target, seed=1)
+    assert len(complete.table.policy) == 1024
+    one, other = (action_probabilities(model, found.table) for found in (pruned, complete))
+    assert np.all(np.abs(one.value - other.value) <= 6 * np.hypot(one.se, other.se) + 1e-6)
+    assert abs(pruned.log_evidence - complete.log_evidence) < 6 * np.hypot(
+        pruned.log_evidence_se, complete.log_evidence_se
+    )
+
+
+def test_accuracy_is_reached_or_the_budget_spent():
+    model = envs.deep_sea(3)
+    target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
+    for accuracy in (1e-2, 1e-3, 1e-4):
+        found = mixture(target, accuracy=accuracy)
+        assert action_probabilities(model, found.table).se.max() <= accuracy
+    assert mixture(target, accuracy=1e-9, max_points=10**6).points <= 10**6
+
+
+def test_standard_errors_are_honest():
+    """40 runs with few points against one with many.
+
+    z^2 averaged over 40 runs and 6 states (of two actions each) lies in [0.4, 2.5] unless something is wrong: were all
+    of a run's answers perfectly dependent its standard deviation would be 0.28, so false alarms are below 1e-3.
+    """
+    model = envs.deep_sea(3)
+    target = relaxed_target(Dataset.complete(model), 0.3, 10.0)
+    truth = action_probabilities(model, mixture(target, accuracy=1e-5, seed=99).table).value
+    runs = [action_probabilities(model, mixture(target, accuracy=1.0, seed=seed).table) for seed in range(40)]
+    z = np.array([(run.value - truth)[::2] / run.se[::2] for run in runs])
+    assert 0.4 < np.mean(z**2) < 2.5
+
+
+def test_seed_repeats():
+    target = relaxed_target(Dataset.complete(envs.deep_sea(3)), 0.5, 10.0)
+    assert np.array_equal(mixture(target, seed=5).q_mean, mixture(target, seed=5).q_mean)
+
+
+def test_refusals():
+    with pytest.raises(UnsupportedError, match=r"2097152 cells.*chart engine.*--proper-only.*walk") as refusal:
+        mixture(relaxed_target(Dataset.complete(envs.deep_sea(6)), 0.1, 10.0))
+    assert refusal.value.exit_code == 3
+    data = Dataset.complete(envs.deep_sea(2))
+    with pytest.raises(UnsupportedError, match=r"exact posterior.*chart"):
+        mixture(relaxed_target(data, 0.0, 10.0))
+    with pytest.raises(UnsupportedError, match=r"uniform.*chart"):
+        mixture(relaxed_target(data, 0.1, 10.0, "uniform"))
+    with pytest.raises(UnsupportedError, match="8 cells"):
+        mixture(relaxed_target(data, 0.1, 10.0), max_cells=7)
+    with pytest.raises(BadInputError, match="accuracy"):
+        mixture(relaxed_target(data, 0.1, 10.0), accuracy=0.0)
+
+
+def test_one_state_one_action():
+    """theta ~ N(0, 4), observed through noise of variance 1/4: textbook conjugacy."""
+    model = from_moves("one", {("a", "x"): Move(-1.0, {"goal": 1.0})}, start="a")
+    found = mixture(relaxed_target(Dataset.complete(model), 0.5, 2.0))
+    variance = 1.0 / (1.0 / 4.0 + 4.0)
+    assert found.q_mean == pytest.approx([-4.0 * variance])
+    assert found.q_sd == pytest.approx([np.sqrt(variance)])
+    assert found.log_evidence == pytest.approx(norm.logpdf(-1.0, 0.0, np.sqrt(4.25)))
+
+
+def test_bound_is_the_smallest_wall():
+    """Two unobserved actions tie: the bound of either cell is evidence times 1/2."""
+    model = envs.two_state()
+    cells = engine._cells(relaxed_target(Dataset.from_pairs(model, [("s1", "go")]), 1e-3, 1.0), 10)
+    bound = engine._bounds(cells)
+    evidence = norm.logpdf(-1.0, 0.0, np.sqrt(1.0 + 1e-6))
+    gap = 1.0 / (1 + 1e-6) / np.sqrt(1.0 + 1.0 / (1.0 + 1e6))
+    assert bound == pytest.approx(evidence + log_ndtr(np.array([gap, -gap])), abs=1e-9)

@@ -1,0 +1,76 @@
+"""The rejection oracle against one-dimensional quadrature on the two-state problem."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import norm, truncnorm
+
+from bellmanifold import envs
+from bellmanifold.data import Dataset
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.policies import action_probabilities
+from bellmanifold.posteriors.rejection import rejection
+from bellmanifold.posteriors.target import relaxed_target
+
+
+def gauss_legendre(low: float, high: float, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    x, w = np.polynomial.legendre.leggauss(count)
+    return low + (high - low) * (x + 1) / 2, w * (high - low) / 2
+
+
+@pytest.mark.parametrize(("epsilon", "prior_scale"), [(0.5, 1.0), (1.5, 2.0)])
+def test_two_states_against_quadrature(epsilon, prior_scale):
+    """Given go, stay lies in an interval: within epsilon of go - 1, and above go whenever epsilon > 1.
+
+    False alarms: six comparisons at 4 standard errors with 31 degrees of freedom, 2.4e-3 in all.
+    """
+    model = envs.two_state()
+    found = rejection(relaxed_target(Dataset.complete(model), epsilon, prior_scale, "uniform"), seed=2)
+    go, weight = gauss_legendre(-1 - epsilon, -1 + epsilon)
+    low = go - 1 - epsilon
+    high = np.full_like(go, np.inf) if epsilon > 1 else go - 1 + epsilon
+    prior = weight * norm.pdf(go, scale=prior_scale)
+    mass = prior * (ndtr(high / prior_scale) - ndtr(low / prior_scale))
+    improper = prior * ndtr(-go / prior_scale) if epsilon > 1 else np.zeros_like(go)
+    inside = truncnorm(low / prior_scale, high / prior_scale, scale=prior_scale)
+    mean = np.array([(mass * inside.mean()).sum(), (mass * go).sum()]) / mass.sum()
+    square = np.array([(mass * (inside.var() + inside.mean() ** 2)).sum(), (mass * go**2).sum()]) / mass.sum()
+
+    action = action_probabilities(model, found.table)
+    assert abs(action.value[0] - improper.sum() / mass.sum()) <= 4 * action.se[0] + 1e-12
+    assert np.all(np.abs(found.q_mean - mean) <= 4 * found.q_mean_se)
+    assert abs(found.log_evidence - np.log(mass.sum() / (2 * epsilon) ** 2)) <= 4 * found.log_evidence_se
+    four_errors = 4 / np.sqrt(2 * found.accepted)  # of a standard deviation, where tails are no heavier than normal
+    assert found.q_sd == pytest.approx(np.sqrt(square - mean**2), rel=four_errors)
+    assert found.accepted > 10**4
+
+
+def test_kept_draws_satisfy_the_equations():
+    model = envs.four_state()
+    data = Dataset.from_pairs(model, [("2", "to-3"), ("3", "to-4")])
+    found = rejection(relaxed_target(data, 1.0, 2.0, "uniform"), draws=2**18)
+    assert np.array_equal(found.table.coupled, [False, True, True])
+    assert abs(found.q_mean[4] + 1.0) < 1.0
+    assert found.q_sd[4] < 1.0
+    assert np.array_equal(found.q_sd[:2], [2.0, 2.0])
+
+
+def test_no_data_keeps_everything():
+    model = envs.four_state()
+    found = rejection(relaxed_target(Dataset.from_pairs(model, []), 1.0, 2.0, "uniform"), draws=2**12)
+    assert found.accepted == found.draws
+    assert found.log_evidence == 0.0
+    assert action_probabilities(model, found.table).value == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.0])
+
+
+def test_refusals():
+    complete = Dataset.complete(envs.four_state())
+    with pytest.raises(UnsupportedError, match=r"prior draws satisfy the 5 observed.*chart engine") as refusal:
+        rejection(relaxed_target(complete, 1e-3, 2.0, "uniform"), draws=2**16)
+    assert refusal.value.exit_code == 3
+    with pytest.raises(UnsupportedError, match="uniform kernel"):
+        rejection(relaxed_target(complete, 0.1, 2.0))
+    with pytest.raises(UnsupportedError, match="uniform kernel"):
+        rejection(relaxed_target(complete, 0.0, 2.0, "uniform"))
