@@ -24,7 +24,7 @@ def wedges(axes):
 
 def test_pies_have_the_given_shares():
     model = envs.two_state()
-    axes = figures.draw(model, probability=np.array([0.25, 0.75]))
+    axes = figures.draw(model, np.array([0.25, 0.75]))
     assert [round(w.theta2 - w.theta1) for w in wedges(axes)] == [90, 270]
 
 

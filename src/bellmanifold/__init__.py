@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bellmanifold.formats.problem import write_problem as write_problem
     from bellmanifold.health import check as check
     from bellmanifold.models import load_model as load_model
+    from bellmanifold.posteriors.inference import evidence_curve as evidence_curve
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
     from bellmanifold.solver import solve as solve
@@ -31,6 +32,7 @@ _HOME = {
     "SSP": "ssp",
     "Summary": "posteriors.summary",
     "check": "health",
+    "evidence_curve": "posteriors.inference",
     "from_gymnasium": "formats.gymnasium",
     "load_data": "formats.observations",
     "load_model": "models",

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -177,6 +178,134 @@ def solve(
     _print_table(rows)
     if len(states) < solution.model.n_states:
         typer.echo(f"... and {solution.model.n_states - len(states)} states more (--json prints them all)")
+
+
+@app.command()
+def posterior(
+    model: Model,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)],
+    epsilon: Annotated[float, typer.Option(help="Tolerance; 0 is the exact (manifold) posterior.")] = 0.0,
+    prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior of every action value.")] = 10.0,
+    engine: Annotated[
+        Literal["auto", "chart", "mixture", "rejection"], typer.Option(help="How to compute it.")
+    ] = "auto",
+    kernel: Annotated[
+        Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")
+    ] = "gaussian",
+    proper_only: Annotated[
+        bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
+    ] = False,
+    discount: Discount = None,
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", help="Points to use; by default until standard errors are below 1e-3.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it, as .png, .pdf or .svg.")] = None,
+    json_out: AsJson = False,
+) -> None:
+    """Say how probable it is that each action and route is optimal, given observations.
+
+    Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
+    """
+    from bellmanifold.formats.observations import load_data
+    from bellmanifold.models import load_model
+    from bellmanifold.posteriors.inference import posterior as compute
+
+    problem = load_model(model)
+    _keep_compiled_programs()
+    with _working("computing the posterior"):
+        summary = compute(
+            problem,
+            load_data(data, problem),
+            epsilon=epsilon,
+            prior_scale=prior_scale,
+            engine=engine,
+            kernel=kernel,
+            proper_only=proper_only,
+            discount=discount,
+            samples=samples,
+            top=top,
+            seed=seed,
+        )
+        answer = summary.to_dict()
+    if picture is not None:
+        _draw(problem, summary, picture)
+    if json_out:
+        _print_json(answer)
+    else:
+        _print_posterior(answer)
+    if not summary.trustworthy:
+        _complain("a diagnostic says not to trust these numbers: see trustworthy, effective_sample_size, diagnostics")
+        raise typer.Exit(4)
+
+
+def _print_posterior(answer: dict[str, Any]) -> None:
+    settings = f"epsilon {answer['epsilon']:g}, prior scale {answer['prior_scale']:g}"
+    typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
+    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
+    if answer["log_evidence"] is not None:
+        typer.echo(f"log evidence {answer['log_evidence']:.6g} (se {answer['log_evidence_se']:.1g})")
+    for key, meaning in (
+        ("improper_mass", "known from the data"),
+        ("improper_mass_model", "under the true transitions"),
+    ):
+        mass = answer[key]
+        if mass["probability"] > 0:
+            typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
+    rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "sd of q")]
+    for state, actions in list(answer["actions"].items())[:40]:
+        for action, found in actions.items():
+            mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
+            numbers = (f"{found['probability']:.4f}", f"{found['se']:.1g}", f"{mean:.4g}", f"{sd:.4g}")
+            rows.append((state, action, *numbers))
+    _print_table(rows)
+    routes = answer.get("routes", [])[:10]
+    if routes:
+        typer.echo("most probable routes:")
+        _print_table(
+            [
+                (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
+                for r in routes
+            ]
+        )
+
+
+def _draw(problem: Any, summary: Any, path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from bellmanifold.figures import draw
+    from bellmanifold.formats.files import write_atomically
+
+    kind = path.suffix.removeprefix(".")
+    if kind not in ("png", "pdf", "svg"):
+        raise BadInputError(f"{path}: a picture ends in .png, .pdf or .svg")
+    figure = draw(problem, summary).get_figure(root=True)
+    assert figure is not None, "axes are drawn on a figure"
+    write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))
+
+
+def _keep_compiled_programs() -> None:
+    """Let a second command of the same shape start without compiling (JAX_COMPILATION_CACHE_DIR overrides the place)."""
+    import jax
+
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(home, "bellmanifold", "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """A spinner on a terminal, for what takes more than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} ..."):
+        yield
 
 
 def _shown(default: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,9 +20,15 @@ RADIUS = 0.3
 MAX_STATES = 2000
 
 
+class Pies(Protocol):
+    """What a posterior's summary offers to a picture: `pies()`, a share for each pair and which pairs were seen."""
+
+    def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]: ...
+
+
 def draw(
     model: SSP,
-    probability: Float[np.ndarray, "pairs"] | None = None,
+    pies: Pies | Float[np.ndarray, "pairs"] | None = None,
     observed: Bool[np.ndarray, "pairs"] | None = None,
     axes: Axes | None = None,
 ) -> Axes:
@@ -30,8 +36,8 @@ def draw(
 
     Args:
         model: the problem, of at most 2,000 states.
-        probability: how much of its state's pie each pair gets; by default equal shares.
-        observed: pairs drawn with a full line, the others dotted; by default all of them.
+        pies: a posterior's summary, or how much of its state's pie each pair gets; by default equal shares.
+        observed: pairs drawn with a full line, the others dotted; by default all of them, or those of the summary.
         axes: where to draw; by default a new figure.
     """
     from matplotlib import pyplot
@@ -44,7 +50,9 @@ def draw(
         width, height = np.ptp(place, axis=0) + 1.5
         scale = min(1.0, 12.0 / max(width, height))
         _, axes = pyplot.subplots(figsize=(max(3.0, width * scale), max(2.0, height * scale)), layout="constrained")
-    share = np.ones(model.n_pairs) if probability is None else np.maximum(probability, 0.0)
+    if pies is not None and not isinstance(pies, np.ndarray):
+        pies, observed = pies.pies()
+    share = np.ones(model.n_pairs) if pies is None else np.maximum(pies, 0.0)
     share = share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state]
     seen = np.ones(model.n_pairs, dtype=bool) if observed is None else observed
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtri
+from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
@@ -45,7 +45,7 @@ class Structure(NamedTuple):
         solved: observed pairs, shape (actions, states).
         free: pairs that stand for the unobserved ones of a coupled state, shape (actions, states).
         reward, scale: of observed pairs, shape (actions, states).
-        alternatives: how many unobserved pairs each state has, at least 1, shape (states,).
+        alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
         first: a proper policy of M~, shape (states,).
         mixer: random odd numbers that tell policies apart, shape (states,).
         prior_scale: sigma.
@@ -58,7 +58,7 @@ class Structure(NamedTuple):
     free: Bool[Array, "actions states"]
     reward: Float[Array, "actions states"]
     scale: Float[Array, "actions states"]
-    alternatives: Int[Array, "states"]
+    alternatives: Int[Array, "actions states"]
     first: Int[Array, "states"]
     mixer: UInt64[Array, "states"]
     prior_scale: Float[Array, ""]
@@ -171,7 +171,7 @@ class Coordinates:
                 "use a relaxed posterior (--epsilon above 0) with the mixture engine"
             )
         group = np.bincount(self.stand_in, minlength=model.n_pairs)
-        alternatives = np.maximum.reduceat(np.where(self.free, group, 1), model.pair_start[:-1])
+        alternatives = np.where(self.free, group, 1)
         scale = np.where(target.observed, np.maximum(target.scale, self.tie_width), 0.0)
         idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
         idle[model.pair_start[:-1][~target.coupled]] = True
@@ -183,7 +183,7 @@ class Coordinates:
             free=jnp.asarray(chart.spread(self.free | idle, False)),
             reward=jnp.asarray(chart.spread(target.reward, 0.0)),
             scale=jnp.asarray(chart.spread(scale, 0.0)),
-            alternatives=jnp.asarray(alternatives[chart.order]),
+            alternatives=jnp.asarray(chart.spread(alternatives, 1)),
             first=jnp.asarray(first),
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
@@ -231,11 +231,18 @@ def policy_table(
 def weigh_normals(
     blocks: tuple[Block, ...], uniform: bool, centred: bool, s: Structure, x: Float[Array, "actions states batch"]
 ) -> Weighed:
-    """Weigh standard normal vectors: every coordinate of the reference law is made from one normal."""
+    """Weigh standard normal vectors, turned into draws from the reference law."""
     if centred:
         return _weigh_centred(blocks, uniform, s, x)
-    residual = 2 * jax.scipy.special.ndtr(x) - 1 if uniform else x
-    return _weigh(blocks, s, jnp.where(s.free[..., None], _largest_normal(x, s.alternatives), residual))
+    return _weigh(blocks, s, from_normals(uniform, s, x))
+
+
+def from_normals(
+    uniform: bool, s: Structure, x: Float[Array, "actions states batch"]
+) -> Float[Array, "actions states batch"]:
+    """Standard normals turned into draws of non-centred coordinates from their reference law."""
+    residual = 2 * ndtr(x) - 1 if uniform else x
+    return jnp.where(s.free[..., None], _largest_normal(x, s.alternatives), residual)
 
 
 @partial(jax.jit, static_argnames="blocks")
@@ -344,7 +351,7 @@ def member_moments(
     Any one of k exchangeable pairs is the largest, m, with probability 1/k, and otherwise a normal below it, which has
     moments -sigma h and sigma^2 - sigma m h with h = phi(m/sigma) / Phi(m/sigma).
     """
-    sigma, k = s.prior_scale, s.alternatives[:, None].astype(q.dtype)
+    sigma, k = s.prior_scale, s.alternatives[..., None].astype(q.dtype)
     q = jnp.where(s.solved[..., None] | s.free[..., None], q, 0.0)
     hazard = jnp.exp(_log_normal(q / sigma) - log_ndtr(q / sigma))
     shared = s.free[..., None] & (k > 1)
@@ -354,12 +361,12 @@ def member_moments(
 
 
 def _largest_normal(
-    x: Float[Array, "actions states batch"], of: Int[Array, "states"]
+    x: Float[Array, "actions states batch"], of: Int[Array, "actions states"]
 ) -> Float[Array, "actions states batch"]:
     """Turn a standard normal into a draw of the largest of `of` standard normals, by its distribution function.
 
     The upper half is computed from the upper tail: 1 - Phi(x)^(1/k) = -expm1(log Phi(x) / k).
     """
-    log_p = log_ndtr(x) / of[:, None]
+    log_p = log_ndtr(x) / of[..., None]
     moved = jnp.where(log_p < -0.7, ndtri(jnp.exp(log_p)), -ndtri(-jnp.expm1(log_p)))
-    return jnp.where(of[:, None] > 1, moved, x)
+    return jnp.where(of[..., None] > 1, moved, x)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from jaxtyping import Float
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
@@ -18,6 +20,8 @@ from bellmanifold.posteriors.target import Kernel, Target, relaxed_target
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
+    import xarray
+
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Sample
@@ -32,13 +36,14 @@ GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
 MOST_POINTS = 2**21
 MOST_ROUNDS = 16
+DRAWS = 8192
 
 
 def posterior(
     model: SSP,
     data: Dataset,
-    epsilon: float = 0.0,
-    prior_scale: float = 10.0,
+    epsilon: float | int = 0.0,
+    prior_scale: float | int = 10.0,
     engine: Engine = "auto",
     kernel: Kernel = "gaussian",
     proper_only: bool = False,
@@ -66,6 +71,8 @@ def posterior(
         BadInputError: for wrong arguments or contradicting data.
         UnsupportedError: where the method does not apply; the message names one that does.
     """
+    if engine not in get_args(Engine):
+        raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(Engine))}")
     if samples is not None and samples < 1:
         raise BadInputError(f"samples is {samples}: give a positive number")
     if top < 0:
@@ -79,16 +86,16 @@ def posterior(
     if not target.coupled.any():
         return _prior(target, epsilon, top)
     summary = _choose(target, engine, proper_only, samples, seed)
-    return replace(summary, epsilon=epsilon, top=top, proper_only=proper_only)
+    return replace(summary, epsilon=float(epsilon), top=top, proper_only=proper_only, seed=seed)
 
 
-def _prior(target: Target, epsilon: float, top: int) -> Summary:
+def _prior(target: Target, epsilon: float | int, top: int) -> Summary:
     """Without data everything keeps its prior: exact answers."""
     model = target.model
     table = PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
     return Summary(
         target=target,
-        epsilon=epsilon,
+        epsilon=float(epsilon),
         engine="prior",
         reason="no observations: the posterior is the prior",
         table=table,
@@ -133,7 +140,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
 
     if target.is_exact:
         _require_assumption_2(target)
-    candidates = _coordinates(target, batch_chart(target.model), proper_only)
+    candidates = covering(target, batch_chart(target.model), proper_only)
     log2_size = int(np.log2(PIECE))
     tried = []
     for components in candidates:
@@ -154,7 +161,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     return summary
 
 
-def _coordinates(target: Target, chart: BatchChart, proper_only: bool) -> list[list[Coordinates]]:
+def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[Coordinates]]:
     """Ways to cover the posterior, each a mixture of coordinates; the first good one is used."""
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.cut import cut_coordinates
@@ -221,7 +228,7 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
     from bellmanifold.chart import batch_chart
     from bellmanifold.posteriors.walk import CHAINS, ROUND, walk
 
-    coordinates = _coordinates(target, batch_chart(target.model), proper_only)[0][0]
+    coordinates = covering(target, batch_chart(target.model), proper_only)[0][0]
     if coordinates.cut:
         coordinates = replace(coordinates, cut=(), freed=(), centred=True)
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
@@ -262,9 +269,87 @@ def _summarise_walk(coordinates: Coordinates, walked: Walk, why: str) -> Summary
 
 def by_mixture(target: Target, why: str, seed: int) -> Summary:
     """Proposition 1 by enumeration."""
-    raise UnsupportedError("the mixture engine is not ready yet: use --engine chart")
+    from bellmanifold.posteriors.mixture import mixture
+
+    found = mixture(target, accuracy=ACCURACY, seed=seed)
+    return Summary(
+        target=target,
+        epsilon=0.0,
+        engine="mixture",
+        reason=f"{why}: enumeration of {found.n_cells} cells",
+        table=found.table,
+        q_mean=found.q_mean,
+        q_sd=found.q_sd,
+        dimension=int(target.coupled[target.model.pair_state].sum()),
+        log_evidence=Estimate(np.asarray(found.log_evidence), np.asarray(found.log_evidence_se)),
+        effective_sample_size=None,
+        diagnostics={"cells": found.n_cells, "dropped_bound": found.dropped, "points": found.points},
+    )
 
 
 def by_rejection(target: Target, seed: int) -> Summary:
     """Rejection sampling from the prior, for tiny problems and the uniform kernel."""
-    raise UnsupportedError("the rejection engine is not ready yet: use --engine chart")
+    from bellmanifold.posteriors.rejection import rejection
+
+    found = rejection(target, seed=seed)
+    return Summary(
+        target=target,
+        epsilon=0.0,
+        engine="rejection",
+        reason="asked for: prior draws that satisfy every observed equation within the tolerance",
+        table=found.table,
+        q_mean=found.q_mean,
+        q_sd=found.q_sd,
+        dimension=int(target.coupled[target.model.pair_state].sum()),
+        log_evidence=Estimate(np.asarray(found.log_evidence), np.asarray(found.log_evidence_se)),
+        effective_sample_size=float(found.accepted),
+        diagnostics={"accepted": found.accepted, "draws": found.draws},
+    )
+
+
+def posterior_draws(target: Target, proper_only: bool, seed: int) -> xarray.Dataset:
+    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains."""
+    from bellmanifold.chart import batch_chart
+    from bellmanifold.posteriors.draws import chain_draws, weighted_draws
+
+    for components in covering(target, batch_chart(target.model), proper_only):
+        drawn = weighted_draws(components, DRAWS, seed)
+        if 1.0 / float((drawn.weight**2).sum()) >= ENOUGH:
+            return drawn
+    coordinates = components[0] if components[0].centred else covering(target, components[0].chart, proper_only)[0][0]
+    return chain_draws(coordinates, seed)
+
+
+@dataclass(frozen=True)
+class EvidenceCurve:
+    """Log evidence against the prior scale.
+
+    Attributes:
+        prior_scale, log_evidence, se: one entry a prior scale.
+        warning: what the curve must not be used for.
+    """
+
+    prior_scale: Float[np.ndarray, "scales"]
+    log_evidence: Float[np.ndarray, "scales"]
+    se: Float[np.ndarray, "scales"]
+    warning: str = (
+        "the curve informs a choice of prior scale; maximising it while exploring shrinks the prior until "
+        "nothing is explored any more"
+    )
+
+
+def evidence_curve(
+    model: SSP, data: Dataset, prior_scales: Sequence[float], epsilon: float = 0.0, seed: int = 0
+) -> EvidenceCurve:
+    """The log evidence m(r) of the data as a function of the prior scale.
+
+    It informs a person's choice of the scale. It must not drive exploration: early data favour small scales, a small
+    scale stops exploring, and then no further data correct it.
+    """
+    summaries = [posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed) for scale in prior_scales]
+    found = [summary.log_evidence for summary in summaries]
+    if any(evidence is None for evidence in found):
+        raise UnsupportedError("no evidence was computed for some prior scale: importance weights failed there")
+    values = [(float(evidence.value), float(evidence.se)) for evidence in found if evidence is not None]
+    value, se = np.array(values).T
+    return EvidenceCurve(np.array(prior_scales, dtype=np.float64), value, se)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.policies import (
@@ -22,6 +22,9 @@ from bellmanifold.posteriors.policies import (
     policy_probability,
 )
 from bellmanifold.posteriors.target import Target
+
+if TYPE_CHECKING:
+    import xarray
 
 EXACT = Estimate(np.zeros(()), np.zeros(()))
 
@@ -44,6 +47,7 @@ class Summary:
         diagnostics: whatever else the engine measured.
         top: how many routes are reported.
         proper_only: the posterior was restricted to parameters not known to be improper.
+        seed: fixes the draws.
     """
 
     target: Target
@@ -60,6 +64,7 @@ class Summary:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     top: int = 1000
     proper_only: bool = False
+    seed: int = 0
 
     @cached_property
     def action_probability(self) -> Estimate:
@@ -93,6 +98,17 @@ class Summary:
         if not end_components(model):
             return EXACT
         return improper_mass_model(model, self.table, np.random.default_rng(0))
+
+    def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
+        """What a picture needs: the probability of each pair, and which pairs were seen."""
+        return self.action_probability.value, self.target.observed
+
+    @cached_property
+    def draws(self) -> xarray.Dataset:
+        """Draws of all action values with their weights, as an xarray data set; see `bellmanifold.posteriors.draws`."""
+        from bellmanifold.posteriors.inference import posterior_draws
+
+        return posterior_draws(self.target, self.proper_only, self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP
 
 Kernel = Literal["gaussian", "uniform"]
@@ -50,7 +50,7 @@ class Target:
     @property
     def is_exact(self) -> bool:
         """Is it the posterior on the manifold, where the observed Bellman equations hold exactly?"""
-        return not self.scale.any()
+        return bool((self.scale[self.observed] == 0).all())
 
     @cached_property
     def successors(self) -> Bool[np.ndarray, "states"]:
@@ -70,12 +70,16 @@ class Target:
         return mask
 
 
-def relaxed_target(data: Dataset, epsilon: float, prior_scale: float, kernel: Kernel = "gaussian") -> Target:
+def relaxed_target(
+    data: Dataset, epsilon: float | int, prior_scale: float | int, kernel: Kernel = "gaussian"
+) -> Target:
     """The posterior for deterministic rewards: exact for epsilon = 0, else relaxed.
 
     Raises:
         BadInputError: for contradicting rewards, a negative epsilon or a prior scale that is not positive.
     """
+    if kernel not in get_args(Kernel):
+        raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(Kernel))}")
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise BadInputError(f"epsilon is {epsilon}: give a number that is not negative (0 is the exact posterior)")
     if not (np.isfinite(prior_scale) and prior_scale > 0):

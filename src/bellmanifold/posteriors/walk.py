@@ -1,8 +1,8 @@
 """Walking the chart: Markov chains for posteriors whose importance weights are too uneven.
 
 Chains of elliptical slice steps in the posterior's standard coordinates, where the prior is N(0, I) and the weight is
-the likelihood. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors that need
-no autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the chains agree.
+the likelihood. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors without
+any autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the chains agree.
 """
 
 from __future__ import annotations
@@ -57,17 +57,28 @@ class Walk:
 
 def walk(coordinates: Coordinates, rounds: int, seed: int) -> Walk:
     """Run 256 chains for a number of rounds of 250 steps, after one round of warming up."""
-    chart, structure = coordinates.chart, coordinates.structure
+    return _summarise(coordinates, _rounds(coordinates, rounds + 1, seed)[1:])
+
+
+def last_points(coordinates: Coordinates, rounds: int, seed: int) -> Float[np.ndarray, "actions states chains"]:
+    """Action values by slot where 256 chains end."""
+    position = _rounds(coordinates, rounds, seed)[-1].position
     uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
-    run = partial(_run, chart.blocks, uniform, coordinates.centred, ROUND, structure)
-    key, key_start, key_warm = jax.random.split(jax.random.key(seed), 3)
-    start = jax.random.normal(key_start, (*chart.slot.shape, CHAINS))
-    position = run(key_warm, start).position
-    done = []
+    weighed = weigh_normals(coordinates.chart.blocks, uniform, coordinates.centred, coordinates.structure, position)
+    return np.asarray(weighed.q)
+
+
+def _rounds(coordinates: Coordinates, rounds: int, seed: int) -> list[_Round]:
+    chart = coordinates.chart
+    uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
+    key, key_start = jax.random.split(jax.random.key(seed))
+    position = jax.random.normal(key_start, (*chart.slot.shape, CHAINS))
+    done: list[_Round] = []
     for k in range(rounds):
-        done.append(run(jax.random.fold_in(key, k), position))
+        key_round = jax.random.fold_in(key, k)
+        done.append(_run(chart.blocks, uniform, coordinates.centred, ROUND, coordinates.structure, key_round, position))
         position = done[-1].position
-    return _summarise(coordinates, done)
+    return done
 
 
 class _Record(NamedTuple):

@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 LogLikelihood = Callable[[Float[Array, "*shape chains"]], Float[Array, "chains"]]
 MOST_SHRINKS = 100
+_Carry = tuple[Array, Array, Array, Array, Array, Array, Array]
+"""Shrinks so far, who is done, angle, bracket, position, log likelihood."""
 
 
 class State(NamedTuple):
@@ -54,7 +56,7 @@ def step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> tupl
     level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, chains))
     angle = jax.random.uniform(key_angle, chains, maxval=2 * jnp.pi)
 
-    def shrink(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def shrink(carry: _Carry) -> _Carry:
         count, done, angle, low, high, position, value = carry
         proposal = state.position * jnp.cos(angle) + other * jnp.sin(angle)
         proposed = log_likelihood(proposal)
@@ -68,7 +70,7 @@ def step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> tupl
         angle = jnp.where(done, angle, low + fresh * (high - low))
         return count + 1, done, angle, low, high, position, value
 
-    def going_on(carry: tuple[Array, ...]) -> Array:
+    def going_on(carry: _Carry) -> Array:
         return ~jnp.all(carry[1]) & (carry[0] < MOST_SHRINKS)
 
     begin = (jnp.array(0), jnp.zeros(chains, dtype=bool), angle, angle - 2 * jnp.pi, angle, *state)

@@ -1,0 +1,84 @@
+"""Draws of all action values from a posterior, for whoever wants numbers instead of summaries.
+
+The chart's points hold the largest of a state's unobserved values; here the others are filled in below it (which one is
+the largest is uniform), and pairs of states the data do not touch get a draw from their prior. Draws carry importance
+weights, or come from chains and weigh the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy.special import log_ndtr, ndtri_exp
+
+from bellmanifold.posteriors.coordinates import Coordinates, Weighed, from_normals
+from bellmanifold.posteriors.walk import last_points
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def completed(
+    coordinates: Coordinates, q: Float[np.ndarray, "actions states draws"], rng: np.random.Generator
+) -> Float[np.ndarray, "draws pairs"]:
+    """Action values of every pair from a batch of the chart."""
+    target, model = coordinates.target, coordinates.target.model
+    action, state = coordinates.chart.place
+    count = q.shape[-1]
+    values = np.array(q[action, state].T)
+    stand = coordinates.stand_in
+    groups = np.bincount(stand, minlength=model.n_pairs)
+    for first in np.flatnonzero((groups > 1) & (stand == np.arange(model.n_pairs))):
+        members = np.flatnonzero(stand == first)
+        largest = values[:, first].copy()
+        log_room = log_ndtr(largest / target.prior_scale)[:, None]
+        below = ndtri_exp(np.log(rng.random((count, len(members)))) + log_room) * target.prior_scale
+        values[:, members] = below
+        values[np.arange(count), rng.choice(members, count)] = largest
+    idle = ~target.coupled[model.pair_state]
+    values[:, idle] = rng.normal(scale=target.prior_scale, size=(count, int(idle.sum())))
+    return values
+
+
+def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarray.Dataset:
+    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1)."""
+    rng = np.random.default_rng(seed)
+    each = -(-count // len(components))
+    parts: list[np.ndarray] = []
+    log_weights: list[np.ndarray] = []
+    for coordinates in components:
+        weighed = _prior_batch(coordinates, each, seed + len(parts))
+        parts.append(completed(coordinates, np.asarray(weighed.q), rng))
+        log_weights.append(np.asarray(weighed.log_weight))
+    log_weight = np.concatenate(log_weights)
+    top = log_weight.max()
+    weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
+    return as_dataset(components[0], np.concatenate(parts), weight / max(weight.sum(), 1e-300))
+
+
+def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset:
+    """The last points of independent chains, which weigh the same."""
+    q = last_points(coordinates, rounds=4, seed=seed)
+    values = completed(coordinates, q, np.random.default_rng(seed))
+    return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)))
+
+
+def _prior_batch(coordinates: Coordinates, count: int, seed: int) -> Weighed:
+    x = jax.random.normal(jax.random.key(seed), (*coordinates.chart.slot.shape, count))
+    uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
+    return coordinates.weigh(x if coordinates.centred else from_normals(uniform, coordinates.structure, x))
+
+
+def as_dataset(
+    coordinates: Coordinates, q: Float[np.ndarray, "draws pairs"], weight: Float[np.ndarray, "draws"]
+) -> xarray.Dataset:
+    """Draws with their weights, pairs labelled by state and action."""
+    import xarray
+
+    model = coordinates.target.model
+    names = [model.pair_name(i) for i in range(model.n_pairs)]
+    labels = {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
+    return xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels)
