@@ -98,7 +98,7 @@ class BatchChart:
         inverse = np.argsort(self.slot[action, state])
         return action[inverse], state[inverse]
 
-    def spread(self, per_pair: np.ndarray, fill: float | bool) -> np.ndarray:
+    def spread(self, per_pair: np.ndarray, fill: float | int | bool) -> np.ndarray:
         """An array with one entry a pair (first axis), arranged by slots."""
         padded = np.full((*self.slot.shape, *per_pair.shape[1:]), fill, dtype=per_pair.dtype)
         padded[self.place] = per_pair
@@ -134,7 +134,8 @@ class BatchChart:
             raise UnsupportedError(
                 "the observed pairs alone never reach the goal nor an unobserved pair from some state"
             )
-        return solve_blocks(self.blocks, self.successor, self.law, self.spread(solved, False), first, payment, value)
+        arrays = (self.successor, self.law, self.spread(solved, False), first)
+        return solve_blocks(self.blocks, *(jnp.asarray(array) for array in arrays), payment, value)
 
 
 def batch_chart(model: SSP) -> BatchChart:

@@ -287,13 +287,14 @@ def _draw(problem: Any, summary: Any, path: Path) -> None:
 
 
 def _keep_compiled_programs() -> None:
-    """Let a second command of the same shape start without compiling (JAX_COMPILATION_CACHE_DIR overrides the place)."""
+    """Let a second command of the same shape start without compiling; JAX_COMPILATION_CACHE_DIR moves the cache."""
     import jax
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(home, "bellmanifold", "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        place = os.path.join(home, "bellmanifold", "jax")
+        jax.config.update("jax_compilation_cache_dir", place)  # type: ignore[no-untyped-call]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -65,7 +65,8 @@ def chain_on(
     other, outside = column != row, column < 0
     inner = other & ~outside
     moves = csr_array((prob[inner], (row[inner], column[inner])), shape=(n, n))
-    return moves, np.bincount(row[other], prob[other], n), np.bincount(row[outside], prob[outside], n)
+    leaving, out = (np.bincount(row[which], prob[which], n).astype(np.float64) for which in (other, outside))
+    return moves, leaving, out
 
 
 def eliminate(

@@ -165,6 +165,8 @@ class Coordinates:
     def structure(self) -> Structure:
         target, chart, model = self.target, self.chart, self.target.model
         first = chart.first_policy(self.solved)
+        if first is None and (self.cut or self.centred):
+            first = np.zeros(model.n_states, dtype=np.int64)  # not used, or improper: then every point weighs 0
         if first is None:
             raise UnsupportedError(
                 "the observed pairs trap some state: from there no policy reaches the goal or an unobserved pair; "
@@ -367,6 +369,6 @@ def _largest_normal(
 
     The upper half is computed from the upper tail: 1 - Phi(x)^(1/k) = -expm1(log Phi(x) / k).
     """
-    log_p = log_ndtr(x) / of[..., None]
+    log_p = log_ndtr(x) / of[..., None].astype(x.dtype)
     moved = jnp.where(log_p < -0.7, ndtri(jnp.exp(log_p)), -ndtri(-jnp.expm1(log_p)))
     return jnp.where(of[..., None] > 1, moved, x)

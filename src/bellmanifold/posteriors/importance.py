@@ -68,7 +68,7 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
     first, second = (np.sum([moment[power] for moment in moments], axis=0) for power in (0, 1))
     mean_weight = ratio(whole / (len(nets) * nets[0].size), np.ones(REPLICATES))
     with np.errstate(divide="ignore", invalid="ignore"):
-        evidence = Estimate(np.log(mean_weight.value) + reference, mean_weight.se / mean_weight.value)
+        evidence = Estimate.of(np.log(mean_weight.value) + reference, mean_weight.se / mean_weight.value)
         effective = float(weight.sum() ** 2 / (weight**2).sum())
     tied = np.any([np.asarray(piece.tied) for pieces in weighed for piece in pieces], axis=0)
     return Sample(

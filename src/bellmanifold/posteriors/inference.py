@@ -102,7 +102,7 @@ def _prior(target: Target, epsilon: float | int, top: int) -> Summary:
         q_mean=np.zeros(model.n_pairs),
         q_sd=np.full(model.n_pairs, target.prior_scale),
         dimension=0,
-        log_evidence=Estimate(np.zeros(()), np.zeros(())),
+        log_evidence=Estimate.of(0.0, 0.0),
         effective_sample_size=None,
         top=top,
     )
@@ -200,7 +200,7 @@ def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
     way = "centred" if coordinates.centred else "cut" if coordinates.cut else "non-centred"
     enough = drawn.effective_sample_size >= ENOUGH
     restricted = way == "non-centred" and not target.is_exact and bool(end_components(model, target.observed))
-    evidence = Estimate(drawn.log_evidence.value + target.log_constant, drawn.log_evidence.se)
+    evidence = Estimate.of(drawn.log_evidence.value + target.log_constant, drawn.log_evidence.se)
     return Summary(
         target=target,
         epsilon=0.0,
@@ -281,7 +281,7 @@ def by_mixture(target: Target, why: str, seed: int) -> Summary:
         q_mean=found.q_mean,
         q_sd=found.q_sd,
         dimension=int(target.coupled[target.model.pair_state].sum()),
-        log_evidence=Estimate(np.asarray(found.log_evidence), np.asarray(found.log_evidence_se)),
+        log_evidence=Estimate.of(found.log_evidence, found.log_evidence_se),
         effective_sample_size=None,
         diagnostics={"cells": found.n_cells, "dropped_bound": found.dropped, "points": found.points},
     )
@@ -301,7 +301,7 @@ def by_rejection(target: Target, seed: int) -> Summary:
         q_mean=found.q_mean,
         q_sd=found.q_sd,
         dimension=int(target.coupled[target.model.pair_state].sum()),
-        log_evidence=Estimate(np.asarray(found.log_evidence), np.asarray(found.log_evidence_se)),
+        log_evidence=Estimate.of(found.log_evidence, found.log_evidence_se),
         effective_sample_size=float(found.accepted),
         diagnostics={"accepted": found.accepted, "draws": found.draws},
     )

@@ -12,7 +12,6 @@ one state are exchangeable: a table may let one of them stand for all, and the o
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.ssp import SSP
+
+BEAM = 16
+"""Beginnings of routes kept for each route asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,11 @@ class Estimate:
     value: Float[np.ndarray, "..."]
     se: Float[np.ndarray, "..."]
 
+    @classmethod
+    def of(cls, value: float | np.ndarray, se: float | np.ndarray) -> Estimate:
+        """From numbers or arrays."""
+        return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
+
 
 def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "replicates"]) -> Estimate:
     """Estimate E[part] / E[whole] from replicates, with the delta method's standard error."""
@@ -73,10 +80,10 @@ def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "re
     total = whole.sum()
     value = np.asarray(part.sum(axis=0) / total)
     if replicates == 1:
-        return Estimate(value, np.zeros_like(value))
+        return Estimate.of(value, np.zeros_like(value))
     residual = part - value * whole.reshape((-1,) + (1,) * (part.ndim - 1))
     spread = np.sqrt((residual**2).sum(axis=0) * replicates / (replicates - 1))
-    return Estimate(value, np.asarray(spread / total))
+    return Estimate.of(value, spread / total)
 
 
 def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
@@ -109,57 +116,66 @@ class Route(NamedTuple):
 def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route]:
     """The routes of largest probability, largest first; needs deterministic transitions and one initial state.
 
-    A best-first search over beginnings of routes: the weight of a beginning bounds every route that starts with it, so
-    routes leave the queue in order of probability and nothing improbable is ever looked at.
+    Beginnings of routes are extended move by move. The weight of a beginning bounds that of every route that starts
+    with it, so those that cannot enter the list any more are dropped. So are, where there are more than `BEAM` times
+    the limit of them, the least probable ones: the list is then a very good one, not provably the best.
     """
+    stand, share = table.standing(model)
     start = int(np.argmax(model.initial))
-    rows = np.arange(len(table.policy))
-    queue: list[tuple[float, int, _Beginning]] = []
-    counter = 0
-
-    def push(beginning: _Beginning) -> None:
-        nonlocal counter
-        counter += 1
-        bound = table.weight[:, beginning.rows].sum() * beginning.share
-        if bound > 0:
-            heapq.heappush(queue, (-float(bound), counter, beginning))
-
-    push(_Beginning((), (start,), rows, 1.0))
-    found: list[Route] = []
-    while queue and len(found) < limit:
-        beginning = heapq.heappop(queue)[2]
-        state = beginning.states[-1]
-        if state == model.n_states or state in beginning.states[:-1]:
-            part = table.weight[:, beginning.rows].sum(axis=1) * beginning.share
-            estimate = ratio(part, table.whole)
-            at_goal = state == model.n_states
-            found.append(Route(beginning.pairs, at_goal, float(estimate.value), float(estimate.se)))
-            continue
-        for extended in _extensions(model, table, beginning):
-            push(extended)
-    return found
+    alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
+    total = float(table.weight.sum())
+    finished: list[_Beginning] = []
+    while alive and limit > 0:
+        longer = [more for one in alive for more in _extensions(model, table, one, stand, share, total)]
+        finished += [one for one in longer if one.is_complete(model)]
+        finished = sorted(finished, key=_by_bound)[:limit]
+        least = finished[-1].bound if len(finished) == limit else 0.0
+        alive = [one for one in longer if not one.is_complete(model) and one.bound > least]
+        alive = sorted(alive, key=_by_bound)[: BEAM * limit]
+    routes = []
+    for one in finished:
+        part = ratio(table.weight[:, one.rows].sum(axis=1) * one.share, table.whole)
+        routes.append(Route(one.pairs, one.states[-1] == model.n_states, float(part.value), float(part.se)))
+    return routes
 
 
 class _Beginning(NamedTuple):
-    """Pairs played so far, states visited, the table's rows that agree, and the share that symmetry leaves."""
+    """Pairs played so far, states visited, rows of the table that agree, the share symmetry leaves, their product."""
 
     pairs: tuple[int, ...]
     states: tuple[int, ...]
     rows: Int[np.ndarray, "n"]
     share: float
+    bound: float
+
+    def is_complete(self, model: SSP) -> bool:
+        return self.states[-1] == model.n_states or self.states[-1] in self.states[:-1]
 
 
-def _extensions(model: SSP, table: PolicyTable, beginning: _Beginning) -> Iterator[_Beginning]:
-    stand, share = table.standing(model)
+def _by_bound(beginning: _Beginning) -> tuple[float, tuple[int, ...]]:
+    return -beginning.bound, beginning.pairs
+
+
+def _extensions(
+    model: SSP,
+    table: PolicyTable,
+    beginning: _Beginning,
+    stand: Int[np.ndarray, "pairs"],
+    share: Float[np.ndarray, "pairs"],
+    total: float,
+) -> Iterator[_Beginning]:
+    """The beginning with each possible next move, but for impossible ones."""
     state = beginning.states[-1]
     column = table.column[state]
     for pair in range(model.pair_start[state], model.pair_start[state + 1]):
-        rows = beginning.rows
+        rows, weight = beginning.rows, beginning.bound / beginning.share
         if column >= 0:
             rows = rows[table.policy[rows, column] == stand[pair]]
-        after = int(model.next_state[model.next_start[pair]])
-        pairs, states = (*beginning.pairs, pair), (*beginning.states, after)
-        yield _Beginning(pairs, states, rows, beginning.share * float(share[pair]))
+            weight = float(table.weight[:, rows].sum()) / total
+        left = beginning.share * float(share[pair])
+        if weight > 0:
+            after = int(model.next_state[model.next_start[pair]])
+            yield _Beginning((*beginning.pairs, pair), (*beginning.states, after), rows, left, weight * left)
 
 
 def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:
@@ -172,7 +188,7 @@ def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "
 def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pairs"]) -> Estimate:
     """The probability that the greedy policy is improper when pairs that are not solved end at the goal."""
     if not len(table.policy):
-        return Estimate(np.zeros(()), np.zeros(()))
+        return Estimate.of(0.0, 0.0)
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
     policy[:, table.coupled] = table.policy
     improper = ~_all_reach_goal(model, policy, solved)

@@ -26,7 +26,7 @@ from bellmanifold.posteriors.target import Target
 if TYPE_CHECKING:
     import xarray
 
-EXACT = Estimate(np.zeros(()), np.zeros(()))
+EXACT = Estimate.of(0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,433 @@
+"""The posterior call: every engine against the one above it, ties, cuts, calibration, extremes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import random_problem
+from scipy import stats
+
+import bellmanifold as bm
+from bellmanifold import envs
+from bellmanifold.bellman import residuals, transitions
+from bellmanifold.chart import batch_chart
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.formats.problem import from_json
+from bellmanifold.graph import end_components
+from bellmanifold.health import assumption_2
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cut import cut_set
+from bellmanifold.posteriors.draws import weighted_draws
+from bellmanifold.posteriors.inference import by_chart, by_mixture, by_walk
+from bellmanifold.posteriors.target import relaxed_target
+
+GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
+MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
+
+
+def seen(model, mask):
+    pairs = np.flatnonzero(mask)
+    return Dataset(model, pairs, model.reward[pairs])
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
+def test_golden_cases_by_chart(case):
+    """Within max(1e-3, 4 SE): about 1,700 numbers, mostly exact or dependent; t with 31 degrees of freedom exceeds 4
+    with probability 4e-4, but only where 4 SE > 1e-3."""
+    model = MODELS[case["model"]]
+    data = Dataset.from_pairs(model, [tuple(pair) for pair in case["observed"]])
+    answer = bm.posterior(
+        model, data, epsilon=case["epsilon"], prior_scale=case["prior_scale"], engine="chart"
+    ).to_dict()
+    json.dumps(answer, allow_nan=False)
+    for state, actions in case["actions"].items():
+        for action, probability in actions.items():
+            found = answer["actions"][state][action]
+            assert abs(found["probability"] - probability) <= max(1e-3, 4 * found["se"])
+    routes = {tuple(map(tuple, route["pairs"])): route for route in answer.get("routes", [])}
+    for pairs, probability in case.get("routes") or []:
+        found = routes.get(tuple(map(tuple, pairs)), {"probability": 0.0, "se": 0.0})
+        assert abs(found["probability"] - probability) <= max(1e-3, 4 * found["se"])
+
+
+def agree(one, other, limit=5.0):
+    """Action probabilities of two summaries agree within `limit` combined standard errors (5: 6e-7 for normals)."""
+    se = np.hypot(one.action_probability.se, other.action_probability.se)
+    return np.all(np.abs(one.action_probability.value - other.action_probability.value) <= limit * se + 1e-6)
+
+
+def test_random_problems_chart_against_enumeration(rng):
+    """Cyclic, stochastic, self-loops, single actions, several observed closed classes; Assumption 2 partly broken."""
+    cuts = 0
+    for k in range(14):
+        model = random_problem(rng, states=int(rng.integers(1, 5)), actions=2 + k % 2)
+        data = seen(model, rng.random(model.n_pairs) < 0.8)
+        target = relaxed_target(data, float(rng.choice([0.05, 0.3, 1.0])), float(rng.choice([1.0, 5.0])))
+        if not target.coupled.any():
+            continue
+        chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+        assert agree(chart, exact), (k, model.describe())
+        mass, enumerated = chart.improper_mass, exact.improper_mass
+        assert abs(mass.value - enumerated.value) <= 5 * np.hypot(mass.se, enumerated.se) + 1e-6
+        evidence, log_se = chart.log_evidence, exact.log_evidence.se
+        assert abs(evidence.value - exact.log_evidence.value) <= 5 * np.hypot(evidence.se, log_se) + 1e-6
+        np.testing.assert_allclose(chart.q_mean, exact.q_mean, atol=0.05 * target.prior_scale)
+        np.testing.assert_allclose(chart.q_sd, exact.q_sd, atol=0.1 * target.prior_scale)
+        cuts += bool(end_components(model, target.observed))
+    assert cuts > 4
+
+
+def exact_cases(rng, count):
+    """Cyclic stochastic problems with observed closed classes that cost."""
+    found = []
+    while len(found) < count:
+        model = random_problem(rng, states=3, actions=2, reward_kind="costs", goal_share=0.1)
+        data = seen(model, rng.random(model.n_pairs) < 0.75)
+        if not assumption_2(model).holds or not end_components(model, data.observed):
+            continue
+        found.append((model, data))
+    return found
+
+
+def test_small_epsilon_meets_the_manifold_and_needs_the_determinant(rng):
+    """The limit epsilon -> 0 of enumeration is the exact posterior; without |det A| it is not: the test can fail."""
+    worst_without = 0.0
+    for model, data in exact_cases(rng, 6):
+        exact = bm.posterior(model, data, epsilon=0.0, prior_scale=2.0)
+        limit = by_mixture(relaxed_target(data, 1e-5, 2.0), "test", 0)
+        assert agree(exact, limit), model.describe()
+        assert abs(exact.log_evidence.value - limit.log_evidence.value) < 5e-3
+        without = without_determinant(model, data)
+        worst_without = max(worst_without, np.abs(without - limit.action_probability.value).max())
+    assert worst_without > 0.02
+
+
+def without_determinant(model, data):
+    """Action probabilities with the determinant left out of the weight."""
+    coordinates = Coordinates(relaxed_target(data, 0.0, 2.0), batch_chart(model))
+    draws = weighted_draws([coordinates], 20_000, seed=1)
+    q = draws.q.values
+    log_weight = -0.5 * (q[:, data.observed] / 2.0) ** 2
+    weight = np.where(draws.weight.values > 0, np.exp(log_weight.sum(axis=1)), 0.0)
+    best = np.maximum.reduceat(q, model.pair_start[:-1], axis=1)[:, model.pair_state]
+    return (weight[:, None] * (q == best)).sum(axis=0) / weight.sum()
+
+
+def test_ties_are_split_as_in_the_limit():
+    """One action ends at once and pays -1, the other pays -1/2 and stays with probability 1/2: 1/3 : 2/3."""
+    moves = {("s", "end"): Move(-1.0, {"goal": 1.0}), ("s", "wait"): Move(-0.5, {"s": 0.5, "goal": 0.5})}
+    model = from_moves("tie", moves, start="s")
+    summary = bm.posterior(model, Dataset.complete(model))
+    assert summary.action_probability.value == pytest.approx([1 / 3, 2 / 3], abs=1e-3)
+    assert summary.diagnostics["ties_split"] == ["s"]
+    assert summary.dimension == 0
+
+
+def test_ties_of_the_pyramid_and_the_four_state_problem():
+    pyramid = envs.pyramid(5)
+    routes = bm.posterior(pyramid, Dataset.complete(pyramid)).routes
+    assert [route.probability for route in routes] == pytest.approx([1 / 8] * 8, abs=4e-3)
+    four = envs.four_state()
+    routes = bm.posterior(four, Dataset.complete(four)).routes
+    assert [route.probability for route in routes] == pytest.approx([0.5, 0.5], abs=4e-3)
+
+
+def test_complete_data_without_ties_are_certain():
+    model = envs.swirl(5)
+    summary = bm.posterior(model, Dataset.complete(model))
+    assert [(r.probability, r.se, r.ends_at_goal) for r in summary.routes] == [(1.0, 0.0, True)]
+    assert summary.improper_mass.value == 0
+    np.testing.assert_allclose(summary.q_mean, bm.solve(model).q, atol=1e-6)
+
+
+def test_two_state_by_quadrature():
+    """Example 1: evidence, moments and improper mass against a two-dimensional integral."""
+    model = envs.two_state()
+    for epsilon, sigma in ((2.0, 10.0), (0.5, 3.0)):
+        summary = bm.posterior(model, Dataset.complete(model), epsilon=epsilon, prior_scale=sigma)
+        stay, go = np.meshgrid(*[np.linspace(-6 * sigma, 6 * sigma, 3001)] * 2, indexing="ij")
+        area = (12 * sigma / 3000) ** 2
+        prior = stats.norm.pdf(stay, scale=sigma) * stats.norm.pdf(go, scale=sigma)
+        residual = stay - np.maximum(stay, go)
+        density = prior * stats.norm.pdf(residual, -1.0, epsilon) * stats.norm.pdf(go, -1.0, epsilon)
+        total = density.sum() * area
+        assert float(summary.log_evidence.value) == pytest.approx(np.log(total), abs=5 * summary.log_evidence.se + 1e-5)
+        improper = density[stay > go].sum() * area / total
+        assert float(summary.improper_mass.value) == pytest.approx(improper, abs=5 * summary.improper_mass.se + 1e-3)
+        assert summary.q_mean[0] == pytest.approx((density * stay).sum() * area / total, abs=0.02 * sigma)
+
+
+def test_routes_include_loops_and_sum_to_one():
+    model = envs.swirl(3)
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=0.5)
+    assert sum(route.probability for route in summary.routes) == pytest.approx(1.0)
+    assert sum(not route.ends_at_goal for route in summary.routes) == 2
+    assert [r.probability for r in summary.routes] == sorted((r.probability for r in summary.routes), reverse=True)
+    assert len(replace(summary, top=3).routes) == 3
+
+
+def test_route_search_does_not_enumerate():
+    """No data at depth 40: 2^40 routes are equally probable; the search lists a few of them at once."""
+    model = envs.deep_sea(40)
+    summary = bm.posterior(model, Dataset.from_pairs(model, []), top=5)
+    assert [route.probability for route in summary.routes] == pytest.approx([2.0**-40] * 5)
+    assert summary.engine == "prior"
+
+
+def test_probability_of_a_policy():
+    model = envs.deep_sea(2)
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=1.0)
+    total = 0.0
+    for a in (0, 1):
+        for b in (0, 1):
+            for c in (0, 1):
+                estimate = summary.policy_probability(model.pair_start[:-1] + np.array([a, b, c]))
+                total += float(estimate.value)
+    assert total == pytest.approx(1.0)
+
+
+def test_both_improper_masses(rng):
+    """Exact posterior: none known from the data, some under the true transitions while pairs are unobserved."""
+    model = envs.swirl(3)
+    observed = np.ones(model.n_pairs, dtype=bool)
+    observed[[3, 4]] = False  # the two sideways moves of the loop
+    summary = bm.posterior(model, seen(model, observed))
+    assert summary.improper_mass.value == 0.0
+    assert 0.05 < float(summary.improper_mass_model.value) < 0.6
+
+
+def heavy_and_light():
+    """A loop that spends 99% of its time in one state: only a cut through the heavy pair meets the improper mode."""
+    moves = {
+        ("heavy", "stay"): Move(-0.05, {"heavy": 0.99, "light": 0.01}),
+        ("light", "back"): Move(-0.05, {"heavy": 1.0}),
+        ("light", "out"): Move(-1.0, {"goal": 1.0}),
+        ("heavy", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+    return from_moves("heavy and light", moves, start="heavy")
+
+
+def test_the_heavy_pair_is_cut():
+    model = heavy_and_light()
+    target = relaxed_target(Dataset.complete(model), 0.2, 10.0)
+    assert [model.pair_name(i) for i in cut_set(target)] == [("heavy", "stay")]
+    chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+    assert float(exact.improper_mass.value) > 0.01
+    assert abs(chart.improper_mass.value - exact.improper_mass.value) <= 5 * chart.improper_mass.se + 1e-4
+
+
+def test_proper_only_leaves_improper_parameters_out():
+    """Against enumeration restricted to cells that are proper in M~."""
+    model = envs.swirl(3)
+    for epsilon in (0.1, 0.5):
+        target = relaxed_target(Dataset.complete(model), epsilon, 10.0)
+        whole = by_mixture(target, "test", 0)
+        from bellmanifold.posteriors.policies import PolicyTable, _all_reach_goal, action_probabilities
+
+        table = whole.table
+        policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
+        policy[:, table.coupled] = table.policy
+        proper = _all_reach_goal(model, policy, target.observed)
+        kept = PolicyTable(table.coupled, table.policy[proper], table.weight[:, proper], table.stand_in)
+        expected = action_probabilities(model, kept)
+        found = bm.posterior(model, Dataset.complete(model), epsilon=epsilon, proper_only=True)
+        se = np.hypot(found.action_probability.se, expected.se)
+        assert np.all(np.abs(found.action_probability.value - expected.value) <= 5 * se + 1e-4)
+        assert found.improper_mass.value == 0.0
+        assert found.log_evidence is None
+
+
+def test_uniform_kernel_against_rejection():
+    model = envs.two_state()
+    options = {"epsilon": 2.0, "kernel": "uniform"}
+    chart = bm.posterior(model, Dataset.complete(model), **options)
+    oracle = bm.posterior(model, Dataset.complete(model), engine="rejection", **options)
+    assert agree(chart, oracle)
+    assert float(chart.log_evidence.value) == pytest.approx(float(oracle.log_evidence.value), abs=0.01)
+    sea = envs.deep_sea(2)
+    data = Dataset.from_pairs(sea, [("0,0", "left"), ("1,0", "right")])
+    chart = bm.posterior(sea, data, prior_scale=1.0, **options)
+    assert agree(chart, bm.posterior(sea, data, prior_scale=1.0, engine="rejection", **options))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+def test_walk_against_importance_sampling(epsilon):
+    """Chains agree with importance sampling within 5 combined standard errors, and pass their own diagnostics."""
+    model = envs.deep_sea(3)
+    target = relaxed_target(seen(model, np.arange(12) % 2 == 0), epsilon, 10.0)
+    walked = by_walk(target, False, "test", 256 * 250 * 2, 0)
+    assert agree(walked, by_chart(target, False, None, 0))
+    assert walked.trustworthy
+    assert walked.diagnostics["r_hat"] < 1.02
+    weighed = by_chart(target, False, None, 0)
+    np.testing.assert_allclose(walked.q_mean, weighed.q_mean, atol=0.3)
+    np.testing.assert_allclose(walked.q_sd, weighed.q_sd, atol=0.3)
+
+
+def test_auto_walks_where_weights_fail(monkeypatch):
+    """Asked for more effective points than importance sampling has, the walk takes over and says so."""
+    monkeypatch.setattr("bellmanifold.posteriors.inference.ENOUGH", 1e9)
+    model = envs.deep_sea(3)
+    data = seen(model, np.arange(12) % 2 == 0)
+    exact = bm.posterior(model, data, samples=64_000)
+    assert exact.engine == "chart"
+    assert "elliptical slice" in exact.reason
+    assert exact.trustworthy
+    relaxed = bm.posterior(model, data, epsilon=0.1)
+    assert relaxed.engine == "mixture", "few cells are enumerated before anything walks"
+    assert "too uneven" in relaxed.reason
+
+
+def replications(rng, count):
+    """Probability integral transforms of the truth under the exact posterior, data drawn from the model itself.
+
+    An action value can be known exactly with positive posterior probability, so ties are broken at random (a randomised
+    transform is uniform whatever the distribution).
+    """
+    model = envs.deep_sea(3)
+    chart, law = batch_chart(model), transitions(model)
+    ranks = []
+    for k in range(count):
+        truth = rng.normal(size=model.n_pairs) * 2.0
+        rewards = np.asarray(residuals(law, jnp.asarray(truth)))
+        observed = np.sort(rng.choice(model.n_pairs, 6, replace=False))
+        target = relaxed_target(Dataset(model, observed, rewards[observed]), 0.0, 2.0)
+        draws = weighted_draws([Coordinates(target, chart)], 4096, seed=k)
+        weight = draws.weight.values
+        assert 1.0 / (weight**2).sum() > 50
+        unobserved = np.setdiff1d(np.arange(model.n_pairs), observed)
+        for pair in (observed[k % 6], unobserved[k % 6]):
+            gap = draws.q.values[:, pair] - truth[pair]
+            ranks.append(weight[gap < -1e-6].sum() + rng.random() * weight[np.abs(gap) <= 1e-6].sum())
+    return np.array(ranks).reshape(-1, 2)
+
+
+def check_uniform(ranks):
+    """Kolmogorov-Smirnov at level 1e-4, for an observed and for an unobserved pair of each replication."""
+    for column in ranks.T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-4
+
+
+def test_exact_posterior_is_calibrated(rng):
+    """200 replications; false alarm 2e-4."""
+    check_uniform(replications(rng, 200))
+
+
+@pytest.mark.slow
+def test_exact_posterior_is_calibrated_at_length(rng):
+    """1,000 replications; false alarm 2e-4."""
+    check_uniform(replications(rng, 1000))
+
+
+def test_draws_have_the_summarys_moments():
+    """Weighted means of 8,192 draws: within 6 standard errors of the summary's."""
+    model = envs.swirl(3)
+    for epsilon in (0.0, 0.5):
+        summary = bm.posterior(model, seen(model, np.arange(12) % 3 != 0), epsilon=epsilon)
+        draws = summary.draws
+        assert draws.q.shape[1] == 12
+        weight = draws.weight.values
+        assert weight.sum() == pytest.approx(1.0)
+        mean = weight @ draws.q.values
+        effective = 1.0 / (weight**2).sum()
+        assert np.all(np.abs(mean - summary.q_mean) <= 6 * summary.q_sd / np.sqrt(effective) + 1e-6)
+
+
+def test_evidence_curve():
+    model = envs.deep_sea(3)
+    data = Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")])
+    curve = bm.evidence_curve(model, data, [0.1, 1.0, 10.0])
+    assert curve.log_evidence[0] > curve.log_evidence[1] > curve.log_evidence[2]
+    assert "explor" in curve.warning
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-8, 1e-4, 1.0, 1e3])
+@pytest.mark.parametrize("prior_scale", [1e-3, 1.0, 1e6])
+def test_extremes_are_finite_and_normalised(epsilon, prior_scale):
+    for model in (envs.deep_sea(2), envs.two_state()):
+        for data in (Dataset.complete(model), seen(model, np.arange(model.n_pairs) % 2 == 0)):
+            summary = bm.posterior(model, data, epsilon=epsilon, prior_scale=prior_scale, samples=65_536)
+            answer = summary.to_dict()
+            json.dumps(answer, allow_nan=False)
+            totals = np.bincount(model.pair_state, summary.action_probability.value)
+            np.testing.assert_allclose(totals, 1.0, atol=1e-9)
+
+
+def test_huge_rewards_single_states_and_actions():
+    moves = {("only", "go"): Move(1e6, {"goal": 1.0})}
+    model = from_moves("single", moves, start="only")
+    for epsilon in (0.0, 1.0):
+        summary = bm.posterior(model, Dataset.complete(model), epsilon=epsilon)
+        assert summary.action_probability.value.tolist() == [1.0]
+        assert np.isfinite(summary.q_mean).all()
+
+
+def test_discount_option():
+    model = envs.swirl(3)
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=0.5, discount=0.9)
+    assert summary.improper_mass.value == 0.0
+    assert summary.improper_mass_model.value == 0.0
+
+
+def test_positive_loop_is_fine_until_it_is_fully_observed():
+    moves = {
+        ("a", "on"): Move(1.0, {"b": 1.0}),
+        ("b", "back"): Move(1.0, {"a": 1.0}),
+        ("b", "out"): Move(0.0, {"goal": 1.0}),
+    }
+    model = from_moves("paid", moves, start="a")
+    partly = bm.posterior(model, Dataset.from_pairs(model, [("a", "on"), ("b", "out")]))
+    assert partly.trustworthy
+    with pytest.raises(UnsupportedError, match="the loop a -> b -> a pays 1 a move") as error:
+        bm.posterior(model, Dataset.complete(model))
+    assert error.value.exit_code == 3
+    relaxed = bm.posterior(model, Dataset.complete(model), epsilon=1.0)
+    assert float(relaxed.improper_mass.value) > 0.5
+
+
+def test_cuts_that_are_too_large_are_refused_or_enumerated():
+    model = envs.grid(3, 3)
+    with pytest.raises(UnsupportedError, match="--proper-only"):
+        bm.posterior(model, Dataset.complete(model), epsilon=0.5, engine="chart")
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=0.5, proper_only=True)
+    assert summary.engine == "chart"
+
+
+def test_same_seed_same_numbers():
+    model = envs.deep_sea(3)
+    data = seen(model, np.arange(12) < 6)
+    one, two, other = (bm.posterior(model, data, epsilon=0.1, seed=seed).to_dict() for seed in (1, 1, 2))
+    assert one == two
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": -1.0}, "epsilon is -1"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"prior_scale": 0.0}, "prior_scale is 0"),
+        ({"prior_scale": float("inf")}, "prior_scale is inf"),
+        ({"samples": 0}, "samples is 0"),
+        ({"top": -1}, "top is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"discount": 2.0}, "discount is 2"),
+    ],
+)
+def test_wrong_options(options, message):
+    model = envs.two_state()
+    with pytest.raises(BadInputError, match=message):
+        bm.posterior(model, Dataset.complete(model), **options)
+
+
+def test_mixture_refuses_what_it_cannot_do():
+    model = envs.two_state()
+    with pytest.raises(UnsupportedError):
+        bm.posterior(model, Dataset.complete(model), engine="mixture")
+    with pytest.raises(UnsupportedError, match="proper-only"):
+        bm.posterior(model, Dataset.complete(model), epsilon=1.0, engine="mixture", proper_only=True)
