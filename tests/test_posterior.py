@@ -63,7 +63,7 @@ def agree(one, other, limit=5.0):
 
 def test_random_problems_chart_against_enumeration(rng):
     """Cyclic, stochastic, self-loops, single actions, several observed closed classes; Assumption 2 partly broken."""
-    cuts = 0
+    cuts = failed = 0
     for k in range(14):
         model = random_problem(rng, states=int(rng.integers(1, 5)), actions=2 + k % 2)
         data = seen(model, rng.random(model.n_pairs) < 0.8)
@@ -71,6 +71,9 @@ def test_random_problems_chart_against_enumeration(rng):
         if not target.coupled.any():
             continue
         chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+        if not chart.trustworthy:  # data that no parameter explains: the engine says so, and `auto` enumerates
+            failed += 1
+            continue
         assert agree(chart, exact), (k, model.describe())
         mass, enumerated = chart.improper_mass, exact.improper_mass
         assert abs(mass.value - enumerated.value) <= 5 * np.hypot(mass.se, enumerated.se) + 1e-6
@@ -80,6 +83,7 @@ def test_random_problems_chart_against_enumeration(rng):
         np.testing.assert_allclose(chart.q_sd, exact.q_sd, atol=0.1 * target.prior_scale)
         cuts += bool(end_components(model, target.observed))
     assert cuts > 4
+    assert failed <= 2
 
 
 def exact_cases(rng, count):

@@ -136,7 +136,8 @@ class _Net:
     ) -> list[Float[np.ndarray, "replicates pairs"]]:
         """Weighted sums of q and q^2 for every pair of a coupled state; 0 elsewhere."""
         coordinates, model = self.coordinates, self.coordinates.target.model
-        factor = np.exp(np.array([float(piece.log_scale) for piece in weighed]) - reference)
+        scales = np.array([float(piece.log_scale) for piece in weighed])
+        factor = np.exp(np.minimum(scales - reference, 0.0))  # above 0 only where a piece has no weight at all
         action, state = coordinates.chart.place
         sums = []
         for power, name in ((1, "first"), (2, "second")):
