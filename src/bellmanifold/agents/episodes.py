@@ -8,7 +8,7 @@ Then the agent is shown the pairs it played and what they paid.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,6 +18,7 @@ from bellmanifold.ssp import SSP
 LEAST_CAP = 1000
 
 
+@runtime_checkable
 class Agent(Protocol):
     """What the loop asks of an agent."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,6 +20,7 @@ RADIUS = 0.3
 MAX_STATES = 2000
 
 
+@runtime_checkable
 class Pies(Protocol):
     """What a posterior's summary offers to a picture: `pies()`, a share for each pair and which pairs were seen."""
 
