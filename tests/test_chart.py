@@ -11,6 +11,7 @@ from bellmanifold.bellman import residuals, transitions
 from bellmanifold.chart import batch_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components, is_proper
+from bellmanifold.sparse_chart import sparse_chart
 
 
 def random_coordinates(rng, model, batch):
@@ -163,3 +164,37 @@ def test_growing_data_do_not_recompile(rng):
         data = Dataset(model, order[:n], model.reward[order[:n]])
         sample([module.Coordinates(relaxed_target(data, 0.1, 10.0), chart)], 12, seed=0)
     assert module._weigh._cache_size() == before + 1
+
+
+def test_sparse_chart_is_the_same_map(cases):
+    """Point by point, also when it starts from the policy of another point."""
+    for model, solved, payment, value, q, answer in cases:
+        sparse = sparse_chart(model, solved)
+        start = None
+        for k in range(8):
+            point = sparse.solve(np.where(solved, payment[:, k], 0.0), value[:, k], start)
+            assert (point.policy is not None) == bool(answer.solvable[k])
+            if point.policy is not None:
+                start = point.policy
+                np.testing.assert_allclose(point.q, q[:, k], atol=1e-8)
+                assert point.log_det == pytest.approx(float(answer.log_det[k]), abs=1e-9)
+
+
+def test_sparse_chart_of_a_large_grid_solves_it():
+    """Complete data on a 20 x 20 grid: factorised systems, warm starts, and Q* as the answer."""
+    from bellmanifold.solver import solve
+
+    model = envs.grid(20, 20, slip=0.1)
+    everything = np.ones(model.n_pairs, dtype=bool)
+    chart = sparse_chart(model, everything)
+    point = chart.solve(model.reward, np.full(model.n_pairs, -np.inf))
+    solution = solve(model)
+    np.testing.assert_allclose(point.q, solution.q, atol=1e-9)
+    again = chart.solve(model.reward * 1.01, np.full(model.n_pairs, -np.inf), point.policy)
+    np.testing.assert_allclose(again.q, solution.q * 1.01, atol=1e-8)
+    matrix = np.zeros((model.n_states, model.n_states))
+    for s, i in enumerate(point.policy):
+        for e in range(model.next_start[i], model.next_start[i + 1]):
+            if model.next_state[e] < model.n_states:
+                matrix[s, model.next_state[e]] += model.next_prob[e]
+    assert point.log_det == pytest.approx(np.linalg.slogdet(np.eye(model.n_states) - matrix)[1], abs=1e-8)

@@ -24,7 +24,7 @@ def cli(capfd):
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("env",), ("env", "list"), ("env", "show"), ("env", "export"), ("check",), ("solve",)],
+    [(), ("env",), ("env", "list"), ("env", "show"), ("env", "export"), ("check",), ("solve",), ("posterior",)],
     ids=" ".join,
 )
 def test_every_command_has_help_with_an_example(cli, command):
@@ -32,7 +32,7 @@ def test_every_command_has_help_with_an_example(cli, command):
     assert code == 0
     assert "Usage: " in out
     assert not err
-    if len(command) > 1 or command in (("check",), ("solve",)):
+    if len(command) > 1 or command in (("check",), ("solve",), ("posterior",)):
         assert "Example: bellmanifold" in out
 
 
@@ -167,3 +167,75 @@ def test_the_console_script_and_a_closed_pipe():
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {piped}"], capture_output=True, text=True, check=False)
     assert done.stdout == '{"format":'
     assert "Traceback" not in done.stderr
+
+
+def data_file(tmp_path, *observations):
+    path = tmp_path / "data.json"
+    keys = ("state", "action", "reward")
+    seen = [dict(zip(keys, observation, strict=False)) for observation in observations]
+    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": seen}))
+    return str(path)
+
+
+def test_posterior_json_is_the_contract(cli, tmp_path):
+    data = data_file(tmp_path, ("0,0", "right"), ("1,1", "left"))
+    code, out, err = cli("posterior", "env:swirl?depth=3", data, "--epsilon", "0.1", "--top", "4", "--json")
+    answer = json.loads(out)
+    assert (code, err) == (0, "")
+    keys = "engine reason trustworthy epsilon prior_scale observed_pairs dimension log_evidence log_evidence_se"
+    keys += " effective_sample_size actions routes q_mean q_sd improper_mass improper_mass_model diagnostics"
+    assert set(keys.split()) == set(answer)
+    assert answer["observed_pairs"] == 2
+    assert answer["epsilon"] == 0.1
+    assert answer["prior_scale"] == 10.0
+    assert len(answer["routes"]) == 4
+    assert set(answer["routes"][0]) == {"pairs", "ends", "probability", "se"}
+    assert set(answer["actions"]["0,0"]["left"]) == {"probability", "se"}
+    slippery = json.loads(cli("posterior", "env:deep-sea?depth=3&slip=0.1", data, "--json")[1])
+    assert "routes" not in slippery, "only deterministic problems have routes"
+
+
+def test_posterior_for_people_and_as_a_picture(cli, tmp_path):
+    data = data_file(tmp_path, ("s1", "stay", -1.0), ("s1", "go"))
+    picture = tmp_path / "two.png"
+    code, out, _ = cli("posterior", "env:two-state", data, "--epsilon", "2", "--picture", str(picture))
+    assert code == 0
+    assert "improper policies, known from the data: 0." in out
+    assert "most probable routes" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_posterior_that_should_not_be_trusted_exits_4(cli, tmp_path):
+    data = data_file(tmp_path, ("0,0", "right"), ("0,1", "down"), ("1,1", "left"))
+    code, out, err = cli("posterior", "env:grid?rows=8&columns=8", data, "--samples", "8", "--json")
+    assert code == 4
+    assert json.loads(out)["trustworthy"] is False
+    assert "not to trust" in err
+
+
+@pytest.mark.parametrize(
+    ("observations", "options", "code", "message"),
+    [
+        ([("s9", "go")], (), 2, 'observations[0]: unknown state "s9"'),
+        ([("s1", "fly")], (), 2, 'no action "fly"'),
+        ([("goal", "go")], (), 2, "is a goal"),
+        ([("s1", "go", None)], (), 2, "reward is null"),
+        ([("s1", "go", -1.0), ("s1", "go", -2.0)], (), 2, "paid -2 but -1 before"),
+        ([("s1", "go")], ("--epsilon", "-1"), 2, "epsilon is -1"),
+        ([("s1", "go")], ("--prior-scale", "0"), 2, "prior_scale is 0"),
+        ([("s1", "go")], ("--engine", "magic"), 2, "--engine"),
+        ([("s1", "go")], ("--kernel", "box"), 2, "--kernel"),
+        ([("s1", "go")], ("--samples", "0"), 2, "samples is 0"),
+        ([("s1", "go")], ("--discount", "1.5"), 2, "discount is 1.5"),
+        ([("s1", "go")], ("--picture", "x.bmp"), 2, "a picture ends in"),
+        ([("s1", "stay", 0.0), ("s1", "go")], (), 3, "the loop s1 -> s1 costs nothing"),
+        ([("s1", "go")], ("--engine", "mixture"), 3, ""),
+        ([("s1", "go")], ("--engine", "rejection", "--epsilon", "1e-9", "--kernel", "uniform"), 3, ""),
+    ],
+)
+def test_wrong_posteriors_are_one_line(cli, tmp_path, observations, options, code, message):
+    found, out, err = cli("posterior", "env:two-state", data_file(tmp_path, *observations), "--json", *options)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(os.listdir(tmp_path)) == ["data.json"]

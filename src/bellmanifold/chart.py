@@ -49,6 +49,10 @@ STRICTLY = 1e-13
 """How much better, relative to the values at hand, an action must be to be switched to."""
 
 
+class TooLargeError(UnsupportedError):
+    """The problem does not fit a batch chart; a sparse chart takes it, one point at a time."""
+
+
 class Solved(NamedTuple):
     """Action values at a batch of coordinates.
 
@@ -151,10 +155,10 @@ def batch_chart(model: SSP) -> BatchChart:
     loops[component[model.next_state[own]]] = True
     cyclic = (size > 1) | loops
     if size.max() > MAX_BLOCK:
-        raise UnsupportedError(f"a strong component has {size.max()} states: a batch chart takes at most {MAX_BLOCK}")
+        raise TooLargeError(f"a strong component has {size.max()} states: a batch chart takes at most {MAX_BLOCK}")
     n_actions, n_next = int(np.diff(model.pair_start).max()), int(np.diff(model.next_start).max())
     if n_actions * model.n_states * n_next > MAX_SLOTS:
-        raise UnsupportedError(f"the padded problem has more than {MAX_SLOTS} entries: too large for a batch chart")
+        raise TooLargeError(f"the padded problem has more than {MAX_SLOTS} entries: too large for a batch chart")
     order = np.argsort(component, kind="stable")
     place = np.empty(model.n_states + 1, dtype=np.int64)
     place[order] = np.arange(model.n_states)

@@ -152,11 +152,21 @@ def is_proper(model: SSP, policy: Policy) -> bool:
     return bool(reaches_goal(model, policy).all())
 
 
-def reaches_goal(model: SSP, policy: Policy) -> States:
-    """From which states can the policy's chain reach the goal at all? (From all of them: the policy is proper.)"""
+def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> States:
+    """From which states can the policy's chain reach the goal at all? (From all of them: the policy is proper.)
+
+    Args:
+        model: the problem.
+        policy: the pair each state plays.
+        ends: states to be taken for goals, too.
+    """
     allowed = np.zeros(model.n_pairs, dtype=bool)
-    allowed[policy] = True
-    return _search(csr_array(state_graph(model, allowed).T), model.n_states)[0][: model.n_states]
+    allowed[policy if ends is None else policy[~ends]] = True
+    also = np.zeros(0, dtype=np.int64) if ends is None else np.flatnonzero(ends)
+    graph = state_graph(model, allowed).tocoo()
+    goal = np.full(len(also), model.n_states)
+    backwards = _graph(np.append(graph.col, goal), np.append(graph.row, also), model.n_states + 1)
+    return _search(backwards, model.n_states)[0][: model.n_states]
 
 
 def improper_policy(model: SSP, component: EndComponent) -> Policy:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
-from scipy.sparse.linalg import LinearOperator, bicgstab, splu
+from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, splu
 
 from bellmanifold.ssp import SSP
 
@@ -46,6 +46,22 @@ def solve_chain(
         if guess is not None:
             return guess
     return _factorise(matrix, right)
+
+
+def evaluate_chain(
+    model: SSP, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: Float[np.ndarray, "n"]
+) -> tuple[Float[np.ndarray, "n"], float]:
+    """Solve x = right + P x as `solve_chain` does, and return log det(I - P) as well."""
+    if not len(states):
+        return right, 0.0
+    moves, leaving, out = chain_on(model, policy, states)
+    if len(states) <= DENSE:
+        x, pivots = eliminate(moves.toarray(), out, right)
+        return x, float(np.log(pivots).sum())
+    matrix = csr_array(diags_array(leaving) - moves)
+    factors = _factors(matrix)
+    x = factors.solve(right)
+    return x + factors.solve(right - matrix @ x), float(np.log(np.abs(factors.U.diagonal())).sum())
 
 
 def chain_on(
@@ -124,6 +140,10 @@ def _iterate(
 
 
 def _factorise(matrix: csr_array, right: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    factors = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    factors = _factors(matrix)
     x = factors.solve(right)
     return np.asarray(x + factors.solve(right - matrix @ x))
+
+
+def _factors(matrix: csr_array) -> SuperLU:
+    return splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})

@@ -30,11 +30,9 @@ from jaxtyping import Array, Bool, Float, Int, UInt64
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.policies import PolicyTable
-from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.target import Target, tie_width
 
 LOG_2_PI = float(np.log(2 * np.pi))
-TIE_WIDTH = 1e-8
-"""Width of the residuals that split ties at epsilon = 0, relative to the rewards."""
 
 
 class Structure(NamedTuple):
@@ -154,14 +152,6 @@ class Coordinates:
         return int(self.free.sum()) + (0 if self.target.is_exact else int(self.residual.sum()))
 
     @cached_property
-    def tie_width(self) -> float:
-        """Width of the infinitesimal residuals; 0 unless the posterior is exact."""
-        if not self.target.is_exact:
-            return 0.0
-        seen = np.abs(self.target.reward[self.target.observed])
-        return TIE_WIDTH * float(seen.max(initial=0.0) or 1.0)
-
-    @cached_property
     def structure(self) -> Structure:
         target, chart, model = self.target, self.chart, self.target.model
         first = chart.first_policy(self.solved)
@@ -174,7 +164,7 @@ class Coordinates:
             )
         group = np.bincount(self.stand_in, minlength=model.n_pairs)
         alternatives = np.where(self.free, group, 1)
-        scale = np.where(target.observed, np.maximum(target.scale, self.tie_width), 0.0)
+        scale = np.where(target.observed, np.maximum(target.scale, tie_width(target)), 0.0)
         idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
         idle[model.pair_start[:-1][~target.coupled]] = True
         mixer = np.random.default_rng(0x5EED).integers(0, 2**63, model.n_states, dtype=np.uint64) * 2 + 1
@@ -189,7 +179,7 @@ class Coordinates:
             first=jnp.asarray(first),
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
-            tie_width=jnp.asarray(100 * self.tie_width),
+            tie_width=jnp.asarray(100 * tie_width(target)),
         )
 
     @cached_property

@@ -37,6 +37,7 @@ GOOD = 0.2
 MOST_POINTS = 2**21
 MOST_ROUNDS = 16
 DRAWS = 8192
+SPARSE_STEPS = 2000
 
 
 def posterior(
@@ -115,9 +116,13 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         if proper_only:
             raise UnsupportedError("the mixture engine has no --proper-only: use --engine chart")
         return by_mixture(target, "asked for", seed)
+    from bellmanifold.chart import TooLargeError
+
     can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
     try:
         summary = by_chart(target, proper_only, samples, seed)
+    except TooLargeError as refusal:
+        return by_sparse_walk(target, proper_only, str(refusal), samples, seed)
     except UnsupportedError as refusal:
         if not can_enumerate:
             raise
@@ -238,6 +243,37 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
         if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
             return summary
         rounds *= 2
+
+
+def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
+    """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
+    from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
+    from bellmanifold.posteriors.walk import LEAST_EFFECTIVE, R_HAT_LIMIT, diagnose
+
+    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    if not covered or target.kernel == "uniform":
+        raise UnsupportedError(
+            f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "
+            "use --proper-only or --epsilon 0"
+        )
+    steps = max(1, (SPARSE_STEPS if samples is None else samples) // CHAINS)
+    walked = sparse_walk(target, steps, warm_up=steps // 4, seed=seed)
+    r_hat, effective = diagnose(walked.value)
+    coupled = target.coupled[target.model.pair_state]
+    return Summary(
+        target=target,
+        epsilon=0.0,
+        engine="chart",
+        reason=f"{why}: elliptical slice chains on sparse systems instead",
+        table=walked.table,
+        q_mean=np.where(coupled, walked.q_mean.value, 0.0),
+        q_sd=np.where(coupled, walked.q_sd, target.prior_scale),
+        dimension=walked.dimension + (0 if target.is_exact else int(target.observed.sum())),
+        log_evidence=None,
+        effective_sample_size=effective,
+        trustworthy=r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE,
+        diagnostics={"chains": CHAINS, "steps": steps, "r_hat": r_hat},
+    )
 
 
 def _summarise_walk(coordinates: Coordinates, walked: Walk, why: str) -> Summary:

@@ -23,6 +23,8 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP
 
 Kernel = Literal["gaussian", "uniform"]
+TIE_WIDTH = 1e-8
+"""Width of the residuals that split ties at epsilon = 0, relative to the rewards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,13 @@ class Target:
         mask = self.successors.copy()
         mask[self.model.pair_state[self.observed]] = True
         return mask
+
+
+def tie_width(target: Target) -> float:
+    """Width of the infinitesimal residuals that split exact ties of an exact posterior; 0 for a relaxed one."""
+    if not target.is_exact:
+        return 0.0
+    return TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
 
 
 def relaxed_target(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart import Block
 from bellmanifold.posteriors.coordinates import Coordinates, Structure, member_moments, policy_table, weigh_normals
@@ -140,7 +140,8 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
     for name in ("first", "second"):
         total = np.sum([np.asarray(getattr(done, name)) for done in rounds], axis=0) / steps
         moments.append(ratio(total[action[stand], state[stand]].T, whole))
-    r_hat, effective = _diagnose(np.concatenate([done.record.value for done in rounds]), target.coupled[chart.order])
+    value = np.concatenate([np.asarray(done.record.value) for done in rounds])[:, target.coupled[chart.order]]
+    r_hat, effective = diagnose(np.moveaxis(value, 2, 0))
     code = np.concatenate([np.asarray(done.record.code) for done in rounds])
     _, first, row = np.unique(code, return_index=True, return_inverse=True)
     chain = np.broadcast_to(np.arange(CHAINS), code.shape)
@@ -152,17 +153,14 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
     return Walk(table, moments[0], moments[1], r_hat, effective, steps, evaluations)
 
 
-def _diagnose(
-    value: Float[np.ndarray, "steps states chains"], coupled: Bool[np.ndarray, "states"]
-) -> tuple[float, float]:
-    """The worst R-hat and the smallest bulk effective sample size over the values of coupled states that vary."""
+def diagnose(value: Float[np.ndarray, "chains steps states"]) -> tuple[float, float]:
+    """The worst R-hat and the smallest bulk effective sample size over the values of states that vary."""
     import arviz
 
-    chains = np.moveaxis(value[:, coupled].astype(np.float64), 2, 0)
-    varying = np.ptp(chains, axis=(0, 1)) > 1e-9 * (1.0 + np.abs(chains).max(axis=(0, 1)))
+    varying = np.ptp(value, axis=(0, 1)) > 1e-6 * (1.0 + np.abs(value).max(axis=(0, 1)))
     if not varying.any():
-        return 1.0, float(chains.shape[0] * chains.shape[1])
-    container = arviz.convert_to_dataset(chains[:, :, varying])
+        return 1.0, float(value.shape[0] * value.shape[1])
+    container = arviz.convert_to_dataset(value[:, :, varying])
     r_hat = float(arviz.rhat(container)["x"].max())
     effective = float(arviz.ess(container)["x"].min())
     return r_hat, effective
