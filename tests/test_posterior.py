@@ -246,6 +246,13 @@ def test_proper_only_leaves_improper_parameters_out():
         assert found.log_evidence is None
 
 
+def test_proper_only_refuses_where_nothing_proper_fits():
+    moves = {("a", "stay"): Move(5.0, {"a": 1.0}), ("a", "go"): Move(0.0, {"goal": 1.0})}
+    model = from_moves("paid", moves, start="a")
+    with pytest.raises(UnsupportedError, match="no parameter with a proper policy"):
+        bm.posterior(model, Dataset.complete(model), epsilon=0.01, proper_only=True)
+
+
 def test_uniform_kernel_against_rejection():
     model = envs.two_state()
     options = {"epsilon": 2.0, "kernel": "uniform"}

@@ -154,6 +154,11 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
         if drawn.effective_sample_size > GOOD * drawn.points:
             break
     _, drawn, components = max(tried, key=lambda entry: entry[0])
+    if drawn.unsolvable == 1.0:
+        raise UnsupportedError(
+            "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
+            "leave --proper-only out, or use --discount 0.99"
+        )
     summary = _summarise(components, drawn)
     if samples is not None:
         wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0

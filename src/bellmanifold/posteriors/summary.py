@@ -124,7 +124,9 @@ class Summary:
             "dimension": self.dimension,
             "log_evidence": None if evidence is None else _finite(evidence.value),
             "log_evidence_se": None if evidence is None else _finite(evidence.se),
-            "effective_sample_size": self.effective_sample_size,
+            "effective_sample_size": None
+            if self.effective_sample_size is None
+            else _finite(self.effective_sample_size),
             "actions": self._by_pair(
                 [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
             ),
@@ -143,7 +145,9 @@ class Summary:
             "q_sd": self._by_pair([_finite(s) for s in self.q_sd]),
             "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
             "improper_mass_model": _probability(*(float(x) for x in _arrays(self.improper_mass_model))),
-            "diagnostics": dict(self.diagnostics),
+            "diagnostics": {
+                name: _finite(value) if isinstance(value, float) else value for name, value in self.diagnostics.items()
+            },
         }
 
     def _by_pair(self, values: list[Any]) -> dict[str, dict[str, Any]]:
