@@ -165,5 +165,6 @@ def _table(
     summed = np.bincount(replicate * rows + row, weight.ravel(), REPLICATES * rows).reshape(REPLICATES, rows)
     keep = summed.sum(axis=0) > 0
     choices = [np.asarray(piece.choice) for piece in pieces]
-    choice = np.array([choices[k // PIECE][:, k % PIECE] for k in first[keep]]).reshape(-1, len(chart.order))
+    picked = [choices[k // PIECE][:, k % PIECE] for k in first[keep]]
+    choice = np.array(picked, dtype=np.int64).reshape(-1, len(chart.order))
     return policy_table(coordinates, choice, summed[:, keep])

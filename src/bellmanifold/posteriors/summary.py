@@ -113,7 +113,7 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""
         model = self.target.model
-        evidence = self.log_evidence
+        evidence, effective = self.log_evidence, self.effective_sample_size
         result: dict[str, Any] = {
             "engine": self.engine,
             "reason": self.reason,
