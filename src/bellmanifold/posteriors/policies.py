@@ -75,9 +75,9 @@ class Estimate:
 
 
 def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "replicates"]) -> Estimate:
-    """Estimate E[part] / E[whole] from replicates, with the delta method's standard error."""
+    """Estimate E[part] / E[whole] from replicates, with the delta method's standard error; NaN without any weight."""
     replicates = len(whole)
-    total = whole.sum()
+    total = whole.sum() or np.nan
     value = np.asarray(part.sum(axis=0) / total)
     if replicates == 1:
         return Estimate.of(value, np.zeros_like(value))

@@ -124,9 +124,7 @@ class Summary:
             "dimension": self.dimension,
             "log_evidence": None if evidence is None else _finite(evidence.value),
             "log_evidence_se": None if evidence is None else _finite(evidence.se),
-            "effective_sample_size": None
-            if self.effective_sample_size is None
-            else _finite(self.effective_sample_size),
+            "effective_sample_size": None if effective is None else _finite(effective),
             "actions": self._by_pair(
                 [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
             ),
