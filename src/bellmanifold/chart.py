@@ -43,7 +43,7 @@ from bellmanifold.ssp import SSP
 
 MAX_BLOCK = 40
 """States of one strong component that are still eliminated densely."""
-MAX_SLOTS = 200_000
+MAX_SLOTS = 20_000
 """Padded pairs (states times the largest number of actions, times successors) a batch chart may have."""
 STRICTLY = 1e-13
 """How much better, relative to the values at hand, an action must be to be switched to."""

@@ -83,6 +83,11 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
     )
 
 
+def _without_values(weighed: Weighed) -> Weighed:
+    """Action values are only needed in sums; keeping those of every piece would fill the memory."""
+    return weighed._replace(q=weighed.q[:, :, :0])
+
+
 @dataclass(frozen=True, eq=False)
 class _Net:
     """The points of a sample, by slot: free pairs come first, because Sobol's first dimensions are the best."""
@@ -121,12 +126,12 @@ class _Net:
         x = np.zeros((*chart.slot.shape, PIECE))
         action, state = chart.place
         for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
-            x[action[pair], state[pair]] = largest_normal_points(*self.key, int(of))[row, own]
+            x[action[pair], state[pair]] = largest_normal_points(self.key, len(self.free), int(of))[row, own]
         rows = slice(len(self.free), None)
         if target.kernel == "uniform" and not target.is_exact:
             points = 2 * uniform_points(*self.key)[rows, own] - 1
         else:
-            points = largest_normal_points(*self.key, 1)[rows, own]
+            points = largest_normal_points(self.key, self.key[0], 1)[rows, own]
         if len(self.residual):
             x[action[self.residual], state[self.residual]] = points
         return x
@@ -145,7 +150,7 @@ class _Net:
             by_replicate = (by_piece * factor[:, None]).reshape(REPLICATES, -1, model.n_pairs).sum(axis=1)
             for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
                 if of > 1:
-                    member = member_moments(*self.key, int(of))[power - 1][row].reshape(weight.shape)
+                    member = member_moments(self.key, row, int(of))[power - 1].reshape(weight.shape)
                     by_replicate[:, pair] = (weight * member).sum(axis=1) * coordinates.target.prior_scale**power
             coupled = coordinates.target.coupled[model.pair_state]
             sums.append(np.where(coupled, by_replicate[:, coordinates.stand_in], 0.0))

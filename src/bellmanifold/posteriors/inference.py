@@ -35,9 +35,14 @@ ENOUGH = 400.0
 GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
 MOST_POINTS = 2**21
+MOST_COORDINATES = 400
 MOST_ROUNDS = 16
 DRAWS = 8192
 SPARSE_STEPS = 2000
+
+
+class TooManyCoordinatesError(UnsupportedError):
+    """Importance sampling would need more points than memory holds; a walk does not."""
 
 
 def posterior(
@@ -121,6 +126,8 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
     can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
     try:
         summary = by_chart(target, proper_only, samples, seed)
+    except TooManyCoordinatesError as refusal:
+        return by_walk(target, proper_only, str(refusal), samples, seed)
     except TooLargeError as refusal:
         return by_sparse_walk(target, proper_only, str(refusal), samples, seed)
     except UnsupportedError as refusal:
@@ -146,6 +153,9 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     if target.is_exact:
         _require_assumption_2(target)
     candidates = covering(target, batch_chart(target.model), proper_only)
+    largest = max(int(c.free.sum() + c.residual.sum()) for components in candidates for c in components)
+    if largest > MOST_COORDINATES:
+        raise TooManyCoordinatesError(f"{largest} coordinates are too many for importance sampling")
     log2_size = int(np.log2(PIECE))
     tried = []
     for components in candidates:

@@ -8,14 +8,15 @@ Making points and turning them into normal variates costs more than sending them
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import qmc
 
-MAX_DIMENSION = 21_201
-"""Dimensions for which SciPy knows Sobol's direction numbers."""
+Net: TypeAlias = tuple[int, int, int, int]
+"""What fixes a net: dimension, log2 of its size, number of scramblings, seed."""
 
 
 @lru_cache(maxsize=8)
@@ -32,26 +33,22 @@ def uniform_points(dimension: int, log2_size: int, replicates: int, seed: int) -
     return points
 
 
-@lru_cache(maxsize=8)
-def largest_normal_points(
-    dimension: int, log2_size: int, replicates: int, seed: int, of: int
-) -> Float[np.ndarray, "dimension points"]:
-    """The same points as draws of the largest of `of` independent standard normals (1: plain normals)."""
-    points = ndtri(uniform_points(dimension, log2_size, replicates, seed) ** (1.0 / of))
+@lru_cache(maxsize=64)
+def largest_normal_points(net: Net, rows: int, of: int) -> Float[np.ndarray, "rows points"]:
+    """The first rows of a net as draws of the largest of `of` independent standard normals (1: plain normals)."""
+    points = ndtri(uniform_points(*net)[:rows] ** (1.0 / of))
     points.setflags(write=False)
     return points
 
 
-@lru_cache(maxsize=8)
-def member_moments(
-    dimension: int, log2_size: int, replicates: int, seed: int, of: int
-) -> tuple[Float[np.ndarray, "dimension points"], Float[np.ndarray, "dimension points"]]:
+@lru_cache(maxsize=64)
+def member_moments(net: Net, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
     """First and second moment of any one of `of` standard normals whose largest is the given point.
 
     It is the largest itself with probability 1/of, and otherwise a normal below it, which has moments -h and 1 - m h at
     the largest m, with h = phi(m) / Phi(m).
     """
-    largest = largest_normal_points(dimension, log2_size, replicates, seed, of)
+    largest = ndtri(uniform_points(*net)[row] ** (1.0 / of))
     hazard = np.exp(-0.5 * largest**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(largest))
     first = (largest - (of - 1) * hazard) / of
     second = (largest**2 + (of - 1) * (1.0 - largest * hazard)) / of
