@@ -58,7 +58,9 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
         seed: fixes the points.
     """
     nets = [_Net(coordinates, max(PIECE, 2**log2_size), seed, k) for k, coordinates in enumerate(components)]
-    weighed = [[net.coordinates.weigh(jnp.asarray(net.piece(k))) for k in range(net.pieces)] for net in nets]
+    weighed = [
+        [_without_values(net.coordinates.weigh(jnp.asarray(net.piece(k)))) for k in range(net.pieces)] for net in nets
+    ]
     log_weight = np.stack([np.concatenate([np.asarray(piece.log_weight) for piece in pieces]) for pieces in weighed])
     top = log_weight.max()
     reference = float(top) if np.isfinite(top) else 0.0
