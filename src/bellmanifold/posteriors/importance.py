@@ -58,9 +58,7 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
         seed: fixes the points.
     """
     nets = [_Net(coordinates, max(PIECE, 2**log2_size), seed, k) for k, coordinates in enumerate(components)]
-    weighed = [
-        [_without_values(net.coordinates.weigh(jnp.asarray(net.piece(k)))) for k in range(net.pieces)] for net in nets
-    ]
+    weighed = [[net.weigh(k) for k in range(net.pieces)] for net in nets]
     log_weight = np.stack([np.concatenate([np.asarray(piece.log_weight) for piece in pieces]) for pieces in weighed])
     top = log_weight.max()
     reference = float(top) if np.isfinite(top) else 0.0
@@ -83,11 +81,6 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
         float(np.isneginf(log_weight).mean()),
         np.sort(components[0].chart.order[tied]),
     )
-
-
-def _without_values(weighed: Weighed) -> Weighed:
-    """Action values are only needed in sums; keeping those of every piece would fill the memory."""
-    return weighed._replace(q=weighed.q[:, :, :0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +130,11 @@ class _Net:
         if len(self.residual):
             x[action[self.residual], state[self.residual]] = points
         return x
+
+    def weigh(self, number: int) -> Weighed:
+        """One piece weighed, without its action values: those of all pieces would fill the memory."""
+        weighed = self.coordinates.weigh(jnp.asarray(self.piece(number)))
+        return weighed._replace(q=weighed.q[:, :, :0])
 
     def moments(
         self, weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"], reference: float
