@@ -107,7 +107,7 @@ BAD_PROBLEMS = {
     "discount 0": ({**TWO_STATE, "discount": 0}, "discount is 0"),
     "discount above 1": ({**TWO_STATE, "discount": 1.1}, "discount is 1.1"),
     "name is a number": ({**TWO_STATE, "name": 3}, "name is a number"),
-    "metadata is a list": ({**TWO_STATE, "metadata": []}, "metadata must be an object"),
+    "metadata is a list": ({**TWO_STATE, "metadata": []}, "metadata is a list"),
     "lone surrogate": (with_pair(action="\ud800"), "surrogate"),
 }
 
@@ -129,8 +129,9 @@ BAD_BYTES = {
     "not JSON": (b"{oops", "line 1 column 2"),
     "a list": (b"[1, 2]", "holds a list"),
     "a number": (b"3", "holds a number"),
-    "NaN": (json.dumps(with_pair(reward=float("nan"))).encode(), "NaN"),
-    "Infinity": (json.dumps(with_pair(reward=float("-inf"))).encode(), "-Infinity"),
+    "NaN": (json.dumps(with_pair(reward=float("nan"))).encode(), r'pairs\[1\] \("s1", "go"\): reward is nan'),
+    "Infinity": (json.dumps(with_pair(next={"goal": float("inf")})).encode(), r"probability of .goal. is inf"),
+    "NaN in metadata": (json.dumps({**TWO_STATE, "metadata": {"a": [float("nan")]}}).encode(), "metadata holds NaN"),
     "1e999": (json.dumps(TWO_STATE).replace("-1.0", "1e999").encode(), "too large"),
     "a key twice": (b'{"format": 1, "format": 2}', 'key "format" occurs twice'),
     "deep nesting": (b"[" * 200_000, "nested too deeply"),
@@ -242,8 +243,12 @@ def test_npz_that_claims_more_than_it_holds(tmp_path):
 def test_failed_writes_leave_nothing(tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="cannot be written"):
         write_problem(envs.two_state(), tmp_path / "no" / "such" / "place.json")
+    (tmp_path / "folder.json").mkdir()
     with pytest.raises(BadInputError, match="cannot be written"):
-        write_problem(envs.two_state(), tmp_path)
+        write_problem(envs.two_state(), tmp_path / "folder.json")
+    (tmp_path / "folder.json").rmdir()
+    with pytest.raises(BadInputError, match=r"ends in \.json or \.npz"):
+        write_problem(envs.two_state(), tmp_path / "problem.txt")
 
     def full(_):
         raise OSError(28, "No space left on device")

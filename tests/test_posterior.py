@@ -202,7 +202,20 @@ def test_both_improper_masses(rng):
     observed[[3, 4]] = False  # the two sideways moves of the loop
     summary = bm.posterior(model, seen(model, observed))
     assert summary.improper_mass.value == 0.0
-    assert 0.05 < float(summary.improper_mass_model.value) < 0.6
+    mass = summary.improper_mass_model
+    table = summary.table
+    loops = (table.policy[:, 1] == 3) & (table.policy[:, 2] == 4)  # both states of row 1 play sideways
+    expected = table.weight[:, loops].sum() / table.weight.sum()
+    assert 0.05 < expected < 0.6
+    assert abs(float(mass.value) - expected) <= 5 * float(mass.se) + 1e-6
+
+
+def test_improper_mass_of_the_prior():
+    """Without data all policies are equally probable, and a quarter of swirl 2's play both moves of its loop."""
+    model = envs.swirl(2)
+    mass = bm.posterior(model, Dataset.from_pairs(model, [])).improper_mass_model
+    assert mass.se > 0
+    assert abs(float(mass.value) - 0.25) <= 5 * float(mass.se)
 
 
 def heavy_and_light():
@@ -401,6 +414,27 @@ def test_huge_rewards_single_states_and_actions():
         assert np.isfinite(summary.q_mean).all()
 
 
+def test_ties_of_huge_rewards_are_split_evenly():
+    """The infinitesimal residuals must not reach the prior: they would tilt ties by 1e-8 (reward / sigma)^2."""
+    four = envs.four_state()
+    for factor in (1e3, 1e4):
+        model = replace(four, reward=four.reward * factor)
+        summary = bm.posterior(model, Dataset.complete(model))
+        assert [route.probability for route in summary.routes] == pytest.approx([0.5, 0.5], abs=4e-3)
+        exact = stats.norm.logpdf(bm.solve(model).q, scale=10.0).sum()
+        assert float(summary.log_evidence.value) == pytest.approx(exact, rel=1e-9)
+
+
+def test_cancelling_rewards_do_not_stall():
+    """Three leaky actions that tie at values near 0 although they pay millions: policy iteration must end."""
+    leaks = {"a": (0.3, 0.7e6), "b": (0.7, 0.3e6), "c": (0.45, 0.55e6)}
+    moves = {("s", name): Move(pay, {"s": stay, "t": 1.0 - stay}) for name, (stay, pay) in leaks.items()}
+    moves[("t", "on")] = Move(-1e6, {"goal": 0.5, "s": 0.5})
+    model = from_moves("cancelling", moves, start="s")
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=1e-8, prior_scale=1e6, proper_only=True)
+    assert summary.action_probability.value.sum() == pytest.approx(2.0)
+
+
 def test_discount_option():
     model = envs.swirl(3)
     summary = bm.posterior(model, Dataset.complete(model), epsilon=0.5, discount=0.9)
@@ -463,5 +497,7 @@ def test_mixture_refuses_what_it_cannot_do():
     model = envs.two_state()
     with pytest.raises(UnsupportedError):
         bm.posterior(model, Dataset.complete(model), engine="mixture")
-    with pytest.raises(UnsupportedError, match="proper-only"):
-        bm.posterior(model, Dataset.complete(model), epsilon=1.0, engine="mixture", proper_only=True)
+    for engine in ("mixture", "rejection"):
+        for options, name in (({"proper_only": True}, "proper-only"), ({"samples": 10}, "samples")):
+            with pytest.raises(BadInputError, match=name):
+                bm.posterior(model, Dataset.complete(model), epsilon=1.0, engine=engine, **options)

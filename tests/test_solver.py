@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import all_policies, chain, closure, random_problem
@@ -162,3 +164,61 @@ def test_rewards_spanning_twelve_orders():
     solution = solve(from_moves("wide", moves, start="a"))
     assert solution.value_at_start == pytest.approx(-3e-6, rel=1e-12)
     assert solution.to_dict()["optimal_actions"] == {"a": ["cheap"], "b": ["end"]}
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e-9, 1.0, 1e8])
+def test_three_solvers_agree_at_every_scale(factor):
+    for model in (envs.deep_sea(6), envs.grid(6, 6, slip=0.2), envs.swirl(4)):
+        scaled = replace(model, reward=model.reward * factor)
+        expected = solve(model).q * factor
+        for method in ("vi", "pi", "lp"):
+            np.testing.assert_allclose(solve(scaled, method).q, expected, rtol=1e-8, atol=1e-9 * factor)
+
+
+def test_expanders_keep_their_digits_with_small_leaks(rng):
+    """A 400-state expander left with probability 1e-8 a move: iteration is only accepted if its error is small."""
+    from bellmanifold.linear import chain_on, eliminate
+    from bellmanifold.solver import policy_value
+    from bellmanifold.ssp import Description, assemble
+
+    n, leak = 400, 1e-8
+    successors = np.column_stack([rng.integers(0, n, (n, 4)), np.full(n, n)])
+    law = np.column_stack([np.full((n, 4), (1 - leak) / 4), np.full(n, leak)])
+    names = [str(k) for k in range(n + 1)]
+    start = np.arange(n + 1) * 5
+    plain = Description(
+        state_names=names,
+        action_names=["go"],
+        goals=[n],
+        initial_state=[0],
+        initial_prob=[1.0],
+        pair_state=np.arange(n),
+        pair_action=np.zeros(n, dtype=int),
+        reward=-rng.random(n),
+        next_start=start,
+        next_state=successors.ravel(),
+        next_prob=law.ravel(),
+    )
+    model = assemble(plain)
+    everywhere = np.arange(n)
+    moves, _, out = chain_on(model, everywhere, everywhere)
+    exact, _ = eliminate(moves.toarray(), out, model.reward)
+    np.testing.assert_allclose(policy_value(model, everywhere), exact, rtol=1e-7)
+
+
+def test_almost_free_loops_do_not_stop_value_iteration():
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {("a", "wait"): Move(-1e-12, {"a": 1.0}), ("a", "go"): Move(-1.0, {"goal": 1.0})}
+    solution = solve(from_moves("almost free", moves, start="a"), "vi")
+    assert solution.value_at_start == pytest.approx(-1.0)
+
+
+def test_values_beyond_floating_point_are_null():
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {("a", "stay"): Move(-1.7e308, {"a": 1.0}), ("a", "go"): Move(-1.7e308, {"goal": 1.0})}
+    with np.errstate(over="ignore"):
+        answer = solve(from_moves("huge", moves, start="a")).to_dict()
+    assert answer["value"]["a"] == -1.7e308
+    assert answer["q"]["a"]["stay"] is None

@@ -159,7 +159,7 @@ def test_deterministic_rewards_must_repeat():
     large = Dataset.from_pairs(model, [("s1", "go", 1e6), ("s1", "go", 1e6 + 5e-4)])
     assert large.deterministic_reward()[1] == 1e6
     wrong = Dataset.from_pairs(model, [("s1", "stay"), ("s1", "go", -1.0), ("s1", "go", -1.00001)])
-    with pytest.raises(BadInputError, match=r"observations\[2\].*noise_sd"):
+    with pytest.raises(BadInputError, match=r"observations\[2\].*must repeat"):
         wrong.deterministic_reward()
 
 

@@ -45,7 +45,7 @@ MAX_BLOCK = 40
 """States of one strong component that are still eliminated densely."""
 MAX_SLOTS = 20_000
 """Padded pairs (states times the largest number of actions, times successors) a batch chart may have."""
-STRICTLY = 1e-13
+STRICTLY = 1e-14
 """How much better, relative to the values at hand, an action must be to be switched to."""
 
 
@@ -251,7 +251,7 @@ def moves_within(
 
 
 _Iterate = tuple[Array, Array, Array, Array, Array]
-"""Policy, pivots, action values, properness, and whether anything changed."""
+"""Policy, pivots, action values, properness, and how many more switches are allowed."""
 
 
 def _policy_iteration(
@@ -269,6 +269,7 @@ def _policy_iteration(
         first: action slots of a proper policy.
     """
     slots = jnp.arange(start.shape[0])[:, None, None]
+    size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
 
     def chosen(table: Float[Array, "actions own ..."], policy: Int[Array, "own batch"]) -> Float[Array, "..."]:
         here = slots == policy
@@ -283,17 +284,18 @@ def _policy_iteration(
         return pivots, q, proper
 
     def improve(state: _Iterate) -> _Iterate:
-        policy, _, _, _, _ = state
+        policy, _, _, _, left = state
         pivots, q, proper = evaluate(policy)
         now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
         top = jnp.max(q, axis=0)
-        switch = (top > now + STRICTLY * (jnp.abs(top) + jnp.abs(now))) & proper
+        switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
         policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
-        return policy, pivots, q, proper, jnp.any(switch)
+        return policy, pivots, q, proper, jnp.where(jnp.any(switch), left - 1, 0)
 
     policy = jnp.broadcast_to(first[:, None], start.shape[1:])
-    blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), jnp.array(True))
-    _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1], improve, (policy, *blank))
+    most = jnp.array(50 + 10 * len(first))  # two policies that rounding makes look better than each other swap for ever
+    blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), most)
+    _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1] > 0, improve, (policy, *blank))
     return q, pivots, proper
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bellmanifold import __version__
-from bellmanifold.errors import BadInputError, BellmanifoldError
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -86,7 +87,7 @@ def env_show(model: Model, json_out: AsJson = False) -> None:
         typer.echo(to_json_text(problem), nl=False)
         return
     start = [f"{problem.states[s]} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
-    typer.echo(f"{problem.name}: {problem.n_states} states, {problem.n_pairs} pairs, goal {problem.goals[0]}")
+    typer.echo(f"{problem.name or model}: {problem.n_states} states, {problem.n_pairs} pairs, goal {problem.goals[0]}")
     typer.echo(f"starts in {_listed(start)}")
     rows = [("state", "action", "reward", "leads to")]
     shown = min(problem.n_pairs, 40)
@@ -135,7 +136,7 @@ def check(
         moves = "deterministic" if health.model.is_deterministic else "stochastic"
         loops = "acyclic" if health.acyclic else "cyclic"
         size = f"{health.model.n_states} states, {health.model.n_pairs} pairs"
-        typer.echo(f"{health.model.name}: {size}, {moves}, {loops}")
+        typer.echo(f"{health.model.name or model}: {size}, {moves}, {loops}")
         for message in health.messages:
             typer.echo(f"- {message}")
         if not health.holds:
@@ -168,7 +169,7 @@ def solve(
     if json_out:
         _print_json(answer)
         return
-    typer.echo(f"{solution.model.name}: optimal value from the start {solution.value_at_start:.10g}")
+    typer.echo(f"{solution.model.name or model}: optimal value from the start {solution.value_at_start:.10g}")
     typer.echo(
         f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
     )
@@ -197,7 +198,8 @@ def posterior(
     ] = False,
     discount: Discount = None,
     samples: Annotated[
-        int | None, typer.Option(metavar="N", help="Points to use; by default until standard errors are below 1e-3.")
+        int | None,
+        typer.Option(metavar="N", help="Points to use (at least 131,072); by default until SE <= 1e-3."),
     ] = None,
     top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0,
@@ -208,16 +210,20 @@ def posterior(
 
     Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
     """
+    from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
     from bellmanifold.posteriors.inference import posterior as compute
 
     problem = load_model(model)
+    observed = load_data(data, problem)
+    with located(label(data)):
+        observed.deterministic_reward()
     _keep_compiled_programs()
     with _working("computing the posterior"):
         summary = compute(
             problem,
-            load_data(data, problem),
+            observed,
             epsilon=epsilon,
             prior_scale=prior_scale,
             engine=engine,
@@ -338,7 +344,9 @@ def _complain(message: str) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        result = app(arguments, standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other libraries' remarks are not for the user of a command
+            result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
@@ -357,6 +365,9 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        _complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}")
+        return DiskError.exit_code
     except MemoryError:
         _complain("out of memory: the problem is too large for this machine")
         return BadInputError.exit_code

@@ -104,8 +104,8 @@ class Dataset:
             state, action = self.model.pair_name(self.pair[t])
             raise BadInputError(
                 f"observations[{t}]: pair ({quote(state)}, {quote(action)}) paid {self.reward[t]:.12g} but "
-                f"{expected[t]:.12g} before: deterministic rewards must repeat; say how noisy they are (noise_sd) "
-                "or correct the data"
+                f"{expected[t]:.12g} before: deterministic rewards must repeat: "
+                "correct the data"
             )
         return first
 

@@ -26,7 +26,7 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     """
     text = os.fspath(reference)
     if text.startswith("env:"):
-        with located(printable(text)):
+        with located(printable(text[:100])):
             return _built_in(text.removeprefix("env:"))
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium

@@ -16,13 +16,13 @@ answer lies between two computed vectors, and their distance is the error bound.
 pair is strictly better, which keeps every iterate proper.
 
 *Linear programming* (`lp`): minimise sum V subject to V(s) >= r(s, a) + sum p V for all pairs, with HiGHS; the pairs
-with positive dual variable form an optimal policy, whose value is then computed to full precision.
+with positive dual variable form an optimal policy, which policy iteration confirms and evaluates to full precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.errors import UnsupportedError, quote
-from bellmanifold.graph import Policy, is_proper, levels, reach_goal
+from bellmanifold.graph import Policy, is_proper, levels, reach_goal, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP
@@ -39,6 +39,7 @@ Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
 SWEEPS_BETWEEN = 50
+MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
 
@@ -75,23 +76,28 @@ class Solution:
     def to_dict(self) -> dict[str, Any]:
         """The `solve` object of the interface."""
         model = self.model
-        values: dict[str, dict[str, float]] = {state: {} for state in model.states}
+        values: dict[str, dict[str, float | None]] = {state: {} for state in model.states}
         best: dict[str, list[str]] = {state: [] for state in model.states}
         for i in range(model.n_pairs):
             state, action = model.pair_name(i)
-            values[state][action] = float(self.q[i])
+            values[state][action] = _finite(self.q[i])
             if self.optimal[i]:
                 best[state].append(action)
         return {
-            "value": dict(zip(model.states, self.value.tolist(), strict=True)),
+            "value": {state: _finite(value) for state, value in zip(model.states, self.value, strict=True)},
             "q": values,
             "optimal_actions": best,
-            "value_at_start": self.value_at_start,
+            "value_at_start": _finite(self.value_at_start),
             "method": self.method,
             "iterations": self.iterations,
-            "max_residual": self.max_residual,
+            "max_residual": _finite(self.max_residual),
             "error_bound": self.error_bound,
         }
+
+
+def _finite(value: float) -> float | None:
+    """A number for JSON; null where it left the range of floating point."""
+    return float(value) if np.isfinite(value) else None
 
 
 def solve(model: SSP, method: Method | None = None, discount: float | None = None) -> Solution:
@@ -176,8 +182,8 @@ def _policy_iteration(model: SSP, policy: Policy) -> Solution:
     cannot be improper: its loops would have to pay. They carry news many states far at the price of one, where policy
     iteration alone moves it one state per linear system.
     """
-    iterations = 0
-    while True:
+    iterations, settled = 0, False
+    while not settled and iterations < MAX_POLICIES:
         iterations += 1
         value = policy_value(model, policy)
         ahead = value
@@ -186,11 +192,12 @@ def _policy_iteration(model: SSP, policy: Policy) -> Solution:
         q = model.backup(ahead)
         best = model.greedy(q)
         noise = 64 * np.finfo(float).eps * (np.abs(value).max() + np.abs(model.reward).max())
-        switch = q[best] > q[policy] + noise
-        improved = np.where(switch, best, policy)
-        if not switch.any() or not is_proper(model, improved):  # improper under Assumption 2: only rounding switched it
-            return _solution(model, value, "pi", iterations)
-        policy = improved
+        improved = np.where(q[best] > q[policy] + noise, best, policy)
+        lost = ~reaches_goal(model, improved)
+        improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
+        settled = bool((improved == policy).all()) or not is_proper(model, improved)
+        policy = policy if settled else improved
+    return _solution(model, value, "pi", iterations)
 
 
 def _value_iteration(model: SSP, policy: Policy) -> Solution:
@@ -202,18 +209,18 @@ def _value_iteration(model: SSP, policy: Policy) -> Solution:
         upper, taken = _rise(model, value, slack, MAX_SWEEPS - sweeps)
         sweeps += taken
         policy = model.greedy(model.backup(upper))
-        if not is_proper(model, policy):
-            break
+        slack /= 32
+        if not is_proper(model, policy):  # the slack outweighs the cost of some loop
+            continue
         value = policy_value(model, policy)
         bound = float(np.abs(upper - value).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
             return _solution(model, value, "vi", sweeps, error_bound=bound)
-        slack /= 32
     if scale == 0.0:
         return _solution(model, value, "vi", 1, error_bound=0.0)
     raise UnsupportedError(
-        f"value iteration cannot bound its error after {sweeps} sweeps: some policy takes very long to arrive; "
-        "use --method pi"
+        f"value iteration cannot bound its error after {sweeps} sweeps: some policy takes very long to arrive, or some "
+        "loop costs almost nothing; use --method pi"
     )
 
 
@@ -238,11 +245,12 @@ def _linear_program(model: SSP, policy: Policy) -> Solution:
     column = np.concatenate([model.pair_state, model.next_state[inner]])
     shape = (model.n_pairs, model.n_states)
     constraint = csr_array((entries, (row, column)), shape=shape)
+    unit = float(np.abs(model.reward).max()) or 1.0  # HiGHS's tolerances are absolute
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     result: Any = linprog(
         np.ones(model.n_states),
         A_ub=-constraint,  # type: ignore[call-overload]  # the stubs do not know sparse constraints
-        b_ub=-model.reward,
+        b_ub=-model.reward / unit,
         bounds=(None, None),
         method="highs-ds",
         options=options,
@@ -252,4 +260,4 @@ def _linear_program(model: SSP, policy: Policy) -> Solution:
     flow = model.greedy(-np.asarray(result.ineqlin.marginals))
     if not is_proper(model, flow):
         raise UnsupportedError("the linear program's solution is too degenerate to read a policy from: use --method pi")
-    return _solution(model, policy_value(model, flow), "lp", int(result.nit))
+    return replace(_policy_iteration(model, flow), method="lp", iterations=int(result.nit))

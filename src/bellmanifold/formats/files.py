@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from bellmanifold.errors import BadInputError, DiskError, printable, quote
 DEFAULT_MAX_BYTES = 2**30
 """Files above this size (also after decompression) are refused; BELLMANIFOLD_MAX_BYTES overrides it."""
 
+LONGEST_LABEL = 300
 _DISK_FAULTS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
 
 
@@ -30,8 +32,9 @@ def max_bytes() -> int:
 
 
 def label(path: str | os.PathLike[str]) -> str:
-    """A path as it is shown in messages: one line, nothing unprintable."""
-    return printable(os.fspath(path))
+    """A path as it is shown in messages: one line, nothing unprintable, its end if it is very long."""
+    shown = printable(os.fspath(path))
+    return shown if len(shown) <= LONGEST_LABEL else "…" + shown[-LONGEST_LABEL:]
 
 
 @contextmanager
@@ -65,11 +68,12 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def parse_json(content: bytes) -> dict[str, Any]:
-    """A JSON object, strictly: UTF-8, no NaN, no Infinity, no key twice; call inside `located`."""
+    """A JSON object, strictly: UTF-8, no key twice; call inside `located`.
+
+    NaN and Infinity pass here, so that `number` can refuse them by name and place.
+    """
     try:
-        value = json.loads(
-            content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=_no_constants
-        )
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=float)
     except UnicodeDecodeError as error:
         raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 JSON") from None
     except json.JSONDecodeError as error:
@@ -96,10 +100,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _no_constants(token: str) -> None:
-    raise BadInputError(f"{token} is not a finite number: JSON has no such value")
-
-
 def kind(value: object) -> str:
     """What a JSON value is, in words."""
     names: list[tuple[Any, str]] = [(type(None), "null"), (bool, "true or false"), ((int, float), "a number")]
@@ -115,9 +115,20 @@ def number(value: object, what: str) -> float:
         result = float(value)
     except OverflowError:
         result = float("inf")
-    if result in (float("inf"), float("-inf")):
-        raise BadInputError(f"{what} is too large for a floating-point number: give a finite one")
+    if not math.isfinite(result):
+        raise BadInputError(f"{what} is {result}, or too large for a floating-point number: give a finite one")
     return result
+
+
+def plain_object(value: object, what: str) -> dict[str, Any]:
+    """A JSON object that can be written again: no NaN or Infinity anywhere in it."""
+    if not isinstance(value, dict):
+        raise BadInputError(f"{what} is {kind(value)}: give an object")
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise BadInputError(f"{what} holds NaN, Infinity or too deep nesting: JSON has no such values") from None
+    return value
 
 
 def text(value: object, what: str) -> str:

@@ -19,6 +19,7 @@ from bellmanifold.formats.files import (
     max_bytes,
     number,
     parse_json,
+    plain_object,
     read_bytes,
     record,
     text,
@@ -43,6 +44,8 @@ def read_problem(path: str | os.PathLike[str]) -> SSP:
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
     """Write a problem file: npz if the name ends so, else JSON."""
+    if not os.fspath(path).endswith((".npz", ".json")):
+        raise BadInputError(f"{label(path)}: a problem file ends in .json or .npz: choose one of them")
     if os.fspath(path).endswith(".npz"):
         write_atomically(path, lambda file: _write_npz(model, file))
     else:
@@ -90,9 +93,7 @@ def from_json(value: Any) -> SSP:
         raise BadInputError('initial must be an object of probabilities, as {"s1": 1.0}')
     start = [state(name, "initial state") for name in initial]
     start_prob = [number(p, f"initial: probability of {quote(name)}") for name, p in initial.items()]
-    metadata = whole.get("metadata", {})
-    if not isinstance(metadata, dict):
-        raise BadInputError("metadata must be an object")
+    metadata = plain_object(whole.get("metadata", {}), "metadata")
     model = assemble(
         Description(
             state_names=list(numbers),
@@ -160,6 +161,7 @@ def from_npz(content: bytes) -> SSP:
         return np.array([numbers[name] for name in array.ravel().tolist()], dtype=np.int64)
 
     metadata = parse_json(_scalar_text(arrays, "metadata").encode()) if "metadata" in arrays else {}
+    plain_object(metadata, "metadata")
     model = assemble(
         Description(
             state_names=state_names,

@@ -63,6 +63,15 @@ class Structure(NamedTuple):
     tie_width: Float[Array, ""]
 
 
+class Kind(NamedTuple):
+    """What fixes the compiled program: the chart's blocks, uniform residuals, centred coordinates, exact posterior."""
+
+    blocks: tuple[Block, ...]
+    uniform: bool
+    centred: bool
+    exact: bool
+
+
 class Subsets(NamedTuple):
     """The subsets of a cut, by slot.
 
@@ -147,6 +156,16 @@ class Coordinates:
         return np.zeros_like(self.solved) if self.centred else self.solved
 
     @property
+    def is_uniform(self) -> bool:
+        """Are residuals drawn from a uniform law?"""
+        return self.target.kernel == "uniform" and not self.target.is_exact
+
+    @property
+    def kind(self) -> Kind:
+        """The static part of the weight of a point."""
+        return Kind(self.chart.blocks, self.is_uniform, self.centred, self.target.is_exact)
+
+    @property
     def dimension(self) -> int:
         """Coordinates that are integrated over: the infinitesimal residuals at epsilon = 0 do not count."""
         return int(self.free.sum()) + (0 if self.target.is_exact else int(self.residual.sum()))
@@ -202,12 +221,12 @@ class Coordinates:
 
     def weigh(self, x: Float[Array, "actions states batch"]) -> Weighed:
         """Weigh draws from the reference law, given by slot; entries of slots without a coordinate are ignored."""
-        uniform = self.target.kernel == "uniform"
+        uniform = self.is_uniform
         if self.centred:
             return _weigh_centred(self.chart.blocks, uniform, self.structure, x)
         if self.cut:
             return _weigh_cut(self.chart.blocks, uniform, self.structure, self.subsets, x)
-        return _weigh(self.chart.blocks, self.structure, x)
+        return _weigh(self.chart.blocks, self.target.is_exact, self.structure, x)
 
 
 def policy_table(
@@ -220,13 +239,12 @@ def policy_table(
     return PolicyTable(coupled, by_state[:, coupled], weight, coordinates.stand_in)
 
 
-def weigh_normals(
-    blocks: tuple[Block, ...], uniform: bool, centred: bool, s: Structure, x: Float[Array, "actions states batch"]
-) -> Weighed:
+def weigh_normals(kind: Kind, s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
     """Weigh standard normal vectors, turned into draws from the reference law."""
+    blocks, uniform, centred, exact = kind
     if centred:
         return _weigh_centred(blocks, uniform, s, x)
-    return _weigh(blocks, s, from_normals(uniform, s, x))
+    return _weigh(blocks, exact, s, from_normals(uniform, s, x))
 
 
 def from_normals(
@@ -237,12 +255,16 @@ def from_normals(
     return jnp.where(s.free[..., None], _largest_normal(x, s.alternatives), residual)
 
 
-@partial(jax.jit, static_argnames="blocks")
-def _weigh(blocks: tuple[Block, ...], s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
-    payment = s.reward[..., None] + s.scale[..., None] * x
+@partial(jax.jit, static_argnames=("blocks", "exact"))
+def _weigh(blocks: tuple[Block, ...], exact: bool, s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
+    solve = partial(solve_blocks, blocks, s.successor, s.law, s.solved, s.first)
+    reward = jnp.broadcast_to(s.reward[..., None], x.shape)
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    solved = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
-    log_prior = _log_normal(solved.q / s.prior_scale) - jnp.log(s.prior_scale)
+    solved = solve(reward + s.scale[..., None] * x, value)
+    # Infinitesimal residuals decide ties and the determinant; the prior must not see them: it would tilt ties by
+    # 1e-8 (reward / sigma)^2.
+    q = solve(reward, value).q if exact else solved.q
+    log_prior = _log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
     total = jnp.sum(jnp.where(s.solved[..., None], log_prior, 0.0), axis=(0, 1)) - solved.log_det
     return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q)
 

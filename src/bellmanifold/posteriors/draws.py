@@ -68,8 +68,9 @@ def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset:
 
 def _prior_batch(coordinates: Coordinates, count: int, seed: int) -> Weighed:
     x = jax.random.normal(jax.random.key(seed), (*coordinates.chart.slot.shape, count))
-    uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
-    return coordinates.weigh(x if coordinates.centred else from_normals(uniform, coordinates.structure, x))
+    if not coordinates.centred:
+        x = from_normals(coordinates.is_uniform, coordinates.structure, x)
+    return coordinates.weigh(x)
 
 
 def as_dataset(

@@ -116,14 +116,14 @@ class _Net:
 
     def piece(self, number: int) -> Float[np.ndarray, "actions states batch"]:
         """The points of one piece."""
-        chart, target = self.coordinates.chart, self.coordinates.target
+        chart = self.coordinates.chart
         own = slice(number * PIECE, (number + 1) * PIECE)
         x = np.zeros((*chart.slot.shape, PIECE))
         action, state = chart.place
         for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
             x[action[pair], state[pair]] = largest_normal_points(self.key, len(self.free), int(of))[row, own]
         rows = slice(len(self.free), None)
-        if target.kernel == "uniform" and not target.is_exact:
+        if self.coordinates.is_uniform:
             points = 2 * uniform_points(*self.key)[rows, own] - 1
         else:
             points = largest_normal_points(self.key, self.key[0], 1)[rows, own]

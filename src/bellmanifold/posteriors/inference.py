@@ -36,7 +36,7 @@ GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
 MOST_POINTS = 2**21
 MOST_COORDINATES = 400
-MOST_ROUNDS = 16
+MOST_ROUNDS = 8
 DRAWS = 8192
 SPARSE_STEPS = 2000
 
@@ -115,12 +115,12 @@ def _prior(target: Target, epsilon: float | int, top: int) -> Summary:
 
 
 def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
-    if engine == "rejection":
-        return by_rejection(target, seed)
-    if engine == "mixture":
+    if engine in ("mixture", "rejection"):
         if proper_only:
-            raise UnsupportedError("the mixture engine has no --proper-only: use --engine chart")
-        return by_mixture(target, "asked for", seed)
+            raise BadInputError(f"the {engine} engine has no --proper-only: use --engine chart")
+        if samples is not None:
+            raise BadInputError(f"the {engine} engine has no --samples: leave it out, or use --engine chart")
+        return by_mixture(target, "asked for", seed) if engine == "mixture" else by_rejection(target, seed)
     from bellmanifold.chart import TooLargeError
 
     can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
@@ -246,14 +246,15 @@ def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
 def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Elliptical slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
     from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.walk import CHAINS, ROUND, walk
+    from bellmanifold.posteriors.walk import CHAINS, ROUND, Chains
 
     coordinates = covering(target, batch_chart(target.model), proper_only)[0][0]
     if coordinates.cut:
         coordinates = replace(coordinates, cut=(), freed=(), centred=True)
+    chains = Chains(coordinates, seed)
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
     while True:
-        walked = walk(coordinates, rounds, seed)
+        walked = chains.walk(rounds)
         summary = _summarise_walk(coordinates, walked, why)
         if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
             return summary
@@ -347,7 +348,7 @@ def by_rejection(target: Target, seed: int) -> Summary:
         target=target,
         epsilon=0.0,
         engine="rejection",
-        reason="asked for: prior draws that satisfy every observed equation within the tolerance",
+        reason=f"asked for: prior draws that satisfy every observed equation; stopped after {found.draws} of them",
         table=found.table,
         q_mean=found.q_mean,
         q_sd=found.q_sd,

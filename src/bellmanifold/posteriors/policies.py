@@ -22,6 +22,9 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.ssp import SSP
 
+PSEUDO_REPLICATES = 64
+DRAWN_POLICIES = 4096
+"""Policies drawn in each replicate to find the improper mass under the true transitions."""
 BEAM = 16
 """Beginnings of routes kept for each route asked for."""
 
@@ -195,26 +198,31 @@ def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pair
     return ratio(table.weight[:, improper].sum(axis=1), table.whole)
 
 
-def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator, copies: int = 8) -> Estimate:
+def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator) -> Estimate:
     """The probability that the greedy policy is improper under the problem's true transitions.
 
-    Pairs that stand for others are replaced by a random one of them, several times for every row.
+    Pairs that stand for others are replaced by a random one of them, independently in every replicate, so that this
+    randomness shows in the standard error. A table without replicates gets 64 of them where there is anything to draw.
     """
     stand, share = table.standing(model)
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
     policy[:, table.coupled] = table.policy
+    everything = np.ones(model.n_pairs, dtype=bool)
     if (share == 1.0).all():
-        copies = 1
-    solved = np.ones(model.n_pairs, dtype=bool)
-    part = np.zeros(len(table.weight))
+        improper = ~_all_reach_goal(model, policy, everything)
+        return ratio(table.weight[:, improper].sum(axis=1), table.whole)
     members = np.argsort(stand, kind="stable")
     first = np.searchsorted(stand[members], np.arange(model.n_pairs))
     size = np.bincount(stand, minlength=model.n_pairs)
-    for _ in range(copies):
-        played = members[first[policy] + (rng.random(policy.shape) * size[policy]).astype(np.int64)]
-        improper = ~_all_reach_goal(model, played, solved)
-        part += table.weight[:, improper].sum(axis=1) / copies
-    return ratio(part, table.whole)
+    weights = table.weight if len(table.weight) > 1 else np.repeat(table.weight, PSEUDO_REPLICATES, axis=0)
+    part = np.zeros(len(weights))
+    for k, weight in enumerate(weights):
+        chance = weight / (weight.sum() or 1.0)
+        rows = rng.choice(len(policy), DRAWN_POLICIES, p=chance) if weight.sum() > 0 else np.zeros(0, dtype=np.int64)
+        chosen = policy[rows]
+        played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
+        part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
+    return ratio(part, weights.sum(axis=1))
 
 
 def _all_reach_goal(

@@ -79,7 +79,10 @@ class SparseCoordinates:
         point = self.chart.solve(payment, value, start)
         if point.policy is None:
             return Place(x, point.q, -np.inf, None)
-        z = point.q[target.observed] / target.prior_scale
+        plain = point
+        if target.is_exact:  # ties are split by infinitesimal residuals, which the prior must not see
+            plain = self.chart.solve(target.reward, value, point.policy)
+        z = plain.q[target.observed] / target.prior_scale
         return Place(x, point.q, float(-0.5 * z @ z - point.log_det), point.policy)
 
     def moments(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:

@@ -23,6 +23,8 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP
 
 Kernel = Literal["gaussian", "uniform"]
+LARGEST = 1e100
+"""Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
 TIE_WIDTH = 1e-8
 """Width of the residuals that split ties at epsilon = 0, relative to the rewards."""
 
@@ -95,4 +97,10 @@ def relaxed_target(
         raise BadInputError(f"prior_scale is {prior_scale}: give a positive number")
     observed = data.observed
     reward = data.deterministic_reward()
+    sizes = [float(prior_scale), float(epsilon or 1.0), float(np.abs(reward).max(initial=0.0) or 1.0)]
+    if not LARGEST**-1 <= min(sizes) <= max(sizes) <= LARGEST:
+        raise BadInputError(
+            f"prior_scale, epsilon and rewards must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
+            "choose other units"
+        )
     return Target(data.model, observed, reward, np.where(observed, epsilon, 0.0), float(prior_scale), kernel)

@@ -16,8 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 
-from bellmanifold.chart import Block
-from bellmanifold.posteriors.coordinates import Coordinates, Structure, member_moments, policy_table, weigh_normals
+from bellmanifold.posteriors.coordinates import (
+    Coordinates,
+    Kind,
+    Structure,
+    member_moments,
+    policy_table,
+    weigh_normals,
+)
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 from bellmanifold.samplers import elliptical
 
@@ -56,30 +62,30 @@ class Walk:
         return self.r_hat < R_HAT_LIMIT and self.effective_sample_size > LEAST_EFFECTIVE
 
 
-def walk(coordinates: Coordinates, rounds: int, seed: int) -> Walk:
-    """Run 256 chains for a number of rounds of 250 steps, after one round of warming up."""
-    return _summarise(coordinates, _rounds(coordinates, rounds + 1, seed)[1:])
+class Chains:
+    """256 chains that can be walked on as long as needed; the first round of 250 steps warms them up."""
+
+    def __init__(self, coordinates: Coordinates, seed: int) -> None:
+        self.coordinates = coordinates
+        self.key, start = jax.random.split(jax.random.key(seed))
+        self.position = jax.random.normal(start, (*coordinates.chart.slot.shape, CHAINS))
+        self.rounds: list[_Round] = []
+
+    def walk(self, rounds: int) -> Walk:
+        """Walk until a number of rounds is recorded, and summarise them."""
+        coordinates = self.coordinates
+        while len(self.rounds) < rounds + 1:
+            key = jax.random.fold_in(self.key, len(self.rounds))
+            self.rounds.append(_run(coordinates.kind, ROUND, coordinates.structure, key, self.position))
+            self.position = self.rounds[-1].position
+        return _summarise(coordinates, self.rounds[1:])
 
 
 def last_points(coordinates: Coordinates, rounds: int, seed: int) -> Float[np.ndarray, "actions states chains"]:
     """Action values by slot where 256 chains end."""
-    position = _rounds(coordinates, rounds, seed)[-1].position
-    uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
-    weighed = weigh_normals(coordinates.chart.blocks, uniform, coordinates.centred, coordinates.structure, position)
-    return np.asarray(weighed.q)
-
-
-def _rounds(coordinates: Coordinates, rounds: int, seed: int) -> list[_Round]:
-    chart = coordinates.chart
-    uniform = coordinates.target.kernel == "uniform" and not coordinates.target.is_exact
-    key, key_start = jax.random.split(jax.random.key(seed))
-    position = jax.random.normal(key_start, (*chart.slot.shape, CHAINS))
-    done: list[_Round] = []
-    for k in range(rounds):
-        key_round = jax.random.fold_in(key, k)
-        done.append(_run(chart.blocks, uniform, coordinates.centred, ROUND, coordinates.structure, key_round, position))
-        position = done[-1].position
-    return done
+    chains = Chains(coordinates, seed)
+    chains.walk(rounds)
+    return np.asarray(weigh_normals(coordinates.kind, coordinates.structure, chains.position).q)
 
 
 class _Record(NamedTuple):
@@ -100,17 +106,15 @@ class _Round(NamedTuple):
     second: Float[Array, "actions states chains"]
 
 
-@partial(jax.jit, static_argnames=("blocks", "uniform", "centred", "steps"))
+@partial(jax.jit, static_argnames=("kind", "steps"))
 def _run(
-    blocks: tuple[Block, ...],
-    uniform: bool,
-    centred: bool,
+    kind: Kind,
     steps: int,
     structure: Structure,
     key: PRNGKeyArray,
     position: Float[Array, "actions states chains"],
 ) -> _Round:
-    weigh = partial(weigh_normals, blocks, uniform, centred, structure)
+    weigh = partial(weigh_normals, kind, structure)
 
     def log_likelihood(x: Float[Array, "actions states chains"]) -> Float[Array, "chains"]:
         return weigh(x).log_weight
