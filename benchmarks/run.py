@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -85,15 +85,13 @@ def size_row(name: str, build: str, job: str) -> dict[str, object]:
     return {"row": name, "pairs": pairs, "seconds": took, "gigabytes_before": before, "gigabytes_peak": peak}
 
 
-def rows(full: bool) -> list[dict[str, object]]:
+def rows(full: bool) -> Iterator[dict[str, object]]:
     grid = envs.grid(20, 20, slip=0.1)
     sea = envs.deep_sea(60)
-    result = [
-        ratio_row(
-            "solve, grid 20 x 20: policy iteration over HiGHS", lambda: solve(grid, "pi"), lambda: solve(grid, "lp")
-        ),
-        ratio_row("solve, deep sea 60: level sweep over HiGHS", lambda: solve(sea, "vi"), lambda: solve(sea, "lp")),
-    ]
+    yield ratio_row(
+        "solve, grid 20 x 20: policy iteration over HiGHS", lambda: solve(grid, "pi"), lambda: solve(grid, "lp")
+    )
+    yield ratio_row("solve, deep sea 60: level sweep over HiGHS", lambda: solve(sea, "vi"), lambda: solve(sea, "lp"))
     sizes = [
         ("slippery grid, 100,000 pairs", "envs.grid(158, 158, slip=0.2)"),
         ("random, 100,000 pairs", "random_problem(25000)"),
@@ -104,8 +102,8 @@ def rows(full: bool) -> list[dict[str, object]]:
             ("random, 1,000,000 pairs", "random_problem(250000)"),
         ]
     for name, build in sizes:
-        result += [size_row(f"{job}, {name}", build, job) for job in ("check", "solve")]
-    return result
+        for job in ("check", "solve"):
+            yield size_row(f"{job}, {name}", build, job)
 
 
 def main() -> None:
@@ -113,10 +111,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="leave out the million-pair problems")
     options = parser.parse_args()
-    found = rows(full=not options.quick)
-    for row in found:
+    found = []
+    for row in rows(full=not options.quick):
+        found.append(row)
         shown = "  ".join(f"{key} {value:.4g}" for key, value in row.items() if isinstance(value, (int, float)))
-        print(f"{row['row']}\n    {shown}")
+        print(f"{row['row']}\n    {shown}", flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1))
     print(

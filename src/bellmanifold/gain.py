@@ -73,7 +73,7 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     inside = model.subproblem(keep, start=int(component.states[0]))
     reward = inside.reward
     found = _howard(inside, inside.greedy(reward), _FloatChains(inside))
-    scale = np.abs(reward).max() + np.abs(found.relative).max()
+    scale = np.abs(reward).max() + 1e-4 * np.abs(found.relative).max()  # rounding grows with the relative values
     gain, upper = float(found.gain), float(found.gain + found.excess)
     sign, decided = int(np.sign(gain)), True
     if reward.min() == reward.max():
