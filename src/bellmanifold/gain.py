@@ -33,7 +33,7 @@ from bellmanifold.ssp import SSP, Index
 EXACT_STATES = 64
 CLEARLY = 1e-9
 """A bound this far from 0, relative to the rewards, has the sign it seems to have."""
-MAX_ITERATIONS = 1000
+MAX_ITERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains
         relative = chains.relative_values(policy, loop[0], gain)
         advantage = chains.ahead(relative) - relative[inside.pair_state] - gain
         top = np.maximum.reduceat(advantage, inside.pair_start[:-1])
-        tolerance = chains.tolerance(relative)
+        noise = np.abs(advantage[policy]).max()  # 0 but for rounding: the policy's own equations
+        tolerance = max(chains.tolerance(relative), 4 * noise)
         if not (top > tolerance).any():
             break
         first_best = np.where(advantage == top[inside.pair_state], np.arange(inside.n_pairs), inside.n_pairs)
