@@ -156,6 +156,11 @@ class Coordinates:
         return np.zeros_like(self.solved) if self.centred else self.solved
 
     @property
+    def way(self) -> str:
+        """What kind of coordinates these are, in a word."""
+        return "centred" if self.centred else "cut" if self.cut else "non-centred"
+
+    @property
     def is_uniform(self) -> bool:
         """Are residuals drawn from a uniform law?"""
         return self.target.kernel == "uniform" and not self.target.is_exact

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.graph import end_components
+from bellmanifold.posteriors.findings import Findings
 from bellmanifold.posteriors.policies import (
     Estimate,
     PolicyTable,
@@ -35,13 +36,10 @@ class Summary:
 
     Attributes:
         target: the posterior.
-        epsilon: its tolerance; 0 is the exact posterior.
+        findings: what the engine found: weighted policies, moments, evidence.
         engine: which engine computed it.
         reason: why that one.
-        table: greedy policies with their weights.
-        q_mean, q_sd: moments of the action values, shape (pairs,).
         dimension: coordinates integrated over.
-        log_evidence: with its standard error; None where the engine has none.
         effective_sample_size: None where the engine has none.
         trustworthy: False if a diagnostic says not to trust the numbers.
         diagnostics: whatever else the engine measured.
@@ -51,20 +49,41 @@ class Summary:
     """
 
     target: Target
-    epsilon: float
+    findings: Findings
     engine: str
     reason: str
-    table: PolicyTable
-    q_mean: Float[np.ndarray, "pairs"]
-    q_sd: Float[np.ndarray, "pairs"]
     dimension: int
-    log_evidence: Estimate | None
-    effective_sample_size: float | None
+    effective_sample_size: float | None = None
     trustworthy: bool = True
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     top: int = 1000
     proper_only: bool = False
     seed: int = 0
+
+    @property
+    def epsilon(self) -> float:
+        """The tolerance of the relaxed likelihood; 0 is the exact posterior."""
+        return self.target.epsilon
+
+    @property
+    def table(self) -> PolicyTable:
+        """Greedy policies with their weights."""
+        return self.findings.table
+
+    @property
+    def q_mean(self) -> Float[np.ndarray, "pairs"]:
+        """Posterior means of the action values."""
+        return self.findings.q_mean.value
+
+    @property
+    def q_sd(self) -> Float[np.ndarray, "pairs"]:
+        """Posterior standard deviations of the action values."""
+        return self.findings.q_sd
+
+    @property
+    def log_evidence(self) -> Estimate | None:
+        """The log evidence; None where the engine has none."""
+        return self.findings.log_evidence
 
     @cached_property
     def action_probability(self) -> Estimate:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, quote
@@ -41,6 +41,7 @@ class Target:
         prior_scale: sigma.
         kernel: shape of the kernel.
         log_constant: what the evidence has to be multiplied by besides (scatter of noisy repeats), in logs.
+        epsilon: the tolerance asked for, for reports; engines use `scale`.
     """
 
     model: SSP
@@ -50,6 +51,7 @@ class Target:
     prior_scale: float
     kernel: Kernel = "gaussian"
     log_constant: float = 0.0
+    epsilon: float = 0.0
 
     @property
     def is_exact(self) -> bool:
@@ -72,6 +74,11 @@ class Target:
         mask = self.successors.copy()
         mask[self.model.pair_state[self.observed]] = True
         return mask
+
+    @cached_property
+    def own(self) -> Int[np.ndarray, "own"]:
+        """The pairs of coupled states."""
+        return np.flatnonzero(self.coupled[self.model.pair_state])
 
 
 def tie_width(target: Target) -> float:
@@ -103,4 +110,12 @@ def relaxed_target(
             f"prior_scale, epsilon and rewards must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
             "choose other units"
         )
-    return Target(data.model, observed, reward, np.where(observed, epsilon, 0.0), float(prior_scale), kernel)
+    return Target(
+        model=data.model,
+        observed=observed,
+        reward=reward,
+        scale=np.where(observed, epsilon, 0.0),
+        prior_scale=float(prior_scale),
+        kernel=kernel,
+        epsilon=float(epsilon),
+    )
