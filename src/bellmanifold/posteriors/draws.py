@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from bellmanifold.posteriors.coordinates import Coordinates, Weighed, from_normals
-from bellmanifold.posteriors.walk import last_points
+from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.walk import Chains, end_points
 
 if TYPE_CHECKING:
     import xarray
+
+CHAIN_ROUNDS = 4
+"""Rounds the chains walk before their ends are taken for draws."""
 
 
 def completed(
@@ -50,7 +54,7 @@ def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarr
     parts: list[np.ndarray] = []
     log_weights: list[np.ndarray] = []
     for coordinates in components:
-        weighed = _prior_batch(coordinates, each, seed + len(parts))
+        weighed = _prior_batch(coordinates, each, random_key(seed, len(parts)))
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
     log_weight = np.concatenate(log_weights)
@@ -59,15 +63,32 @@ def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarr
     return as_dataset(components[0], np.concatenate(parts), weight / max(weight.sum(), 1e-300))
 
 
-def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset:
-    """The last points of independent chains, which weigh the same."""
-    q = last_points(coordinates, rounds=4, seed=seed)
-    values = completed(coordinates, q, np.random.default_rng(seed))
+def effective(draws: xarray.Dataset) -> float:
+    """The effective number of weighted draws: (sum w)^2 / sum w^2; 0 if nothing has any weight."""
+    square = float((draws.weight.values**2).sum())
+    return 1.0 / square if square > 0 else 0.0
+
+
+def resampled(draws: xarray.Dataset, count: int, seed: int) -> xarray.Dataset:
+    """Draws that weigh the same from many that do not: systematic resampling."""
+    rng = np.random.default_rng(seed)
+    level = (np.arange(count) + rng.random()) / count
+    rows = np.searchsorted(np.cumsum(draws.weight.values), level * float(draws.weight.values.sum()))
+    chosen = draws.isel(draw=np.minimum(rows, len(draws.weight) - 1))
+    return chosen.assign(weight=("draw", np.full(count, 1.0 / count)))
+
+
+def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset | None:
+    """The last points of independent chains, which weigh the same; None if the chains have not mixed."""
+    chains = Chains(coordinates, seed)
+    if not chains.walk(CHAIN_ROUNDS).trustworthy:
+        return None
+    values = completed(coordinates, end_points(chains), np.random.default_rng(seed))
     return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)))
 
 
-def _prior_batch(coordinates: Coordinates, count: int, seed: int) -> Weighed:
-    x = jax.random.normal(jax.random.key(seed), (*coordinates.chart.slot.shape, count))
+def _prior_batch(coordinates: Coordinates, count: int, key: PRNGKeyArray) -> Weighed:
+    x = jax.random.normal(key, (*coordinates.chart.slot.shape, count))
     if not coordinates.centred:
         x = from_normals(coordinates.is_uniform, coordinates.structure, x)
     return coordinates.weigh(x)
