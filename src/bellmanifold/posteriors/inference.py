@@ -123,7 +123,7 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         return by_mixture(target, "asked for", seed) if engine == "mixture" else by_rejection(target, seed)
     from bellmanifold.chart import TooLargeError
 
-    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
+    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.is_gaussian
     try:
         summary = by_chart(target, proper_only, samples, seed)
     except TooManyCoordinatesError as refusal:
@@ -267,7 +267,7 @@ def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | N
     from bellmanifold.posteriors.walk import LEAST_EFFECTIVE, R_HAT_LIMIT, diagnose
 
     covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
-    if not covered or target.kernel == "uniform":
+    if not covered or not target.is_gaussian:
         raise UnsupportedError(
             f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "
             "use --proper-only or --epsilon 0"

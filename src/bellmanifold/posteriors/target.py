@@ -3,10 +3,11 @@
 For a pair i that was observed the Bellman equation says g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i.
 The posterior weighs the prior N(0, prior_scale^2 I) with a kernel for every observed pair,
 
-    gaussian: N(r_i; g_i(theta), scale_i^2)        uniform: 1(|g_i(theta) - r_i| < scale_i) / (2 scale_i),
+    p((g_i(theta) - r_i) / scale_i) / scale_i,    p a law of `bellmanifold.laws`: Gaussian, uniform, ...
 
-where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for m_i noisy rewards of sd eta whose mean
-is r_i, or 0 for the exact posterior on the manifold g = r.
+where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for m_i rewards with Gaussian noise of sd
+eta whose mean is r_i, eta for one reward with noise of another law, or 0 for the exact posterior on the manifold g = r.
+When eta has to be inferred, scale_i is relative to it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.laws import Gaussian, Law, Uniform
+from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, log_scatter, scale_table
 from bellmanifold.ssp import SSP
 
 Kernel = Literal["gaussian", "uniform"]
+KERNELS: dict[str, Law] = {"gaussian": Gaussian(), "uniform": Uniform()}
 LARGEST = 1e100
 """Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
 TIE_WIDTH = 1e-8
@@ -39,7 +43,8 @@ class Target:
         reward: r_i of observed pairs, 0 elsewhere, shape (pairs,).
         scale: width of each observed pair's kernel, 0 elsewhere, shape (pairs,).
         prior_scale: sigma.
-        kernel: shape of the kernel.
+        law: shape of the kernel.
+        noise_scale: the law of eta, if it has to be inferred.
         log_constant: what the evidence has to be multiplied by besides (scatter of noisy repeats), in logs.
     """
 
@@ -48,13 +53,24 @@ class Target:
     reward: Float[np.ndarray, "pairs"]
     scale: Float[np.ndarray, "pairs"]
     prior_scale: float
-    kernel: Kernel = "gaussian"
+    law: Law = KERNELS["gaussian"]
+    noise_scale: ScaleTable | None = None
     log_constant: float = 0.0
 
     @property
     def is_exact(self) -> bool:
         """Is it the posterior on the manifold, where the observed Bellman equations hold exactly?"""
         return bool((self.scale[self.observed] == 0).all())
+
+    @property
+    def kernel(self) -> str:
+        """The kernel in words."""
+        return f"{self.law}" if self.noise_scale is None else f"{self.law} of inferred width"
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Is the kernel Gaussian and of known width, as Proposition 1 needs it?"""
+        return isinstance(self.law, Gaussian) and self.noise_scale is None
 
     @cached_property
     def successors(self) -> Bool[np.ndarray, "states"]:
@@ -93,14 +109,51 @@ def relaxed_target(
         raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(Kernel))}")
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise BadInputError(f"epsilon is {epsilon}: give a number that is not negative (0 is the exact posterior)")
+    reward = data.deterministic_reward()
+    _require_sizes(reward, prior_scale, epsilon, "epsilon")
+    law = KERNELS[kernel] if epsilon > 0 else Gaussian()
+    scale = np.where(data.observed, float(epsilon), 0.0)
+    return Target(data.model, data.observed, reward, scale, float(prior_scale), law)
+
+
+def noisy_target(data: Dataset, noise: float | int | LogPrior, prior_scale: float | int, law: Law) -> Target:
+    """The posterior for rewards with additive noise, every repeat counted.
+
+    Args:
+        data: observations.
+        noise: the scale of the noise, or the log density of a prior over it.
+        prior_scale: sigma.
+        law: the law of the noise; one that is not Gaussian needs every pair to be seen at most once.
+
+    Raises:
+        BadInputError: for a scale that is not positive or cannot be inferred.
+        UnsupportedError: for repeats under a law that is not Gaussian, which have no sufficient mean.
+    """
+    if not isinstance(law, Gaussian) and data.count.max(initial=0) > 1:
+        raise UnsupportedError(
+            f"the chart takes {law} noise only where every pair was seen once: use --engine nuts, or gaussian noise"
+        )
+    shrink = np.where(data.observed, 1.0 / np.sqrt(np.maximum(data.count, 1)), 0.0)
+    reward = data.mean_reward
+    if callable(noise):
+        _require_sizes(reward, prior_scale, 1.0, "noise")
+        table = scale_table(data, noise)
+        constant = table.log_mass
+        return Target(data.model, data.observed, reward, shrink, float(prior_scale), law, table, constant)
+    if not (np.isfinite(noise) and noise > 0):
+        raise BadInputError(f"noise_sd is {noise}: give a positive number")
+    _require_sizes(reward, prior_scale, noise, "noise_sd")
+    constant = float(log_scatter(data, np.array([float(noise)]))[0])
+    return Target(data.model, data.observed, reward, noise * shrink, float(prior_scale), law, None, constant)
+
+
+def _require_sizes(reward: Float[np.ndarray, "pairs"], prior_scale: float | int, width: float | int, name: str) -> None:
+    """Refuse numbers whose squares and products would leave the range of floating point."""
     if not (np.isfinite(prior_scale) and prior_scale > 0):
         raise BadInputError(f"prior_scale is {prior_scale}: give a positive number")
-    observed = data.observed
-    reward = data.deterministic_reward()
-    sizes = [float(prior_scale), float(epsilon or 1.0), float(np.abs(reward).max(initial=0.0) or 1.0)]
+    sizes = [float(prior_scale), float(width or 1.0), float(np.abs(reward).max(initial=0.0) or 1.0)]
     if not LARGEST**-1 <= min(sizes) <= max(sizes) <= LARGEST:
         raise BadInputError(
-            f"prior_scale, epsilon and rewards must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
+            f"prior_scale, {name} and rewards must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
             "choose other units"
         )
-    return Target(data.model, observed, reward, np.where(observed, epsilon, 0.0), float(prior_scale), kernel)

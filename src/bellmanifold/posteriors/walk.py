@@ -19,7 +19,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
     Kind,
+    Point,
     Structure,
+    Weighed,
     member_moments,
     policy_table,
     weigh_normals,
@@ -46,6 +48,7 @@ class Walk:
         effective_sample_size: the smallest over coupled states' values.
         steps: recorded steps of each chain.
         evaluations: mean likelihood evaluations a step.
+        noise_scale: posterior mean and standard deviation of an inferred noise scale, else None.
     """
 
     table: PolicyTable
@@ -55,6 +58,7 @@ class Walk:
     effective_sample_size: float
     steps: int
     evaluations: float
+    noise_scale: tuple[float, float] | None
 
     @property
     def trustworthy(self) -> bool:
@@ -68,7 +72,7 @@ class Chains:
     def __init__(self, coordinates: Coordinates, seed: int) -> None:
         self.coordinates = coordinates
         self.key, start = jax.random.split(jax.random.key(seed))
-        self.position = jax.random.normal(start, (*coordinates.chart.slot.shape, CHAINS))
+        self.position = normal_point(start, coordinates, CHAINS)
         self.rounds: list[_Round] = []
 
     def walk(self, rounds: int) -> Walk:
@@ -81,26 +85,36 @@ class Chains:
         return _summarise(coordinates, self.rounds[1:])
 
 
-def last_points(coordinates: Coordinates, rounds: int, seed: int) -> Float[np.ndarray, "actions states chains"]:
-    """Action values by slot where 256 chains end."""
+def normal_point(key: PRNGKeyArray, coordinates: Coordinates, batch: int) -> Point:
+    """Standard normal coordinates."""
+    slots, scales = jax.random.split(key)
+    return Point(
+        jax.random.normal(slots, (*coordinates.chart.slot.shape, batch)),
+        jax.random.normal(scales, (coordinates.scales, batch)),
+    )
+
+
+def last_points(coordinates: Coordinates, rounds: int, seed: int) -> Weighed:
+    """Where 256 chains end."""
     chains = Chains(coordinates, seed)
     chains.walk(rounds)
-    return np.asarray(weigh_normals(coordinates.kind, coordinates.structure, chains.position).q)
+    return weigh_normals(coordinates.kind, coordinates.structure, chains.position)
 
 
 class _Record(NamedTuple):
-    """One step of all chains: hash and slots of the greedy policies, state values, cost."""
+    """One step of all chains: hash and slots of the greedy policies, state values, noise scale, cost."""
 
     code: UInt64[Array, "*steps chains"]
     choice: Int[Array, "*steps states chains"]
     value: Float[Array, "*steps states chains"]
+    noise_scale: Float[Array, "*steps scales chains"]
     evaluations: Int[Array, "*steps"]
 
 
 class _Round(NamedTuple):
     """Where the chains ended, their records, and the chains' sums of moments of the action values."""
 
-    position: Float[Array, "actions states chains"]
+    position: Point
     record: _Record
     first: Float[Array, "actions states chains"]
     second: Float[Array, "actions states chains"]
@@ -112,12 +126,12 @@ def _run(
     steps: int,
     structure: Structure,
     key: PRNGKeyArray,
-    position: Float[Array, "actions states chains"],
+    position: Point,
 ) -> _Round:
     weigh = partial(weigh_normals, kind, structure)
 
-    def log_likelihood(x: Float[Array, "actions states chains"]) -> Float[Array, "chains"]:
-        return weigh(x).log_weight
+    def log_likelihood(point: Point) -> Float[Array, "chains"]:
+        return weigh(point).log_weight
 
     def move(
         carry: tuple[elliptical.State, Array, Array], key: PRNGKeyArray
@@ -126,10 +140,10 @@ def _run(
         state, info = elliptical.step(key, state, log_likelihood)
         found = weigh(state.position)
         more_first, more_second = member_moments(structure, found.q)
-        record = _Record(found.code, found.choice, jnp.max(found.q, axis=0), info.evaluations)
+        record = _Record(found.code, found.choice, jnp.max(found.q, axis=0), found.noise_scale, info.evaluations)
         return (state, first + more_first, second + more_second), record
 
-    nothing = jnp.zeros_like(position)
+    nothing = jnp.zeros_like(position.x)
     begin = (elliptical.init(position, log_likelihood), nothing, nothing)
     (state, first, second), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
     return _Round(state.position, record, first, second)
@@ -146,7 +160,8 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
         total = np.sum([np.asarray(getattr(done, name)) for done in rounds], axis=0) / steps
         moments.append(ratio(total[action[stand], state[stand]].T, whole))
     value = np.concatenate([np.asarray(done.record.value) for done in rounds])[:, target.coupled[chart.order]]
-    r_hat, effective = diagnose(np.moveaxis(value, 2, 0))
+    eta = np.concatenate([np.asarray(done.record.noise_scale) for done in rounds])
+    r_hat, effective = diagnose(np.moveaxis(np.concatenate([value, eta], axis=1), 2, 0))
     code = np.concatenate([np.asarray(done.record.code) for done in rounds])
     _, first, row = np.unique(code, return_index=True, return_inverse=True)
     chain = np.broadcast_to(np.arange(CHAINS), code.shape)
@@ -155,7 +170,8 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
     choice = choices[first // CHAINS, :, first % CHAINS]
     table = policy_table(coordinates, choice, weight.reshape(CHAINS, -1).astype(np.float64))
     evaluations = float(np.mean([np.asarray(done.record.evaluations).mean() for done in rounds]))
-    return Walk(table, moments[0], moments[1], r_hat, effective, steps, evaluations)
+    noise_scale = (float(eta.mean()), float(eta.std())) if eta.size else None
+    return Walk(table, moments[0], moments[1], r_hat, effective, steps, evaluations, noise_scale)
 
 
 def diagnose(value: Float[np.ndarray, "chains steps states"]) -> tuple[float, float]:
