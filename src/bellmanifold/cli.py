@@ -185,7 +185,9 @@ def solve(
 def posterior(
     model: Model,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)],
-    epsilon: Annotated[float, typer.Option(help="Tolerance; 0 is the exact (manifold) posterior.")] = 0.0,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
+    ] = None,
     prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior of every action value.")] = 10.0,
     engine: Annotated[
         Literal["auto", "chart", "mixture", "rejection"], typer.Option(help="How to compute it.")
@@ -193,6 +195,13 @@ def posterior(
     kernel: Annotated[
         Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")
     ] = "gaussian",
+    noise_sd: Annotated[
+        float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
+    ] = None,
+    infer_noise: Annotated[
+        bool, typer.Option("--infer-noise", help="Rewards carry noise of unknown scale (half-normal prior, scale 1).")
+    ] = False,
+    noise: Annotated[str, typer.Option(help="Law of the noise: gaussian, student-t:DF or laplace.")] = "gaussian",
     proper_only: Annotated[
         bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
     ] = False,
@@ -217,8 +226,9 @@ def posterior(
 
     problem = load_model(model)
     observed = load_data(data, problem)
-    with located(label(data)):
-        observed.deterministic_reward()
+    if noise_sd is None and not infer_noise:
+        with located(label(data)):
+            observed.deterministic_reward()
     _keep_compiled_programs()
     with _working("computing the posterior"):
         summary = compute(
@@ -228,6 +238,9 @@ def posterior(
             prior_scale=prior_scale,
             engine=engine,
             kernel=kernel,
+            noise_sd=noise_sd,
+            infer_noise=infer_noise,
+            noise=noise,
             proper_only=proper_only,
             discount=discount,
             samples=samples,
@@ -247,7 +260,13 @@ def posterior(
 
 
 def _print_posterior(answer: dict[str, Any]) -> None:
-    settings = f"epsilon {answer['epsilon']:g}, prior scale {answer['prior_scale']:g}"
+    if (noise := answer.get("noise")) is None:
+        width = f"epsilon {answer['epsilon']:g}"
+    else:
+        width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
+            f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
+        )
+    settings = f"{width}, prior scale {answer['prior_scale']:g}"
     typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     if answer["log_evidence"] is not None:

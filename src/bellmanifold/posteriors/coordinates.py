@@ -181,6 +181,11 @@ class Coordinates:
         return 0 if self.target.noise_scale is None else 1
 
     @property
+    def way(self) -> str:
+        """What kind of coordinates these are, in a word."""
+        return "centred" if self.centred else "cut" if self.cut else "non-centred"
+
+    @property
     def kind(self) -> Kind:
         """The static part of the weight of a point."""
         return Kind(self.chart.blocks, self.target.law, self.centred, self.target.is_exact)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, policy_table
+from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.points import largest_normal_points, member_moments
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 
@@ -25,30 +26,21 @@ REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sample(Findings):
     """A weighed sample of a posterior, reduced to what answers need.
 
     Attributes:
-        table: greedy policies and their weights.
-        q_mean, q_second: first and second moments of the action values, shape (pairs,).
-        log_evidence: log of the mean weight, with its standard error.
         effective_sample_size: (sum w)^2 / sum w^2.
         points: number of points weighed.
         unsolvable: share of points without a proper solution.
         tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
-        noise_scale: posterior mean and standard deviation of an inferred noise scale, else None.
     """
 
-    table: PolicyTable
-    q_mean: Estimate
-    q_second: Estimate
-    log_evidence: Estimate
     effective_sample_size: float
     points: int
     unsolvable: float
     tied_states: Int[np.ndarray, "tied"]
-    noise_scale: tuple[float, float] | None
 
 
 def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Sample:
@@ -70,19 +62,21 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
     first, second = (np.sum([moment[power] for moment in moments], axis=0) for power in (0, 1))
     mean_weight = ratio(whole / (len(nets) * nets[0].size), np.ones(REPLICATES))
     with np.errstate(divide="ignore", invalid="ignore"):
-        evidence = Estimate.of(np.log(mean_weight.value) + reference, mean_weight.se / mean_weight.value)
+        constant = reference + components[0].target.log_constant
+        evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
         effective = float(weight.sum() ** 2 / (weight**2).sum())
     tied = np.any([np.asarray(piece.tied) for pieces in weighed for piece in pieces], axis=0)
+    q_mean, q_sd = from_moments(components[0].target, ratio(first, whole), ratio(second, whole))
     return Sample(
-        _table(components[0], weighed, weight),
-        ratio(first, whole),
-        ratio(second, whole),
-        evidence,
-        effective if np.isfinite(effective) else 0.0,
-        weight.size,
-        float(np.isneginf(log_weight).mean()),
-        np.sort(components[0].chart.order[tied]),
-        _noise_scale(weighed, weight) if components[0].scales else None,
+        table=_table(components[0], weighed, weight),
+        q_mean=q_mean,
+        q_sd=q_sd,
+        log_evidence=evidence,
+        effective_sample_size=effective if np.isfinite(effective) else 0.0,
+        points=weight.size,
+        unsolvable=float(np.isneginf(log_weight).mean()),
+        tied_states=np.sort(components[0].chart.order[tied]),
+        noise_scale=_noise_scale(weighed, weight) if components[0].scales else None,
     )
 
 

@@ -14,9 +14,12 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
+from bellmanifold.laws import Law, named_law
+from bellmanifold.posteriors.findings import Findings, prior_elsewhere
+from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.posteriors.target import Kernel, Target, relaxed_target
+from bellmanifold.posteriors.target import Kernel, Target, noisy_target, relaxed_target
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Sample
+    from bellmanifold.posteriors.sparse_walk import SparseCoordinates
     from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "rejection"]
@@ -48,10 +52,13 @@ class TooManyCoordinatesError(UnsupportedError):
 def posterior(
     model: SSP,
     data: Dataset,
-    epsilon: float | int = 0.0,
+    epsilon: float | int | None = None,
     prior_scale: float | int = 10.0,
     engine: Engine = "auto",
     kernel: Kernel = "gaussian",
+    noise_sd: float | int | None = None,
+    infer_noise: bool | LogPrior = False,
+    noise: str | Law = "gaussian",
     proper_only: bool = False,
     discount: float | None = None,
     samples: int | None = None,
@@ -63,10 +70,14 @@ def posterior(
     Args:
         model: the problem.
         data: observations of it.
-        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior.
+        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior, and the default without noise.
         prior_scale: sigma of the prior N(0, sigma^2 I).
         engine: "auto", "chart", "mixture" or "rejection".
         kernel: shape of the relaxed likelihood.
+        noise_sd: rewards carry noise of this scale, and every repeat counts.
+        infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
+            density of another prior.
+        noise: law of the noise, by name or as an object of `bellmanifold.laws`.
         proper_only: leave out parameters that the data show to be improper.
         discount: treat the discounted problem instead.
         samples: number of points; by default as many as a standard error of 1e-3 takes.
@@ -88,29 +99,40 @@ def posterior(
     if discount is not None:
         model = model.discounted(discount)
         data = Dataset(model, data.pair, data.reward)
-    target = relaxed_target(data, epsilon, prior_scale, kernel)
+    noise_scale = _noise_scale(noise_sd, infer_noise)
+    if noise_scale is None:
+        if noise != "gaussian":
+            raise BadInputError("a law of the noise without its scale: give --noise-sd or --infer-noise too")
+        target = relaxed_target(data, 0.0 if epsilon is None else epsilon, prior_scale, kernel)
+    elif epsilon is not None or kernel != "gaussian":
+        raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
+    else:
+        target = noisy_target(data, noise_scale, prior_scale, named_law(noise) if isinstance(noise, str) else noise)
     if not target.coupled.any():
-        return _prior(target, epsilon, top)
+        return replace(_prior(target), top=top)
     summary = _choose(target, engine, proper_only, samples, seed)
-    return replace(summary, epsilon=float(epsilon), top=top, proper_only=proper_only, seed=seed)
+    return replace(summary, top=top, proper_only=proper_only, seed=seed)
 
 
-def _prior(target: Target, epsilon: float | int, top: int) -> Summary:
+def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
+    """The scale of the noise or the prior over it; None for deterministic rewards."""
+    if infer_noise is False:
+        return noise_sd
+    if noise_sd is not None:
+        raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
+    return HalfNormal() if infer_noise is True else infer_noise
+
+
+def _prior(target: Target) -> Summary:
     """Without data everything keeps its prior: exact answers."""
-    model = target.model
+    q_mean, q_sd = prior_elsewhere(target, Estimate.of(np.zeros(0), np.zeros(0)), np.zeros(0))
     table = PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
     return Summary(
         target=target,
-        epsilon=float(epsilon),
+        findings=Findings(table=table, q_mean=q_mean, q_sd=q_sd, log_evidence=Estimate.of(0.0, 0.0)),
         engine="prior",
         reason="no observations: the posterior is the prior",
-        table=table,
-        q_mean=np.zeros(model.n_pairs),
-        q_sd=np.full(model.n_pairs, target.prior_scale),
         dimension=0,
-        log_evidence=Estimate.of(0.0, 0.0),
-        effective_sample_size=None,
-        top=top,
     )
 
 
@@ -213,29 +235,19 @@ def _largest_error(summary: Summary) -> float:
 
 def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
     coordinates = components[0]
-    target = coordinates.target
-    model, coupled = target.model, target.coupled[target.model.pair_state]
-    mean = np.where(coupled, drawn.q_mean.value, 0.0)
-    variance = np.where(coupled, drawn.q_second.value - mean**2, target.prior_scale**2)
-    way = "centred" if coordinates.centred else "cut" if coordinates.cut else "non-centred"
-    enough = drawn.effective_sample_size >= ENOUGH
-    restricted = way == "non-centred" and not target.is_exact and bool(end_components(model, target.observed))
-    evidence = Estimate.of(drawn.log_evidence.value + target.log_constant, drawn.log_evidence.se)
+    target, model = coordinates.target, coordinates.target.model
+    restricted = coordinates.way == "non-centred" and not target.is_exact and end_components(model, target.observed)
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=replace(drawn, log_evidence=None) if restricted else drawn,
         engine="chart",
-        reason=f"importance sampling in {way} coordinates of the chart",
-        table=drawn.table,
-        q_mean=mean,
-        q_sd=np.sqrt(np.maximum(variance, 0.0)),
+        reason=f"importance sampling in {coordinates.way} coordinates of the chart",
         dimension=coordinates.dimension,
-        log_evidence=None if restricted else evidence,
         effective_sample_size=drawn.effective_sample_size,
-        trustworthy=enough,
+        trustworthy=drawn.effective_sample_size >= ENOUGH,
         diagnostics={
             "points": drawn.points,
-            "coordinates": way,
+            "coordinates": coordinates.way,
             "unsolvable_share": drawn.unsolvable,
             "cut": [list(model.pair_name(i)) for i in coordinates.cut],
             "ties_split": [model.states[s] for s in drawn.tied_states],
@@ -255,7 +267,7 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
     while True:
         walked = chains.walk(rounds)
-        summary = _summarise_walk(coordinates, walked, why)
+        summary = _summarise_walk(coordinates, walked, f"{why}: elliptical slice chains instead")
         if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
             return summary
         rounds *= 2
@@ -263,8 +275,7 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
 
 def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
-    from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
-    from bellmanifold.posteriors.walk import LEAST_EFFECTIVE, R_HAT_LIMIT, diagnose
+    from bellmanifold.posteriors.sparse_walk import CHAINS, SparseCoordinates, sparse_walk
 
     covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
     if not covered or not target.is_gaussian:
@@ -273,48 +284,27 @@ def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | N
             "use --proper-only or --epsilon 0"
         )
     steps = max(1, (SPARSE_STEPS if samples is None else samples) // CHAINS)
-    walked = sparse_walk(target, steps, warm_up=steps // 4, seed=seed)
-    r_hat, effective = diagnose(walked.value)
-    coupled = target.coupled[target.model.pair_state]
-    return Summary(
-        target=target,
-        epsilon=0.0,
-        engine="chart",
-        reason=f"{why}: elliptical slice chains on sparse systems instead",
-        table=walked.table,
-        q_mean=np.where(coupled, walked.q_mean.value, 0.0),
-        q_sd=np.where(coupled, walked.q_sd, target.prior_scale),
-        dimension=walked.dimension + (0 if target.is_exact else int(target.observed.sum())),
-        log_evidence=None,
-        effective_sample_size=effective,
-        trustworthy=r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE,
-        diagnostics={"chains": CHAINS, "steps": steps, "r_hat": r_hat},
-    )
+    coordinates = SparseCoordinates(target)
+    walked = sparse_walk(coordinates, steps, warm_up=steps // 4, seed=seed)
+    return _summarise_walk(coordinates, walked, f"{why}: elliptical slice chains on sparse systems instead")
 
 
-def _summarise_walk(coordinates: Coordinates, walked: Walk, why: str) -> Summary:
-    target = coordinates.target
-    coupled = target.coupled[target.model.pair_state]
-    mean = np.where(coupled, walked.q_mean.value, 0.0)
-    variance = np.where(coupled, walked.q_second.value - mean**2, target.prior_scale**2)
+def _summarise_walk(coordinates: Coordinates | SparseCoordinates, walked: Walk, reason: str) -> Summary:
+    counted = {} if walked.evaluations is None else {"evaluations_per_step": walked.evaluations}
     return Summary(
-        target=target,
-        epsilon=0.0,
+        target=coordinates.target,
+        findings=walked,
         engine="chart",
-        reason=f"{why}: elliptical slice chains instead",
-        table=walked.table,
-        q_mean=mean,
-        q_sd=np.sqrt(np.maximum(variance, 0.0)),
+        reason=reason,
         dimension=coordinates.dimension,
-        log_evidence=None,
         effective_sample_size=walked.effective_sample_size,
         trustworthy=walked.trustworthy,
         diagnostics={
             "chains": len(walked.table.weight),
             "steps": walked.steps,
             "r_hat": walked.r_hat,
-            "evaluations_per_step": walked.evaluations,
-            "coordinates": "centred" if coordinates.centred else "non-centred",
+            "coordinates": coordinates.way,
+            **counted,
         },
     )
 
@@ -326,15 +316,10 @@ def by_mixture(target: Target, why: str, seed: int) -> Summary:
     found = mixture(target, accuracy=ACCURACY, seed=seed)
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=found,
         engine="mixture",
         reason=f"{why}: enumeration of {found.n_cells} cells",
-        table=found.table,
-        q_mean=found.q_mean,
-        q_sd=found.q_sd,
-        dimension=int(target.coupled[target.model.pair_state].sum()),
-        log_evidence=Estimate.of(found.log_evidence, found.log_evidence_se),
-        effective_sample_size=None,
+        dimension=len(target.own),
         diagnostics={"cells": found.n_cells, "dropped_bound": found.dropped, "points": found.points},
     )
 
@@ -346,14 +331,10 @@ def by_rejection(target: Target, seed: int) -> Summary:
     found = rejection(target, seed=seed)
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=found,
         engine="rejection",
         reason=f"asked for: prior draws that satisfy every observed equation; stopped after {found.draws} of them",
-        table=found.table,
-        q_mean=found.q_mean,
-        q_sd=found.q_sd,
-        dimension=int(target.coupled[target.model.pair_state].sum()),
-        log_evidence=Estimate.of(found.log_evidence, found.log_evidence_se),
+        dimension=len(target.own),
         effective_sample_size=float(found.accepted),
         diagnostics={"accepted": found.accepted, "draws": found.draws},
     )

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
@@ -45,7 +45,9 @@ class Target:
         prior_scale: sigma.
         law: shape of the kernel.
         noise_scale: the law of eta, if it has to be inferred.
+        noise_sd: eta, if it is known; for reports, engines use `scale`.
         log_constant: what the evidence has to be multiplied by besides (scatter of noisy repeats), in logs.
+        epsilon: the tolerance asked for, None for noisy rewards; for reports, engines use `scale`.
     """
 
     model: SSP
@@ -56,6 +58,8 @@ class Target:
     law: Law = KERNELS["gaussian"]
     noise_scale: ScaleTable | None = None
     log_constant: float = 0.0
+    epsilon: float | None = None
+    noise_sd: float | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -89,6 +93,11 @@ class Target:
         mask[self.model.pair_state[self.observed]] = True
         return mask
 
+    @cached_property
+    def own(self) -> Int[np.ndarray, "own"]:
+        """The pairs of coupled states."""
+        return np.flatnonzero(self.coupled[self.model.pair_state])
+
 
 def tie_width(target: Target) -> float:
     """Width of the infinitesimal residuals that split exact ties of an exact posterior; 0 for a relaxed one."""
@@ -113,7 +122,7 @@ def relaxed_target(
     _require_sizes(reward, prior_scale, epsilon, "epsilon")
     law = KERNELS[kernel] if epsilon > 0 else Gaussian()
     scale = np.where(data.observed, float(epsilon), 0.0)
-    return Target(data.model, data.observed, reward, scale, float(prior_scale), law)
+    return Target(data.model, data.observed, reward, scale, float(prior_scale), law, epsilon=float(epsilon))
 
 
 def noisy_target(data: Dataset, noise: float | int | LogPrior, prior_scale: float | int, law: Law) -> Target:
@@ -133,18 +142,24 @@ def noisy_target(data: Dataset, noise: float | int | LogPrior, prior_scale: floa
         raise UnsupportedError(
             f"the chart takes {law} noise only where every pair was seen once: use --engine nuts, or gaussian noise"
         )
-    shrink = np.where(data.observed, 1.0 / np.sqrt(np.maximum(data.count, 1)), 0.0)
-    reward = data.mean_reward
     if callable(noise):
-        _require_sizes(reward, prior_scale, 1.0, "noise")
-        table = scale_table(data, noise)
-        constant = table.log_mass
-        return Target(data.model, data.observed, reward, shrink, float(prior_scale), law, table, constant)
-    if not (np.isfinite(noise) and noise > 0):
+        sd, table = 1.0, scale_table(data, noise)
+    elif np.isfinite(noise) and noise > 0:
+        sd, table = float(noise), None
+    else:
         raise BadInputError(f"noise_sd is {noise}: give a positive number")
-    _require_sizes(reward, prior_scale, noise, "noise_sd")
-    constant = float(log_scatter(data, np.array([float(noise)]))[0])
-    return Target(data.model, data.observed, reward, noise * shrink, float(prior_scale), law, None, constant)
+    _require_sizes(data.mean_reward, prior_scale, sd, "noise_sd")
+    return Target(
+        model=data.model,
+        observed=data.observed,
+        reward=data.mean_reward,
+        scale=np.where(data.observed, sd / np.sqrt(np.maximum(data.count, 1)), 0.0),
+        prior_scale=float(prior_scale),
+        law=law,
+        noise_scale=table,
+        log_constant=table.log_mass if table else float(log_scatter(data, np.array([sd]))[0]),
+        noise_sd=None if table else sd,
+    )
 
 
 def _require_sizes(reward: Float[np.ndarray, "pairs"], prior_scale: float | int, width: float | int, name: str) -> None:

@@ -26,7 +26,8 @@ from bellmanifold.posteriors.coordinates import (
     policy_table,
     weigh_normals,
 )
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.findings import Findings, from_moments
+from bellmanifold.posteriors.policies import ratio
 from bellmanifold.samplers import elliptical
 
 CHAINS = 256
@@ -37,28 +38,21 @@ LEAST_EFFECTIVE = 400.0
 LOOKED_AT = 32
 
 
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """What the chains found.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Walk(Findings):
+    """What the chains found; replicates of the table are chains.
 
     Attributes:
-        table: greedy policies; replicates are chains.
-        q_mean, q_second: moments of the action values, shape (pairs,).
         r_hat: the worst over coupled states' values.
         effective_sample_size: the smallest over coupled states' values.
         steps: recorded steps of each chain.
-        evaluations: mean likelihood evaluations a step.
-        noise_scale: posterior mean and standard deviation of an inferred noise scale, else None.
+        evaluations: mean likelihood evaluations a step; None if they were not counted.
     """
 
-    table: PolicyTable
-    q_mean: Estimate
-    q_second: Estimate
     r_hat: float
     effective_sample_size: float
     steps: int
-    evaluations: float
-    noise_scale: tuple[float, float] | None
+    evaluations: float | None = None
 
     @property
     def trustworthy(self) -> bool:
@@ -170,8 +164,17 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
     choice = choices[first // CHAINS, :, first % CHAINS]
     table = policy_table(coordinates, choice, weight.reshape(CHAINS, -1).astype(np.float64))
     evaluations = float(np.mean([np.asarray(done.record.evaluations).mean() for done in rounds]))
-    noise_scale = (float(eta.mean()), float(eta.std())) if eta.size else None
-    return Walk(table, moments[0], moments[1], r_hat, effective, steps, evaluations, noise_scale)
+    q_mean, q_sd = from_moments(target, moments[0], moments[1])
+    return Walk(
+        table=table,
+        q_mean=q_mean,
+        q_sd=q_sd,
+        r_hat=r_hat,
+        effective_sample_size=effective,
+        steps=steps,
+        evaluations=evaluations,
+        noise_scale=(float(eta.mean()), float(eta.std())) if eta.size else None,
+    )
 
 
 def diagnose(value: Float[np.ndarray, "chains steps states"]) -> tuple[float, float]:
