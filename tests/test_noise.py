@@ -34,8 +34,8 @@ def test_maps_of_normals_follow_their_laws(law):
     x = jnp.linspace(-9.0, 9.0, 400_001)
     z = law.from_normal(x)
     weight = np.asarray(jnp.exp(law.log_correction(z))) * stats.norm.pdf(x)
-    below = integrate.cumulative_trapezoid(weight, x, initial=0.0)
-    inner = slice(1000, -1000)
+    below = integrate.cumulative_trapezoid(weight, np.asarray(x), initial=0.0)
+    inner = np.abs(x) < 7.0  # beyond, uniform numbers round to 1
     np.testing.assert_allclose(below[inner], REFERENCE[law].cdf(z)[inner], atol=2e-7)
     density = np.asarray(jnp.exp(law.log_density(z)))
     np.testing.assert_allclose(density[inner], REFERENCE[law].pdf(z)[inner], rtol=1e-9, atol=1e-300)
