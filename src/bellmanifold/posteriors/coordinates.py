@@ -236,7 +236,7 @@ class Coordinates:
         cut[list(self.cut)] = True
         observed, in_cut = chart.spread(self.target.observed, False), chart.spread(cut, False)
         solved = []
-        for begin, end, cyclic in chart.blocks:
+        for begin, end, cyclic, _ in chart.blocks:
             places = np.argwhere(in_cut[:, begin:end])
             if not cyclic or not len(places):
                 solved.append(jnp.asarray(observed[None, :, begin:end]))
@@ -307,11 +307,12 @@ def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weig
     solved_terms = jnp.where(observed & ~cut, kind.law.log_correction(residual), 0.0)
     terms = jnp.where(observed, log_prior, 0.0) + jnp.where(cut, log_kernel, 0.0) + solved_terms
     total = jnp.sum(terms, axis=(0, 1))
-    for (begin, end, cyclic), solved in zip(kind.blocks, subsets.solved, strict=True):
+    for (begin, end, cyclic, sweeps), solved in zip(kind.blocks, subsets.solved, strict=True):
         if not cyclic:
             continue
         own = slice(begin, end)
-        dets = _log_determinants(s.successor[:, own], s.law[:, own], q[:, own], solved, begin)
+        log_determinants = _log_acyclic if sweeps else _log_determinants
+        dets = log_determinants(s.successor[:, own], s.law[:, own], q[:, own], solved, begin)
         factor = jnp.where(solved[..., None], log_proposal[None, :, own], log_prior[None, :, own])
         proposed = dets + jnp.sum(jnp.where(cut[None, :, own], factor, 0.0), axis=(1, 2))
         total = total - (jax.scipy.special.logsumexp(proposed, axis=0) - jnp.log(len(solved)))
@@ -337,6 +338,30 @@ def _log_determinants(
         chosen_leave = jnp.sum(jnp.where(greedy, leave, 0.0), axis=0)
         pivots, _ = eliminate_batch(chosen_moves, chosen_leave, jnp.zeros_like(chosen_leave))
         return jnp.sum(jnp.log(pivots), axis=0)
+
+    return jax.vmap(log_det)(solved)
+
+
+def _log_acyclic(
+    successor: Int[Array, "actions own successors"],
+    law: Float[Array, "actions own successors"],
+    q: Float[Array, "actions own batch"],
+    solved: Bool[Array, "subsets actions own"],
+    begin: int,
+) -> Float[Array, "subsets batch"]:
+    """The same where moves are not random: 0 if following greedy solved pairs leaves the block, else -inf."""
+    own = q.shape[1]
+    after = jnp.sum(jnp.where(law == 1.0, successor, 0), axis=-1) - begin
+    after = jnp.where((after < 0) | (after >= own), own, after)
+    greedy = jnp.argmax(q, axis=0) == jnp.arange(q.shape[0])[:, None, None]
+
+    def log_det(mine: Bool[Array, "actions own"]) -> Float[Array, "batch"]:
+        leads = jnp.where(mine, after, own)[..., None]
+        step = jnp.sum(jnp.where(greedy, leads, 0), axis=0)
+        step = jnp.append(step, jnp.full((1, q.shape[-1]), own), axis=0)
+        for _ in range(own.bit_length()):  # twice as many moves each time
+            step = jnp.take_along_axis(step, step, axis=0)
+        return jnp.where(jnp.all(step == own, axis=0), 0.0, -jnp.inf)
 
     return jax.vmap(log_det)(solved)
 
