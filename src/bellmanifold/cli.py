@@ -68,9 +68,13 @@ def env_list() -> None:
     from bellmanifold.envs import BUILT_IN
 
     for name, build in BUILT_IN.items():
-        takes = [f"{p.name}={_shown(p.default)}" for p in inspect.signature(build).parameters.values()]
+        defaults = {p.name: p.default for p in inspect.signature(build).parameters.values()}
+        takes = [f"{key}={_shown(value)}" for key, value in defaults.items() if value not in (None, "")]
+        optional = [key for key, value in defaults.items() if value in (None, "")]
         about = (inspect.getdoc(build) or "").splitlines()[0]
         typer.echo(f"env:{name}{'?' if takes else ''}{'&'.join(takes)}\n    {about}")
+        if optional:
+            typer.echo(f"    It also takes {', '.join(optional)}.")
 
 
 @env_app.command("show")
@@ -335,9 +339,7 @@ def _working(what: str) -> Iterator[None]:
 
 
 def _shown(default: object) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return "" if default is None else str(default)
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _listed(items: list[str], limit: int = 4) -> str:
@@ -369,7 +371,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")
         if message.startswith("Usage:"):  # called without a command: this is the help
             print(message, file=sys.stderr)
         else:

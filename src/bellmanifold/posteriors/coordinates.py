@@ -33,6 +33,8 @@ from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.graph import end_components, reach_goal
+from bellmanifold.health import state_names
 from bellmanifold.laws import Law, log_normal
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target, tie_width
@@ -202,10 +204,7 @@ class Coordinates:
         if first is None and (self.cut or self.centred):
             first = np.zeros(model.n_states, dtype=np.int64)  # not used, or improper: then every point weighs 0
         if first is None:
-            raise UnsupportedError(
-                "the observed pairs trap some state: from there no policy reaches the goal or an unobserved pair; "
-                "use a relaxed posterior (--epsilon above 0) with the mixture engine"
-            )
+            raise self.trapped()
         group = np.bincount(self.stand_in, minlength=model.n_pairs)
         alternatives = np.where(self.free, group, 1)
         scale = np.where(target.observed, np.maximum(target.scale, tie_width(target)), 0.0)
@@ -227,6 +226,19 @@ class Coordinates:
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
             tie_width=jnp.asarray(100 * tie_width(target)),
+        )
+
+    def trapped(self) -> UnsupportedError:
+        """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""
+        model, solved = self.target.model, self.solved
+        leaves = np.zeros(model.n_states, dtype=bool)
+        leaves[model.pair_state[~solved]] = True
+        out, _ = reach_goal(model, solved, also_goals=leaves)
+        trap = next(c for c in end_components(model, solved) if not out[c.states].any())
+        way_out = "use --epsilon above 0 without --proper-only" if self.target.is_exact else "leave --proper-only out"
+        return UnsupportedError(
+            f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
+            f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"
         )
 
     @cached_property

@@ -38,10 +38,14 @@ ENOUGH = 400.0
 """An effective sample size below this is too low to trust."""
 GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
+DISAGREEMENT = 5.0
+"""Two cuts disagree if their improper masses differ by more than this many standard errors, and by `ACCURACY`."""
 MOST_POINTS = 2**21
 MOST_COORDINATES = 400
 MOST_ROUNDS = 8
 DRAWS = 8192
+MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
+"""Uneven draws are resampled from this many, as long as they are not more numbers than that."""
 SPARSE_STEPS = 2000
 
 
@@ -158,13 +162,16 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         return by_mixture(target, f"the chart does not apply ({refusal})", seed)
     if summary.trustworthy:
         return summary
-    low = f"importance weights are too uneven (effective sample size {summary.effective_sample_size:.0f})"
+    effective = summary.effective_sample_size or 0.0
+    doubt = f"importance weights are too uneven (effective sample size {effective:.0f})"
+    if effective >= ENOUGH:
+        doubt = "two ways to cut the observed loops open disagree on the improper mass"
     if can_enumerate:
         try:
-            return by_mixture(target, low, seed)
+            return by_mixture(target, doubt, seed)
         except UnsupportedError:
             pass
-    return by_walk(target, proper_only, low, samples, seed)
+    return by_walk(target, proper_only, doubt, samples, seed)
 
 
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
@@ -190,17 +197,36 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
         raise UnsupportedError(
             "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
             "leave --proper-only out, or use --discount 0.99"
+            if proper_only
+            else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
     summary = _summarise(components, drawn)
     if samples is not None:
         wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
-        return summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
+        summary = summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
+        return _confirmed(components, summary, seed)
     while (error := _largest_error(summary)) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
         doublings = int(np.ceil(1.5 * np.log2(error / ACCURACY))) if np.isfinite(error) else 1
         log2_size = min(log2_size + max(1, doublings), int(np.log2(MOST_POINTS / REPLICATES)))
         drawn = sample(components, log2_size, seed)
         summary = _summarise(components, drawn)
-    return summary
+    return _confirmed(components, summary, seed)
+
+
+def _confirmed(components: list[Coordinates], summary: Summary, seed: int) -> Summary:
+    """The summary, no longer trusted if a second cut of the observed loops finds another improper mass."""
+    from bellmanifold.posteriors.cut import other_cut
+    from bellmanifold.posteriors.importance import PIECE, sample
+
+    other = other_cut(components) if components[0].cut and summary.trustworthy else None
+    if other is None:
+        return summary
+    second = _summarise(other, sample(other, int(np.log2(PIECE)), seed))
+    mass, again = summary.improper_mass, second.improper_mass
+    gap = abs(float(mass.value) - float(again.value))
+    agree = not second.trustworthy or gap <= max(ACCURACY, DISAGREEMENT * float(np.hypot(mass.se, again.se)))
+    found = {"second_cut": second.diagnostics["cut"], "second_cut_improper_mass": float(again.value)}
+    return replace(summary, trustworthy=agree, diagnostics={**summary.diagnostics, **found})
 
 
 def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[Coordinates]]:
@@ -214,6 +240,14 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
     if end_components(target.model, target.observed):
         return [cut_coordinates(target, chart), centred]
     return [[Coordinates(target, chart)], centred]
+
+
+def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinates:
+    """Coordinates in which chains cover the posterior: the chart's, or action values where the chart needs a cut."""
+    from bellmanifold.posteriors.coordinates import Coordinates
+
+    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    return Coordinates(target, chart, centred=not covered)
 
 
 def _require_assumption_2(target: Target) -> None:
@@ -260,9 +294,7 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
     from bellmanifold.chart import batch_chart
     from bellmanifold.posteriors.walk import CHAINS, ROUND, Chains
 
-    coordinates = covering(target, batch_chart(target.model), proper_only)[0][0]
-    if coordinates.cut:
-        coordinates = replace(coordinates, cut=(), freed=(), centred=True)
+    coordinates = walkable(target, batch_chart(target.model), proper_only)
     chains = Chains(coordinates, seed)
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
     while True:
@@ -301,6 +333,7 @@ def _summarise_walk(coordinates: Coordinates | SparseCoordinates, walked: Walk, 
         trustworthy=walked.trustworthy,
         diagnostics={
             "chains": len(walked.table.weight),
+            "lost_chains": walked.lost,
             "steps": walked.steps,
             "r_hat": walked.r_hat,
             "coordinates": coordinates.way,
@@ -341,16 +374,37 @@ def by_rejection(target: Target, seed: int) -> Summary:
 
 
 def posterior_draws(target: Target, proper_only: bool, seed: int) -> xarray.Dataset:
-    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains."""
-    from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.draws import chain_draws, weighted_draws
+    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains.
 
-    for components in covering(target, batch_chart(target.model), proper_only):
+    Raises:
+        UnsupportedError: if neither importance weights nor chains can be trusted.
+    """
+    from bellmanifold.chart import TooLargeError, batch_chart
+    from bellmanifold.posteriors.cut import LargeCutError
+    from bellmanifold.posteriors.draws import chain_draws, effective, resampled, weighted_draws
+
+    try:
+        chart = batch_chart(target.model)
+    except TooLargeError as refusal:
+        raise UnsupportedError(f"no draws of a problem this large ({refusal}): use the summary's numbers") from None
+    try:
+        candidates = covering(target, chart, proper_only)
+    except LargeCutError:
+        candidates = []
+    for components in candidates:
         drawn = weighted_draws(components, DRAWS, seed)
-        if 1.0 / float((drawn.weight**2).sum()) >= ENOUGH:
+        if effective(drawn) >= ENOUGH:
             return drawn
-    coordinates = components[0] if components[0].centred else covering(target, components[0].chart, proper_only)[0][0]
-    return chain_draws(coordinates, seed)
+        many = weighted_draws(components, min(MORE_DRAWS, MOST_NUMBERS // target.model.n_pairs), seed)
+        if effective(many) >= ENOUGH:
+            return resampled(many, DRAWS, seed)
+    walked = chain_draws(walkable(target, chart, proper_only), seed)
+    if walked is None:
+        raise UnsupportedError(
+            "no draws: importance weights are too uneven and chains do not mix; use the summary's own numbers, "
+            "--proper-only or another --epsilon"
+        )
+    return walked
 
 
 @dataclass(frozen=True)

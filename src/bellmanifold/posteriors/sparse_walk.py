@@ -17,7 +17,7 @@ from bellmanifold.graph import Policy
 from bellmanifold.posteriors.findings import from_moments
 from bellmanifold.posteriors.policies import PolicyTable, ratio
 from bellmanifold.posteriors.target import Target, tie_width
-from bellmanifold.posteriors.walk import Walk, diagnose
+from bellmanifold.posteriors.walk import Walk, diagnose, nowhere
 from bellmanifold.sparse_chart import SparseChart, sparse_chart
 
 CHAINS = 4
@@ -119,6 +119,8 @@ def sparse_walk(coordinates: SparseCoordinates, steps: int, warm_up: int, seed: 
         here = coordinates.place(np.zeros(coordinates.size), None)
         for _ in range(warm_up):
             here = coordinates.step(here, rng)
+        if not np.isfinite(here.log_likelihood):
+            continue
         own = np.zeros((steps, int(coupled.sum())), dtype=np.int64)
         value = np.zeros((steps, int(coupled.sum())))
         first, second = np.zeros(model.n_pairs), np.zeros(model.n_pairs)
@@ -130,11 +132,22 @@ def sparse_walk(coordinates: SparseCoordinates, steps: int, warm_up: int, seed: 
         policies.append(own)
         values.append(value)
         sums.append((first, second))
+    chains = len(policies)
+    if not chains:
+        raise nowhere()
     rows, row = np.unique(np.concatenate(policies), axis=0, return_inverse=True)
-    chain = np.repeat(np.arange(CHAINS), steps)
-    weight = np.bincount(chain * len(rows) + row.ravel(), minlength=CHAINS * len(rows)).reshape(CHAINS, -1)
+    chain = np.repeat(np.arange(chains), steps)
+    weight = np.bincount(chain * len(rows) + row.ravel(), minlength=chains * len(rows)).reshape(chains, -1)
     table = PolicyTable(coupled, rows, weight.astype(np.float64), coordinates.stand_in)
     by_pair = np.array(sums)[:, :, coordinates.stand_in]
-    q_mean, q_sd = from_moments(target, *(ratio(by_pair[:, power], np.ones(CHAINS)) for power in (0, 1)))
+    q_mean, q_sd = from_moments(target, *(ratio(by_pair[:, power], np.ones(chains)) for power in (0, 1)))
     r_hat, effective = diagnose(np.array(values))
-    return Walk(table=table, q_mean=q_mean, q_sd=q_sd, r_hat=r_hat, effective_sample_size=effective, steps=steps)
+    return Walk(
+        table=table,
+        q_mean=q_mean,
+        q_sd=q_sd,
+        r_hat=r_hat,
+        effective_sample_size=effective,
+        steps=steps,
+        lost=CHAINS - chains,
+    )
