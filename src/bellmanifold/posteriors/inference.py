@@ -140,6 +140,11 @@ def _prior(target: Target) -> Summary:
     )
 
 
+def posterior_of(target: Target, seed: int = 0) -> Summary:
+    """The answers of a posterior that is given as such, by the engine that suits it."""
+    return _choose(target, "auto", False, None, seed) if target.coupled.any() else _prior(target)
+
+
 def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
     if engine in ("mixture", "rejection"):
         if proper_only:
@@ -180,7 +185,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     from bellmanifold.posteriors.importance import PIECE, REPLICATES, sample
 
     if target.is_exact:
-        _require_assumption_2(target)
+        require_assumption_2(target)
     candidates = covering(target, batch_chart(target.model), proper_only)
     largest = max(int(c.free.sum() + c.residual.sum()) for components in candidates for c in components)
     if largest > MOST_COORDINATES:
@@ -250,7 +255,7 @@ def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinate
     return Coordinates(target, chart, centred=not covered)
 
 
-def _require_assumption_2(target: Target) -> None:
+def require_assumption_2(target: Target) -> None:
     """The exact posterior needs every loop of observed pairs to cost something."""
     for component in end_components(target.model, target.observed):
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from scipy.integrate import cumulative_simpson
 from scipy.special import ndtri
 
-from bellmanifold.data import Dataset
+from bellmanifold.data import Visits
 from bellmanifold.errors import BadInputError
 
 LogPrior = Callable[[Float[np.ndarray, "scales"]], Float[np.ndarray, "scales"]]
@@ -65,7 +65,7 @@ class HalfNormal:
         return 0.5 * np.log(2.0 / np.pi) - np.log(self.scale) - 0.5 * (eta / self.scale) ** 2
 
 
-def log_scatter(data: Dataset, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
+def log_scatter(data: Visits, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
     """Log of what repeats of the same pair say about eta, in the product over pairs."""
     count = data.count[data.observed]
     repeats = float((count - 1).sum())
@@ -73,7 +73,7 @@ def log_scatter(data: Dataset, eta: Float[np.ndarray, "scales"]) -> Float[np.nda
     return constant - repeats * np.log(eta) - 0.5 * float(data.scatter.sum()) / eta / eta
 
 
-def scale_table(data: Dataset, log_prior: LogPrior) -> ScaleTable:
+def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
     """Tabulate the law proportional to prior times scatter.
 
     Raises:

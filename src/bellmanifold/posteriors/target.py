@@ -19,7 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.laws import Gaussian, Law, Uniform
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, log_scatter, scale_table
@@ -118,14 +118,30 @@ def relaxed_target(
         raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(Kernel))}")
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise BadInputError(f"epsilon is {epsilon}: give a number that is not negative (0 is the exact posterior)")
-    reward = data.deterministic_reward()
+    return relaxed_to(data, data.deterministic_reward(), epsilon, prior_scale, KERNELS[kernel])
+
+
+def relaxed_to(
+    data: Visits,
+    reward: Float[np.ndarray, "pairs"],
+    epsilon: float | int,
+    prior_scale: float | int,
+    law: Law = KERNELS["gaussian"],
+) -> Target:
+    """The posterior for observed pairs whose rewards are known: exact for epsilon = 0, else relaxed."""
     _require_sizes(reward, prior_scale, epsilon, "epsilon")
-    law = KERNELS[kernel] if epsilon > 0 else Gaussian()
-    scale = np.where(data.observed, float(epsilon), 0.0)
-    return Target(data.model, data.observed, reward, scale, float(prior_scale), law, epsilon=float(epsilon))
+    return Target(
+        model=data.model,
+        observed=data.observed,
+        reward=reward,
+        scale=np.where(data.observed, float(epsilon), 0.0),
+        prior_scale=float(prior_scale),
+        law=law if epsilon > 0 else Gaussian(),
+        epsilon=float(epsilon),
+    )
 
 
-def noisy_target(data: Dataset, noise: float | int | LogPrior, prior_scale: float | int, law: Law) -> Target:
+def noisy_target(data: Visits, noise: float | int | LogPrior, prior_scale: float | int, law: Law) -> Target:
     """The posterior for rewards with additive noise, every repeat counted.
 
     Args:

@@ -95,6 +95,20 @@ def normal_point(key: PRNGKeyArray, coordinates: Coordinates, batch: int) -> Poi
     )
 
 
+@partial(jax.jit, static_argnames=("kind", "steps"))
+def advance(kind: Kind, steps: int, structure: Structure, key: PRNGKeyArray, position: Point) -> Point:
+    """Where chains are after a number of steps that nobody needs a record of."""
+
+    def log_likelihood(point: Point) -> Float[Array, "chains"]:
+        return weigh_normals(kind, structure, point).log_weight
+
+    def move(state: elliptical.State, key: PRNGKeyArray) -> tuple[elliptical.State, None]:
+        return elliptical.step(key, state, log_likelihood)[0], None
+
+    begin = elliptical.init(position, log_likelihood)
+    return jax.lax.scan(move, begin, jax.random.split(key, steps))[0].position
+
+
 def end_points(chains: Chains) -> Weighed:
     """Where the chains are now; those without any likelihood are left out."""
     weighed = weigh_normals(chains.coordinates.kind, chains.coordinates.structure, chains.position)
