@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from bellmanifold.posteriors.coordinates import Coordinates, Weighed, from_normals
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.walk import Chains, end_points
+from bellmanifold.posteriors.walk import Chains, end_points, normal_point
 
 if TYPE_CHECKING:
     import xarray
@@ -48,19 +47,25 @@ def completed(
 
 
 def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarray.Dataset:
-    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1)."""
+    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
+
+    An inferred noise scale comes along as `noise_scale`.
+    """
     rng = np.random.default_rng(seed)
     each = -(-count // len(components))
     parts: list[np.ndarray] = []
     log_weights: list[np.ndarray] = []
+    scales: list[np.ndarray] = []
     for coordinates in components:
         weighed = _prior_batch(coordinates, each, random_key(seed, len(parts)))
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
+        scales.append(np.asarray(weighed.noise_scale))
     log_weight = np.concatenate(log_weights)
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
-    return as_dataset(components[0], np.concatenate(parts), weight / max(weight.sum(), 1e-300))
+    weight = weight / max(weight.sum(), 1e-300)
+    return as_dataset(components[0], np.concatenate(parts), weight, np.concatenate(scales, axis=1))
 
 
 def effective(draws: xarray.Dataset) -> float:
@@ -83,19 +88,21 @@ def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset | None:
     chains = Chains(coordinates, seed)
     if not chains.walk(CHAIN_ROUNDS).trustworthy:
         return None
-    values = completed(coordinates, end_points(chains), np.random.default_rng(seed))
-    return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)))
+    ends = end_points(chains)
+    values = completed(coordinates, np.asarray(ends.q), np.random.default_rng(seed))
+    return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)), np.asarray(ends.noise_scale))
 
 
 def _prior_batch(coordinates: Coordinates, count: int, key: PRNGKeyArray) -> Weighed:
-    x = jax.random.normal(key, (*coordinates.chart.slot.shape, count))
-    if not coordinates.centred:
-        x = from_normals(coordinates.is_uniform, coordinates.structure, x)
-    return coordinates.weigh(x)
+    point = normal_point(key, coordinates, count)
+    return coordinates.weigh(point if coordinates.centred else from_normals(coordinates.structure, point))
 
 
 def as_dataset(
-    coordinates: Coordinates, q: Float[np.ndarray, "draws pairs"], weight: Float[np.ndarray, "draws"]
+    coordinates: Coordinates,
+    q: Float[np.ndarray, "draws pairs"],
+    weight: Float[np.ndarray, "draws"],
+    noise_scale: Float[np.ndarray, "scales draws"],
 ) -> xarray.Dataset:
     """Draws with their weights, pairs labelled by state and action."""
     import xarray
@@ -103,4 +110,5 @@ def as_dataset(
     model = coordinates.target.model
     names = [model.pair_name(i) for i in range(model.n_pairs)]
     labels = {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
-    return xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels)
+    draws = xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels)
+    return draws.assign(noise_scale=("draw", noise_scale[0])) if len(noise_scale) else draws

@@ -20,12 +20,14 @@ class Findings:
         q_mean: posterior mean of each action value, shape (pairs,).
         q_sd: posterior standard deviation of each action value, shape (pairs,).
         log_evidence: log of the integral of prior times kernels; None where the engine does not know it.
+        noise_scale: posterior mean and standard deviation of an inferred noise scale; None where it is known.
     """
 
     table: PolicyTable
     q_mean: Estimate
     q_sd: Float[np.ndarray, "pairs"]
     log_evidence: Estimate | None = None
+    noise_scale: tuple[float, float] | None = None
 
 
 def prior_elsewhere(

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.posteriors.coordinates import Coordinates, Weighed, policy_table
+from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, policy_table
 from bellmanifold.posteriors.findings import Findings, from_moments
-from bellmanifold.posteriors.points import largest_normal_points, member_moments, uniform_points
+from bellmanifold.posteriors.points import largest_normal_points, member_moments
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 
 PIECE = 4096
@@ -76,7 +76,18 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
         points=weight.size,
         unsolvable=float(np.isneginf(log_weight).mean()),
         tied_states=np.sort(components[0].chart.order[tied]),
+        noise_scale=_noise_scale(weighed, weight) if components[0].scales else None,
     )
+
+
+def _noise_scale(
+    weighed: list[list[Weighed]], weight: Float[np.ndarray, "components replicates points"]
+) -> tuple[float, float]:
+    """Posterior mean and standard deviation of the noise scale."""
+    eta = np.concatenate([np.asarray(piece.noise_scale)[0] for pieces in weighed for piece in pieces])
+    share = weight.ravel() / weight.sum()
+    mean = float(share @ eta)
+    return mean, float(np.sqrt(share @ (eta - mean) ** 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +118,10 @@ class _Net:
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        dimension = max(1, len(self.free) + len(self.residual))
+        dimension = max(1, len(self.free) + len(self.residual) + self.coordinates.scales)
         return dimension, int(np.log2(self.size)), REPLICATES, self.seed + (self.number << 32)
 
-    def piece(self, number: int) -> Float[np.ndarray, "actions states batch"]:
+    def piece(self, number: int) -> Point:
         """The points of one piece."""
         chart = self.coordinates.chart
         own = slice(number * PIECE, (number + 1) * PIECE)
@@ -118,18 +129,15 @@ class _Net:
         action, state = chart.place
         for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
             x[action[pair], state[pair]] = largest_normal_points(self.key, len(self.free), int(of))[row, own]
-        rows = slice(len(self.free), None)
-        if self.coordinates.is_uniform:
-            points = 2 * uniform_points(*self.key)[rows, own] - 1
-        else:
-            points = largest_normal_points(self.key, self.key[0], 1)[rows, own]
+        rest = largest_normal_points(self.key, self.key[0], 1)[len(self.free) :, own]
+        scales = self.coordinates.scales
         if len(self.residual):
-            x[action[self.residual], state[self.residual]] = points
-        return x
+            x[action[self.residual], state[self.residual]] = rest[scales:]
+        return Point(jnp.asarray(x), jnp.asarray(rest[:scales]))
 
     def weigh(self, number: int) -> Weighed:
         """One piece weighed, without its action values: those of all pieces would fill the memory."""
-        weighed = self.coordinates.weigh(jnp.asarray(self.piece(number)))
+        weighed = self.coordinates.weigh(self.piece(number))
         return weighed._replace(q=weighed.q[:, :, :0])
 
     def moments(

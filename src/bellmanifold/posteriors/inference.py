@@ -14,10 +14,12 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
+from bellmanifold.laws import Law, named_law
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
+from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.posteriors.target import Kernel, Target, relaxed_target
+from bellmanifold.posteriors.target import Kernel, Target, noisy_target, relaxed_target
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -54,10 +56,13 @@ class TooManyCoordinatesError(UnsupportedError):
 def posterior(
     model: SSP,
     data: Dataset,
-    epsilon: float | int = 0.0,
+    epsilon: float | int | None = None,
     prior_scale: float | int = 10.0,
     engine: Engine = "auto",
     kernel: Kernel = "gaussian",
+    noise_sd: float | int | None = None,
+    infer_noise: bool | LogPrior = False,
+    noise: str | Law = "gaussian",
     proper_only: bool = False,
     discount: float | None = None,
     samples: int | None = None,
@@ -69,10 +74,14 @@ def posterior(
     Args:
         model: the problem.
         data: observations of it.
-        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior.
+        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior, and the default without noise.
         prior_scale: sigma of the prior N(0, sigma^2 I).
         engine: "auto", "chart", "mixture" or "rejection".
         kernel: shape of the relaxed likelihood.
+        noise_sd: rewards carry noise of this scale, and every repeat counts.
+        infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
+            density of another prior.
+        noise: law of the noise, by name or as an object of `bellmanifold.laws`.
         proper_only: leave out parameters that the data show to be improper.
         discount: treat the discounted problem instead.
         samples: number of points; by default as many as a standard error of 1e-3 takes.
@@ -94,11 +103,28 @@ def posterior(
     if discount is not None:
         model = model.discounted(discount)
         data = Dataset(model, data.pair, data.reward)
-    target = relaxed_target(data, epsilon, prior_scale, kernel)
+    noise_scale = _noise_scale(noise_sd, infer_noise)
+    if noise_scale is None:
+        if noise != "gaussian":
+            raise BadInputError("a law of the noise without its scale: give --noise-sd or --infer-noise too")
+        target = relaxed_target(data, 0.0 if epsilon is None else epsilon, prior_scale, kernel)
+    elif epsilon is not None or kernel != "gaussian":
+        raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
+    else:
+        target = noisy_target(data, noise_scale, prior_scale, named_law(noise) if isinstance(noise, str) else noise)
     if not target.coupled.any():
         return replace(_prior(target), top=top)
     summary = _choose(target, engine, proper_only, samples, seed)
     return replace(summary, top=top, proper_only=proper_only, seed=seed)
+
+
+def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
+    """The scale of the noise or the prior over it; None for deterministic rewards."""
+    if infer_noise is False:
+        return noise_sd
+    if noise_sd is not None:
+        raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
+    return HalfNormal() if infer_noise is True else infer_noise
 
 
 def _prior(target: Target) -> Summary:
@@ -114,6 +140,11 @@ def _prior(target: Target) -> Summary:
     )
 
 
+def posterior_of(target: Target, seed: int = 0) -> Summary:
+    """The answers of a posterior that is given as such, by the engine that suits it."""
+    return _choose(target, "auto", False, None, seed) if target.coupled.any() else _prior(target)
+
+
 def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
     if engine in ("mixture", "rejection"):
         if proper_only:
@@ -123,7 +154,7 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         return by_mixture(target, "asked for", seed) if engine == "mixture" else by_rejection(target, seed)
     from bellmanifold.chart import TooLargeError
 
-    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
+    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.is_gaussian
     try:
         summary = by_chart(target, proper_only, samples, seed)
     except TooManyCoordinatesError as refusal:
@@ -154,7 +185,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     from bellmanifold.posteriors.importance import PIECE, REPLICATES, sample
 
     if target.is_exact:
-        _require_assumption_2(target)
+        require_assumption_2(target)
     candidates = covering(target, batch_chart(target.model), proper_only)
     largest = max(int(c.free.sum() + c.residual.sum()) for components in candidates for c in components)
     if largest > MOST_COORDINATES:
@@ -224,7 +255,7 @@ def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinate
     return Coordinates(target, chart, centred=not covered)
 
 
-def _require_assumption_2(target: Target) -> None:
+def require_assumption_2(target: Target) -> None:
     """The exact posterior needs every loop of observed pairs to cost something."""
     for component in end_components(target.model, target.observed):
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
@@ -284,7 +315,7 @@ def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | N
     from bellmanifold.posteriors.sparse_walk import CHAINS, SparseCoordinates, sparse_walk
 
     covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
-    if not covered or target.kernel == "uniform":
+    if not covered or not target.is_gaussian:
         raise UnsupportedError(
             f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "
             "use --proper-only or --epsilon 0"

@@ -213,9 +213,9 @@ class _Cells:
 def _cells(target: Target, max_cells: int) -> _Cells:
     """Number the cells, or refuse."""
     model = target.model
-    if target.kernel != "gaussian":
+    if not target.is_gaussian:
         raise UnsupportedError(
-            f"mixture: the kernel is {target.kernel}, Proposition 1 needs a Gaussian one: use the chart engine"
+            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.kernel}: use the chart engine"
         )
     if np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(

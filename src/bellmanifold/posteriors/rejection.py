@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.laws import Uniform
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 from bellmanifold.posteriors.target import Target
@@ -55,7 +56,7 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
     Raises:
         UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
     """
-    if target.kernel != "uniform" or np.any(target.scale[target.observed] <= 0):
+    if not isinstance(target.law, Uniform) or np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(
             "rejection: only a uniform kernel of positive width can be sampled by rejection: use the chart engine"
         )

@@ -61,8 +61,8 @@ class Summary:
     seed: int = 0
 
     @property
-    def epsilon(self) -> float:
-        """The tolerance of the relaxed likelihood; 0 is the exact posterior."""
+    def epsilon(self) -> float | None:
+        """The tolerance of the relaxed likelihood; 0 is the exact posterior, None one for noisy rewards."""
         return self.target.epsilon
 
     @property
@@ -148,6 +148,8 @@ class Summary:
                 [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
             ),
         }
+        if self.epsilon is None:
+            result["noise"] = {"law": str(self.target.law), **self._noise_scale()}
         if self.routes is not None:
             result["routes"] = [
                 {
@@ -166,6 +168,12 @@ class Summary:
                 name: _finite(value) if isinstance(value, float) else value for name, value in self.diagnostics.items()
             },
         }
+
+    def _noise_scale(self) -> dict[str, float | None]:
+        inferred = self.findings.noise_scale
+        if inferred is not None:
+            return {"mean": _finite(inferred[0]), "sd": _finite(inferred[1])}
+        return {"mean": self.target.noise_sd, "sd": 0.0}
 
     def _by_pair(self, values: list[Any]) -> dict[str, dict[str, Any]]:
         model = self.target.model

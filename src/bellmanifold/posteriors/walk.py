@@ -20,7 +20,9 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
     Kind,
+    Point,
     Structure,
+    Weighed,
     member_moments,
     policy_table,
     weigh_normals,
@@ -71,7 +73,7 @@ class Chains:
     def __init__(self, coordinates: Coordinates, seed: int) -> None:
         self.coordinates = coordinates
         self.key, start = jax.random.split(random_key(seed))
-        self.position = jax.random.normal(start, (*coordinates.chart.slot.shape, CHAINS))
+        self.position = normal_point(start, coordinates, CHAINS)
         self.rounds: list[_Round] = []
 
     def walk(self, rounds: int) -> Walk:
@@ -84,26 +86,53 @@ class Chains:
         return _summarise(coordinates, self.rounds[1:])
 
 
-def end_points(chains: Chains) -> Float[np.ndarray, "actions states kept"]:
-    """Action values by slot where the chains are now; those without any likelihood are left out."""
+def normal_point(key: PRNGKeyArray, coordinates: Coordinates, batch: int) -> Point:
+    """Standard normal coordinates."""
+    slots, scales = jax.random.split(key)
+    return Point(
+        jax.random.normal(slots, (*coordinates.chart.slot.shape, batch)),
+        jax.random.normal(scales, (coordinates.scales, batch)),
+    )
+
+
+@partial(jax.jit, static_argnames=("kind", "steps"))
+def advance(kind: Kind, steps: int, structure: Structure, key: PRNGKeyArray, position: Point) -> Point:
+    """Where chains are after a number of steps that nobody needs a record of."""
+
+    def log_likelihood(point: Point) -> Float[Array, "chains"]:
+        return weigh_normals(kind, structure, point).log_weight
+
+    def move(state: elliptical.State, key: PRNGKeyArray) -> tuple[elliptical.State, None]:
+        return elliptical.step(key, state, log_likelihood)[0], None
+
+    begin = elliptical.init(position, log_likelihood)
+    return jax.lax.scan(move, begin, jax.random.split(key, steps))[0].position
+
+
+def end_points(chains: Chains) -> Weighed:
+    """Where the chains are now; those without any likelihood are left out."""
     weighed = weigh_normals(chains.coordinates.kind, chains.coordinates.structure, chains.position)
-    return np.asarray(weighed.q)[:, :, np.isfinite(weighed.log_weight)]
+    kept = np.isfinite(weighed.log_weight)
+    return weighed._replace(
+        log_weight=weighed.log_weight[kept], q=weighed.q[..., kept], noise_scale=weighed.noise_scale[:, kept]
+    )
 
 
 class _Record(NamedTuple):
-    """One step of all chains: log weight, hash and slots of the greedy policies, state values, cost."""
+    """One step of all chains: log weight, hash and slots of the greedy policies, state values, noise scale, cost."""
 
     log_weight: Float[Array, "*steps chains"]
     code: UInt64[Array, "*steps chains"]
     choice: Int[Array, "*steps states chains"]
     value: Float[Array, "*steps states chains"]
+    noise_scale: Float[Array, "*steps scales chains"]
     evaluations: Int[Array, "*steps"]
 
 
 class _Round(NamedTuple):
     """Where the chains ended, their records, and the chains' sums of moments of the action values."""
 
-    position: Float[Array, "actions states chains"]
+    position: Point
     record: _Record
     first: Float[Array, "actions states chains"]
     second: Float[Array, "actions states chains"]
@@ -115,12 +144,12 @@ def _run(
     steps: int,
     structure: Structure,
     key: PRNGKeyArray,
-    position: Float[Array, "actions states chains"],
+    position: Point,
 ) -> _Round:
     weigh = partial(weigh_normals, kind, structure)
 
-    def log_likelihood(x: Float[Array, "actions states chains"]) -> Float[Array, "chains"]:
-        return weigh(x).log_weight
+    def log_likelihood(point: Point) -> Float[Array, "chains"]:
+        return weigh(point).log_weight
 
     def move(
         carry: tuple[elliptical.State, Array, Array], key: PRNGKeyArray
@@ -129,10 +158,11 @@ def _run(
         state, info = elliptical.step(key, state, log_likelihood)
         found = weigh(state.position)
         more_first, more_second = member_moments(structure, found.q)
-        record = _Record(found.log_weight, found.code, found.choice, jnp.max(found.q, axis=0), info.evaluations)
+        value = jnp.max(found.q, axis=0)
+        record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, info.evaluations)
         return (state, first + more_first, second + more_second), record
 
-    nothing = jnp.zeros_like(position)
+    nothing = jnp.zeros_like(position.x)
     begin = (elliptical.init(position, log_likelihood), nothing, nothing)
     (state, first, second), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
     return _Round(state.position, record, first, second)
@@ -159,7 +189,8 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
         total = np.sum([np.asarray(getattr(done, name)) for done in rounds], axis=0) / steps
         moments.append(ratio(total[action[stand], state[stand]][:, kept].T, np.ones(chains)))
     value = np.concatenate([np.asarray(done.record.value) for done in rounds])[:, target.coupled[chart.order]]
-    r_hat, effective = diagnose(np.moveaxis(value[:, :, kept], 2, 0))
+    eta = np.concatenate([np.asarray(done.record.noise_scale) for done in rounds])[:, :, kept]
+    r_hat, effective = diagnose(np.moveaxis(np.concatenate([value[:, :, kept], eta], axis=1), 2, 0))
     code = np.concatenate([np.asarray(done.record.code) for done in rounds])[:, kept]
     _, first, row = np.unique(code, return_index=True, return_inverse=True)
     chain = np.broadcast_to(np.arange(chains), code.shape)
@@ -178,6 +209,7 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
         steps=steps,
         lost=CHAINS - chains,
         evaluations=evaluations,
+        noise_scale=(float(eta.mean()), float(eta.std())) if eta.size else None,
     )
 
 
