@@ -376,6 +376,22 @@ def test_proper_only_refuses_where_nothing_proper_fits():
         bm.posterior(model, Dataset.complete(model), epsilon=0.01, proper_only=True)
 
 
+def test_traps_are_named_with_a_way_out_that_exists():
+    moves = {
+        ("a", "on"): Move(-1.0, {"b": 1.0}),
+        ("b", "back"): Move(-1.0, {"a": 1.0}),
+        ("c", "go"): Move(-1.0, {"goal": 0.5, "a": 0.5}),
+    }
+    data = Dataset.complete(from_moves("trap", moves, start="c"))
+    with pytest.raises(UnsupportedError, match=r"trap a, b: .* use --epsilon above 0 without --proper-only"):
+        bm.posterior(data.model, data)
+    with pytest.raises(UnsupportedError, match=r"trap a, b: .* leave --proper-only out"):
+        bm.posterior(data.model, data, epsilon=0.5, proper_only=True)
+    assert float(bm.posterior(data.model, data, epsilon=0.5).improper_mass.value) == 1.0
+    with pytest.raises(UnsupportedError, match="no parameter fits the data: use a larger --epsilon"):
+        bm.posterior(data.model, data, epsilon=0.5, kernel="uniform")
+
+
 def test_uniform_kernel_against_rejection():
     model = envs.two_state()
     options = {"epsilon": 2.0, "kernel": "uniform"}
