@@ -33,6 +33,8 @@ MAY_IMPORT = {
     "sparse_chart": {"errors", "graph", "linear", "ssp"},
     "samplers": set(),
     "posteriors": {"chart", "data", "errors", "gain", "graph", "health", "linear", "samplers", "sparse_chart", "ssp"},
+    "identifiability": {"bellman", "data", "errors", "graph", "health", "linear", "posteriors", "ssp"},
+    "hausdorff": {"bellman", "data", "errors", "posteriors"},
     "agents": {"ssp"},
     "figures": {"graph", "ssp"},
     "cli": {"__init__", "data", "envs", "errors", "figures", "formats", "health", "models", "posteriors", "solver"},

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import figures as figures
+    from bellmanifold import hausdorff as hausdorff
+    from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
@@ -42,7 +44,7 @@ _HOME = {
     "write_data": "formats.observations",
     "write_problem": "formats.problem",
 }
-_MODULES = ("envs", "figures")
+_MODULES = ("envs", "figures", "hausdorff", "identifiability")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 
