@@ -33,8 +33,9 @@ from jaxtyping import Array, Float
 from bellmanifold.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.inference import by_chart
 from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.target import relaxed_target
 
 Point = Float[Array, "parameters"]
 
@@ -124,12 +125,14 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
         seed: of the evidence.
 
     Raises:
-        UnsupportedError: where the exact posterior does not exist or its evidence could not be computed.
+        UnsupportedError: where the exact posterior does not exist, or importance sampling finds no evidence.
     """
-    evidence = posterior(data.model, data, prior_scale=prior_scale, seed=seed).log_evidence
-    if evidence is None:
+    summary = by_chart(relaxed_target(data, 0.0, prior_scale), proper_only=False, samples=None, seed=seed)
+    evidence = summary.log_evidence
+    if evidence is None or not summary.trustworthy:
         raise UnsupportedError(
-            "the chart found no evidence (importance weights failed): use bm.hausdorff.manifold, without a normaliser"
+            f"importance weights are too uneven for an evidence (effective sample size "
+            f"{summary.effective_sample_size:.0f}): use a larger prior_scale, or manifold() without a normaliser"
         )
     pairs = data.model.n_pairs
     constant = pairs * float(np.log(prior_scale) + 0.5 * np.log(2 * np.pi))

@@ -48,7 +48,9 @@ def improper_mass(
     handles = [Line2D([], [], color=COLOURS[s], label=f"prior scale {x:g}") for s, x in enumerate(prior_scale)]
     for d, x in enumerate(discount):
         label = "no discount" if x == 1.0 else f"discount {x:g}"
-        handles.append(Line2D([], [], color="black", linestyle=STYLES[d], marker=MARKERS[d], label=label))
+        handles.append(
+            Line2D([], [], color="black", linestyle=STYLES[d], marker=MARKERS[d], markersize=3.5, label=label)
+        )
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
     return axes
