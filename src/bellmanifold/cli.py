@@ -71,9 +71,13 @@ def env_list() -> None:
     from bellmanifold.envs import BUILT_IN
 
     for name, build in BUILT_IN.items():
-        takes = [f"{p.name}={_shown(p.default)}" for p in inspect.signature(build).parameters.values()]
+        defaults = {p.name: p.default for p in inspect.signature(build).parameters.values()}
+        takes = [f"{key}={_shown(value)}" for key, value in defaults.items() if value not in (None, "")]
+        optional = [key for key, value in defaults.items() if value in (None, "")]
         about = (inspect.getdoc(build) or "").splitlines()[0]
         typer.echo(f"env:{name}{'?' if takes else ''}{'&'.join(takes)}\n    {about}")
+        if optional:
+            typer.echo(f"    It also takes {', '.join(optional)}.")
 
 
 @env_app.command("show")
@@ -188,7 +192,9 @@ def solve(
 def posterior(
     model: Model,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)],
-    epsilon: Annotated[float, typer.Option(help="Tolerance; 0 is the exact (manifold) posterior.")] = 0.0,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
+    ] = None,
     prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior of every action value.")] = 10.0,
     engine: Annotated[
         Literal["auto", "chart", "mixture", "rejection"], typer.Option(help="How to compute it.")
@@ -196,6 +202,13 @@ def posterior(
     kernel: Annotated[
         Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")
     ] = "gaussian",
+    noise_sd: Annotated[
+        float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
+    ] = None,
+    infer_noise: Annotated[
+        bool, typer.Option("--infer-noise", help="Rewards carry noise of unknown scale (half-normal prior, scale 1).")
+    ] = False,
+    noise: Annotated[str, typer.Option(help="Law of the noise: gaussian, student-t:DF or laplace.")] = "gaussian",
     proper_only: Annotated[
         bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
     ] = False,
@@ -220,8 +233,9 @@ def posterior(
 
     problem = load_model(model)
     observed = load_data(data, problem)
-    with located(label(data)):
-        observed.deterministic_reward()
+    if noise_sd is None and not infer_noise:
+        with located(label(data)):
+            observed.deterministic_reward()
     _keep_compiled_programs()
     with _working("computing the posterior"):
         summary = compute(
@@ -231,6 +245,9 @@ def posterior(
             prior_scale=prior_scale,
             engine=engine,
             kernel=kernel,
+            noise_sd=noise_sd,
+            infer_noise=infer_noise,
+            noise=noise,
             proper_only=proper_only,
             discount=discount,
             samples=samples,
@@ -252,7 +269,13 @@ def posterior(
 
 
 def _print_posterior(answer: dict[str, Any]) -> None:
-    settings = f"epsilon {answer['epsilon']:g}, prior scale {answer['prior_scale']:g}"
+    if (noise := answer.get("noise")) is None:
+        width = f"epsilon {answer['epsilon']:g}"
+    else:
+        width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
+            f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
+        )
+    settings = f"{width}, prior scale {answer['prior_scale']:g}"
     typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     if answer["log_evidence"] is not None:
@@ -300,9 +323,7 @@ def _keep_compiled_programs() -> None:
 
 
 def _shown(default: object) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return "" if default is None else str(default)
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _listed(items: list[str], limit: int = 4) -> str:
@@ -318,7 +339,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")
         if message.startswith("Usage:"):  # called without a command: this is the help
             print(message, file=sys.stderr)
         else:

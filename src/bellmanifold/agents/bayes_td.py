@@ -44,7 +44,7 @@ class BayesTD:
 
     def __init__(self, model: SSP, update: Update, settings: Settings) -> None:
         self.model, self.settings, self._update = model, settings, update
-        self.memory = Memory(model.n_pairs)
+        self.memory = Memory(model)
         self.posterior = td.initial(model, settings.prior_scale)
         self._waiting = False
 

@@ -37,7 +37,7 @@ class PSRL:
                 f"psrl keeps a weight for every pair and state, {size} here, more than {LARGEST}: use rlsvi"
             )
         self.model, self.noise_sd, self.optimism = model, noise_sd, optimism
-        self.memory = Memory(model.n_pairs)
+        self.memory = Memory(model)
         self.weight = np.full((model.n_pairs, model.n_states + 1), CONCENTRATION)
         self._discount = 1.0 - 1.0 / default_cap(model)
         self._last = model.pair_start[:-1]

@@ -131,6 +131,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_positive(value: Any) -> bool:
     return _is_number(value) and value > 0
 
@@ -173,10 +177,11 @@ SAMPLING = {
 
 def _settings(values: Options) -> dict[str, Any]:
     """Options as keyword arguments: numbers that are no counts as floats."""
-    counts = ("optimism", "members")
-    return {
-        name: float(value) if isinstance(value, int) and name not in counts else value for name, value in values.items()
-    }
+    return {name: _as_float(value) if name not in ("optimism", "members") else value for name, value in values.items()}
+
+
+def _as_float(value: Value) -> Value:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _bayes_td(model: SSP, values: Options) -> Agent:
@@ -217,7 +222,31 @@ def _q_learning(model: SSP, values: Options) -> Agent:
     return QLearning(model, **_settings(values))
 
 
+def _bayes_br(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
+
+    return PosteriorSampling(model, Settings(**_settings(values)))
+
+
+def _manifold(model: SSP, values: Options) -> Agent:
+    return _bayes_br(model, {**values, "epsilon": 0.0})
+
+
+METHOD = Option("B", ("A", "B").__contains__, "A (draw a route) or B (draw action values)")
 KINDS = (
+    AgentKind(
+        "bayes-br",
+        "Thompson sampling from the relaxed posterior",
+        {**SAMPLING, "infer_noise": Option(False, _is_flag, "true or false"), "method": METHOD},
+        _bayes_br,
+    ),
+    AgentKind(
+        "manifold",
+        "Thompson sampling from the exact posterior",
+        {"prior_scale": positive(10.0), "optimism": whole(1), "method": METHOD},
+        _manifold,
+        needs_exact_rewards=True,
+    ),
     AgentKind(
         "bayes-td",
         "Bayesian TD on the best of the previous means",

@@ -30,7 +30,7 @@ class RLSVI:
 
     def __init__(self, model: SSP, prior_scale: float = 1.0, noise_sd: float = 1.0, optimism: int = 1) -> None:
         self.model, self.prior_scale, self.noise_sd, self.optimism = model, prior_scale, noise_sd, optimism
-        self.memory = Memory(model.n_pairs)
+        self.memory = Memory(model)
         self._landed: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._last = model.pair_start[:-1]
 
