@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
-    from bellmanifold.posteriors.importance import Sample
+    from bellmanifold.posteriors.importance import Nets, Sample
     from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "rejection"]
@@ -148,7 +148,7 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
     """Importance sampling through the chart, in the coordinates that weigh best."""
     from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.importance import PIECE, REPLICATES, sample
+    from bellmanifold.posteriors.importance import PIECE, REPLICATES, Nets
 
     if target.is_exact:
         _require_assumption_2(target)
@@ -159,25 +159,24 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     log2_size = int(np.log2(PIECE))
     tried = []
     for components in candidates:
-        drawn = sample(components, log2_size, seed)
-        tried.append((drawn.effective_sample_size, drawn, components))
+        nets = Nets(components, seed)
+        drawn = nets.sample(log2_size)
+        tried.append((drawn.effective_sample_size, drawn, nets))
         if drawn.effective_sample_size > GOOD * drawn.points:
             break
-    _, drawn, components = max(tried, key=lambda entry: entry[0])
+    _, drawn, nets = max(tried, key=lambda entry: entry[0])
     if drawn.unsolvable == 1.0:
         raise UnsupportedError(
             "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
             "leave --proper-only out, or use --discount 0.99"
         )
-    summary = _summarise(components, drawn)
     if samples is not None:
-        wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
-        return summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
-    while (error := _largest_error(summary)) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
-        doublings = int(np.ceil(1.5 * np.log2(error / ACCURACY))) if np.isfinite(error) else 1
-        log2_size = min(log2_size + max(1, doublings), int(np.log2(MOST_POINTS / REPLICATES)))
-        drawn = sample(components, log2_size, seed)
-        summary = _summarise(components, drawn)
+        return _summarise(nets, nets.sample(int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))))
+    summary = _summarise(nets, drawn)
+    while _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
+        log2_size += 1
+        drawn = nets.sample(log2_size)
+        summary = _summarise(nets, drawn)
     return summary
 
 
@@ -211,8 +210,8 @@ def _largest_error(summary: Summary) -> float:
     return max(errors)
 
 
-def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
-    coordinates = components[0]
+def _summarise(nets: Nets, drawn: Sample) -> Summary:
+    coordinates = nets.components[0]
     target = coordinates.target
     model, coupled = target.model, target.coupled[target.model.pair_state]
     mean = np.where(coupled, drawn.q_mean.value, 0.0)
