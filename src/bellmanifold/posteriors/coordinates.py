@@ -24,7 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtr, ndtri
+from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
@@ -42,6 +42,7 @@ class Structure(NamedTuple):
         successor, law: the chart's, shape (actions, states, successors).
         solved: observed pairs, shape (actions, states).
         free: pairs that stand for the unobserved ones of a coupled state, shape (actions, states).
+        member: all the unobserved pairs of coupled states, shape (actions, states).
         reward, scale: of observed pairs, shape (actions, states).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
         first: a proper policy of M~, shape (states,).
@@ -54,6 +55,7 @@ class Structure(NamedTuple):
     law: Float[Array, "actions states successors"]
     solved: Bool[Array, "actions states"]
     free: Bool[Array, "actions states"]
+    member: Bool[Array, "actions states"]
     reward: Float[Array, "actions states"]
     scale: Float[Array, "actions states"]
     alternatives: Int[Array, "actions states"]
@@ -192,6 +194,7 @@ class Coordinates:
             law=jnp.asarray(chart.law),
             solved=jnp.asarray(chart.spread(self.solved, False)),
             free=jnp.asarray(chart.spread(self.free | idle, False)),
+            member=jnp.asarray(chart.spread(~target.observed & target.coupled[model.pair_state], False)),
             reward=jnp.asarray(chart.spread(target.reward, 0.0)),
             scale=jnp.asarray(chart.spread(scale, 0.0)),
             alternatives=jnp.asarray(chart.spread(alternatives, 1)),
@@ -250,9 +253,13 @@ def weigh_normals(kind: Kind, s: Structure, x: Float[Array, "actions states batc
 def from_normals(
     uniform: bool, s: Structure, x: Float[Array, "actions states batch"]
 ) -> Float[Array, "actions states batch"]:
-    """Standard normals turned into draws of non-centred coordinates from their reference law."""
+    """Standard normals turned into draws of non-centred coordinates from their reference law.
+
+    There is a normal for each pair: the largest of a state's unobserved ones is the coordinate.
+    """
+    largest = jnp.max(jnp.where(s.member[..., None], x, -jnp.inf), axis=0)
     residual = 2 * ndtr(x) - 1 if uniform else x
-    return jnp.where(s.free[..., None], _largest_normal(x, s.alternatives), residual)
+    return jnp.where(s.free[..., None], jnp.where(s.member[..., None], largest, x), residual)
 
 
 @partial(jax.jit, static_argnames=("blocks", "exact"))
@@ -372,15 +379,3 @@ def member_moments(
     first = jnp.where(shared, (q - (k - 1) * sigma * hazard) / k, q)
     second = jnp.where(shared, (q**2 + (k - 1) * (sigma**2 - sigma * q * hazard)) / k, q**2)
     return first, second
-
-
-def _largest_normal(
-    x: Float[Array, "actions states batch"], of: Int[Array, "actions states"]
-) -> Float[Array, "actions states batch"]:
-    """Turn a standard normal into a draw of the largest of `of` standard normals, by its distribution function.
-
-    The upper half is computed from the upper tail: 1 - Phi(x)^(1/k) = -expm1(log Phi(x) / k).
-    """
-    log_p = log_ndtr(x) / of[..., None].astype(x.dtype)
-    moved = jnp.where(log_p < -0.7, ndtri(jnp.exp(log_p)), -ndtri(-jnp.expm1(log_p)))
-    return jnp.where(of[..., None] > 1, moved, x)
