@@ -173,7 +173,8 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     if samples is not None:
         return _summarise(nets, nets.sample(int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))))
     summary = _summarise(nets, drawn)
-    while _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
+    hopeless = drawn.effective_sample_size * MOST_POINTS < ENOUGH * drawn.points
+    while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
         log2_size += 1
         drawn = nets.sample(log2_size)
         summary = _summarise(nets, drawn)
