@@ -137,15 +137,17 @@ CHART = (
     SEA_CODE
     + """
 import jax, jax.numpy as jnp
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart import batch_chart, solve_blocks
 chart, solved, batch = batch_chart(sea), np.ones(sea.n_pairs, dtype=bool), 8192
+arrays = (chart.successor, chart.law, chart.spread(solved, False), chart.first_policy(solved))
+structure = [jnp.asarray(array) for array in arrays]
 value = jnp.zeros((*chart.slot.shape, batch))
 given = np.random.default_rng(0).normal(size=(*chart.slot.shape, 1_000_000))
 pieces = [jnp.asarray(given[:, :, k : k + batch]) for k in range(0, 1_000_000 - batch, batch)]
 pieces.append(jnp.asarray(given[:, :, -batch:]))
 def job():
     for piece in pieces:
-        answer = chart.solve(solved, piece, value)
+        answer = solve_blocks(chart.blocks, *structure, piece, value)
     jax.block_until_ready(answer)
     return 0.0
 """
