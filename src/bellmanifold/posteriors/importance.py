@@ -7,7 +7,6 @@ lie. Everything goes through the compiled programs in pieces of one size: more p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -16,35 +15,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
-from bellmanifold.posteriors.coordinates import Coordinates, Weighed, policy_table
+from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, policy_table
+from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.points import Part, member_moments, normal_points, uniform_points
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.policies import Estimate, ratio
 
 PIECE = 4096
 """Points that go through a compiled program at a time; also the smallest net."""
 REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
 NOTHING = jnp.zeros((0, 0, 0))
+NO_SCALE = jnp.zeros((0, PIECE))
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sample(Findings):
     """A weighed sample of a posterior, reduced to what answers need.
 
     Attributes:
-        table: greedy policies and their weights.
-        q_mean, q_second: first and second moments of the action values, shape (pairs,).
-        log_evidence: log of the mean weight, with its standard error.
         effective_sample_size: (sum w)^2 / sum w^2.
         points: number of points weighed.
         unsolvable: share of points without a proper solution.
         tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
     """
 
-    table: PolicyTable
-    q_mean: Estimate
-    q_second: Estimate
-    log_evidence: Estimate
     effective_sample_size: float
     points: int
     unsolvable: float
@@ -61,7 +55,7 @@ class Nets:
         seed: fixes the points.
     """
 
-    def __init__(self, components: Sequence[Coordinates], seed: int) -> None:
+    def __init__(self, components: list[Coordinates], seed: int) -> None:
         self.components, self.seed = components, seed
         self.size = 0
         self.sums: list[_Sums] = []
@@ -86,6 +80,7 @@ class _Sums:
         square: sum of squared weights.
         whole: sum of weights, shape (replicates,).
         first, second: of q and q^2, shape (replicates, pairs).
+        noise_scale: of the noise scale and its square, or nothing unless it is inferred, shape (2 or 0,).
         code, choice, weight: distinct policies: hash, action slots and weights.
         tied: states where best actions tie, shape (states,).
     """
@@ -97,6 +92,7 @@ class _Sums:
     whole: Float[np.ndarray, "replicates"]
     first: Float[np.ndarray, "replicates pairs"]
     second: Float[np.ndarray, "replicates pairs"]
+    noise_scale: Float[np.ndarray, "powers"]
     code: UInt64[np.ndarray, "rows"]
     choice: Int[np.ndarray, "rows states"]
     weight: Float[np.ndarray, "replicates rows"]
@@ -111,6 +107,7 @@ def _weigh(part: _Part) -> _Sums:
     weight = np.exp(log_weight - reference).reshape(REPLICATES, -1)
     code, choice, by_policy = _merged(weighed, weight)
     first, second = part.moments(weighed, weight, reference)
+    eta = np.concatenate([np.asarray(piece.noise_scale) for piece in weighed], axis=1)[: part.coordinates.scales]
     return _Sums(
         top,
         weight.size,
@@ -119,6 +116,7 @@ def _weigh(part: _Part) -> _Sums:
         weight.sum(axis=1),
         first,
         second,
+        np.concatenate([eta @ weight.ravel(), eta**2 @ weight.ravel()]),
         code,
         choice,
         by_policy,
@@ -160,20 +158,24 @@ def _sample(coordinates: Coordinates, parts: list[_Sums]) -> Sample:
     square = sum(scale**2 * part.square for scale, part in zip(factor, parts, strict=True))
     mean_weight = ratio(whole * REPLICATES / points, np.ones(REPLICATES))
     with np.errstate(divide="ignore", invalid="ignore"):
-        evidence = Estimate.of(np.log(mean_weight.value) + reference, mean_weight.se / mean_weight.value)
+        constant = reference + coordinates.target.log_constant
+        evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
     codes = np.concatenate([part.code for part in parts])
     code, first, row = np.unique(codes, return_index=True, return_inverse=True)
     weights = np.concatenate([scale * part.weight for scale, part in zip(factor, parts, strict=True)], axis=1)
     summed = _by_row(np.broadcast_to(row, weights.shape), weights, len(code))
+    q_mean, q_sd = from_moments(coordinates.target, ratio(total("first"), whole), ratio(total("second"), whole))
+    eta = total("noise_scale") / (whole.sum() or np.nan)
     return Sample(
-        policy_table(coordinates, np.concatenate([part.choice for part in parts])[first], summed),
-        ratio(total("first"), whole),
-        ratio(total("second"), whole),
-        evidence,
-        float(whole.sum() ** 2 / square) if square > 0 else 0.0,
-        points,
-        sum(part.unsolvable for part in parts) / points,
-        np.sort(coordinates.chart.order[np.any([part.tied for part in parts], axis=0)]),
+        table=policy_table(coordinates, np.concatenate([part.choice for part in parts])[first], summed),
+        q_mean=q_mean,
+        q_sd=q_sd,
+        log_evidence=evidence,
+        effective_sample_size=float(whole.sum() ** 2 / square) if square > 0 else 0.0,
+        points=points,
+        unsolvable=sum(part.unsolvable for part in parts) / points,
+        tied_states=np.sort(coordinates.chart.order[np.any([part.tied for part in parts], axis=0)]),
+        noise_scale=(float(eta[0]), float(np.sqrt(max(0.0, eta[1] - eta[0] ** 2)))) if len(eta) else None,
     )
 
 
@@ -201,7 +203,7 @@ class _Part:
 
     @cached_property
     def key(self) -> Part:
-        dimension = max(1, len(self.free) + len(self.residual))
+        dimension = max(1, len(self.free) + len(self.residual) + self.coordinates.scales)
         return dimension, self.begin, self.size, REPLICATES, self.seed
 
     @cached_property
@@ -210,14 +212,18 @@ class _Part:
         chart = self.coordinates.chart
         row = np.full(len(self.coordinates.free), -1)
         row[self.free] = np.arange(len(self.free))
-        row[self.residual] = len(self.free) + np.arange(len(self.residual))
+        row[self.residual] = len(self.free) + self.coordinates.scales + np.arange(len(self.residual))
         return jnp.asarray(chart.spread(row % (self.key[0] + 1), self.key[0]))
 
     def weigh(self) -> list[Weighed]:
         """All pieces weighed, without their action values: those would fill the memory."""
         groups = tuple(int(of) for of in self.group)
-        points = reference_points(self.key, groups, self.coordinates.is_uniform)
-        return [self.coordinates.weigh(_arranged(self.row, piece))._replace(q=NOTHING) for piece in points]
+        pieces = reference_points(self.key, groups)
+        first, last = len(groups), len(groups) + self.coordinates.scales
+        points = [
+            Point(_arranged(self.row, piece), piece[first:last] if last > first else NO_SCALE) for piece in pieces
+        ]
+        return [self.coordinates.weigh(point)._replace(q=NOTHING) for point in points]
 
     def moments(
         self, weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"], reference: float
@@ -241,14 +247,12 @@ class _Part:
 
 
 @lru_cache(maxsize=16)
-def reference_points(part: Part, groups: tuple[int, ...], uniform: bool) -> list[Float[Array, "coordinates piece"]]:
-    """Draws from the reference law, in pieces: the largest of each group of normals, residuals, and a row of zeros."""
+def reference_points(part: Part, groups: tuple[int, ...]) -> list[Float[Array, "coordinates piece"]]:
+    """Standard normals in pieces: the largest of each group, one for every other coordinate, and a row of zeros."""
     points = uniform_points(*part)
     free = [normal_points(points[k], of) for k, of in enumerate(groups)]
-    residual = points[len(groups) :]
-    rest = 2 * residual - 1 if uniform else normal_points(residual)
     zero = np.zeros((1, points.shape[1]))
-    x = np.concatenate([np.reshape(free, (-1, points.shape[1])), rest, zero])
+    x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
     return [jnp.asarray(x[:, k : k + PIECE]) for k in range(0, x.shape[1], PIECE)]
 
 
