@@ -23,7 +23,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -32,14 +31,14 @@ from bellmanifold.chart import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components
 from bellmanifold.laws import Gaussian
-from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, from_normals, weigh_normals
+from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, normal_point, weigh_normals
 from bellmanifold.posteriors.cut import LargeCutError
 from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
-from bellmanifold.posteriors.walk import advance, normal_point
+from bellmanifold.posteriors.walk import advance
 from bellmanifold.ssp import SSP
 
 POINTS = 1024
@@ -165,7 +164,7 @@ class PosteriorSampling:
             drawn = _by_importance(target, chart, int(rng.integers(2**31)))
             if drawn is not None:
                 return drawn
-        return _Walk(target, chart, self._source, self.settings.optimism)
+        return _Walk(target, chart, self._source)
 
 
 class _Importance:
@@ -200,10 +199,8 @@ def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:
     parts = []
     for number, coordinates in enumerate(way):
         for time in range(times):
-            point = normal_point(random_key(seed, number, time), coordinates, POINTS)
-            if not coordinates.centred:
-                point = from_normals(coordinates.structure, point)
-            parts.append((_policies(coordinates, found := coordinates.weigh(point)), np.asarray(found.log_weight)))
+            found = coordinates.propose(random_key(seed, number, time), POINTS)
+            parts.append((_policies(coordinates, found), np.asarray(found.log_weight)))
     log_weight = np.concatenate([part[1] for part in parts])
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
@@ -232,39 +229,28 @@ def _known(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.n
 
 
 class _Walk:
-    """Draws from chains of elliptical slice steps, as many as optimism asks for."""
+    """Draws from chains of elliptical slice steps, as many as optimism asks for.
 
-    def __init__(self, target: Target, chart: BatchChart, before: object, chains: int) -> None:
+    Every pair has a normal number of its own, so the chains go on where they were when more pairs become known.
+    """
+
+    def __init__(self, target: Target, chart: BatchChart, before: object) -> None:
         covered = target.is_exact or not end_components(target.model, target.observed)
         self.coordinates = Coordinates(target, chart)
         self.dimension = self.coordinates.dimension
         self.diagnostics = {"proper_only": 0.0 if covered else 1.0}
-        self.point = before.carried_to(self.coordinates) if isinstance(before, _Walk) else None
-        self.chains = chains
+        self.point: Point | None = before.point if isinstance(before, _Walk) else None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         start, key = (random_key(int(number)) for number in rng.integers(2**63, size=2))
         steps = STEPS
         if self.point is None:
-            self.point, steps = normal_point(start, self.coordinates, optimism), FIRST_STEPS
+            shape = (*self.coordinates.chart.slot.shape, optimism)
+            self.point, steps = normal_point(start, shape, self.coordinates.scales), FIRST_STEPS
         kind, structure = self.coordinates.kind, self.coordinates.structure
         self.point = advance(kind, steps, structure, key, self.point)
         policy, at_start = _policies(self.coordinates, weigh_normals(kind, structure, self.point))
         return policy[:, int(np.argmax(at_start))]
-
-    def carried_to(self, coordinates: Coordinates) -> Point | None:
-        """The chains' points in the coordinates of more data: a state's unknown pairs keep their number."""
-        if self.point is None:
-            return None
-        action, state = coordinates.chart.place
-        x = np.array(self.point.x)
-        before = np.full(x.shape[1], -1)
-        before[state[self.coordinates.free]] = np.flatnonzero(self.coordinates.free)
-        for pair in np.flatnonzero(coordinates.free & ~self.coordinates.free):
-            other = before[state[pair]]
-            if other >= 0:
-                x[action[[pair, other]], state[pair]] = x[action[[other, pair]], state[pair]]
-        return self.point._replace(x=jnp.asarray(x))
 
 
 class _SparseWalk:

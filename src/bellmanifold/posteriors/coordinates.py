@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
-from jaxtyping import Array, Bool, Float, Int, UInt64
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
@@ -268,6 +268,11 @@ class Coordinates:
             return _weigh_cut(self.kind, self.structure, self.subsets, point)
         return weigh(self.kind, self.structure, point)
 
+    def propose(self, key: PRNGKeyArray, batch: int) -> Weighed:
+        """Draw points from the reference law and weigh them."""
+        subsets = self.subsets if self.cut and not self.centred else None
+        return _propose(self.kind, (*self.chart.slot.shape, batch), self.scales, self.structure, subsets, key)
+
 
 def policy_table(
     coordinates: Coordinates, choice: Int[np.ndarray, "rows states"], weight: Float[np.ndarray, "replicates rows"]
@@ -277,6 +282,22 @@ def policy_table(
     by_state = np.empty(choice.shape, dtype=np.int64)
     by_state[:, chart.order] = chart.slot[choice, np.arange(chart.slot.shape[1])]
     return PolicyTable(coupled, by_state[:, coupled], weight, coordinates.stand_in)
+
+
+@partial(jax.jit, static_argnames=("kind", "shape", "scales"))
+def _propose(
+    kind: Kind, shape: tuple[int, int, int], scales: int, s: Structure, subsets: Subsets | None, key: PRNGKeyArray
+) -> Weighed:
+    point = normal_point(key, shape, scales)
+    if subsets is None:
+        return weigh_normals(kind, s, point)
+    return _weigh_cut(kind, s, subsets, from_normals(s, point))
+
+
+def normal_point(key: PRNGKeyArray, shape: tuple[int, int, int], scales: int) -> Point:
+    """Standard normal coordinates: by slot, and of the noise scale."""
+    of_slots, of_scales = jax.random.split(key)
+    return Point(jax.random.normal(of_slots, shape), jax.random.normal(of_scales, (scales, shape[-1])))
 
 
 def weigh_normals(kind: Kind, s: Structure, point: Point) -> Weighed:
