@@ -512,6 +512,11 @@ def test_options_are_checked():
         make_agent("q-learning", model, {"epsilon": 0.1})
     with pytest.raises(BadInputError, match="exclude each other"):
         make_agent("bayes-td", model, {"epsilon": 0.1, "noise_sd": 0.1})
+    with pytest.raises(BadInputError, match="epsilon and infer_noise exclude each other"):
+        make_agent("bayes-br", model, {"epsilon": 0.0, "infer_noise": True})
+    with pytest.raises(BadInputError, match="noise_sd and infer_noise exclude each other"):
+        make_agent("bayes-br", model, {"noise_sd": 1.0, "infer_noise": True})
+    assert make_agent("bayes-br", model, {"epsilon": 0.1, "infer_noise": False}) is not None
     with pytest.raises(BadInputError, match="start_value is inf: give a finite number"):
         make_agent("q-learning", model, {"start_value": float("inf")})
     assert make_agent("bayes-td", model, {"epsilon": None}).settings.epsilon == 0.01
