@@ -8,7 +8,8 @@ made in the chart of the *known* pairs (`bellmanifold.chart.known_chart`), in on
   policies are drawn from the same points.
 - By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of elliptical slice
   steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
-  walked on sparse systems.
+  walked on sparse systems. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cut`) are
+  walked too, within the parameters that are not known to be improper; the diagnostic `proper_only` says so.
 
 Method A of the paper computes the probability of every route first and then draws a route. It looks at the transitions
 of all pairs to enumerate routes, so it is an option for deterministic problems only.
@@ -45,7 +46,7 @@ POINTS = 1024
 """Points weighed at a time in each component of a mixture."""
 TIMES = (4, 32)
 """How many times that many points are tried before the agent begins to walk."""
-ENOUGH = 200.0
+ENOUGH = 100.0
 """Effective points that policies are drawn from."""
 MOST_COORDINATES = 150
 """More coordinates than this are walked without trying importance."""
@@ -180,19 +181,21 @@ class _Importance:
 
 
 def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance | None:
-    """Weighed points of the posterior, if enough of them count."""
+    """Weighed points of the posterior, if enough of them count, or if walks could not cover it."""
     try:
         ways = covering(target, chart, proper_only=False)
     except LargeCutError:
         return None
-    if int((ways[0][0].free | (ways[0][0].residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
+    first = ways[0][0]
+    if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
+    tried = []
     for times in TIMES:
         for way in ways:
-            pool = _weighed(way, times, seed)
-            if pool.effective >= ENOUGH:
-                return _Importance(pool, way[0].dimension)
-    return None
+            tried.append(_Importance(_weighed(way, times, seed), way[0].dimension))
+            if tried[-1].pool.effective >= ENOUGH:
+                return tried[-1]
+    return max(tried, key=lambda source: source.pool.effective) if first.cut and tried else None
 
 
 def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:
