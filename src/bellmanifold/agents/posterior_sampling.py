@@ -189,8 +189,10 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
     first = ways[0][0]
     if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
-    tried = []
+    tried: list[_Importance] = []
     for times in TIMES:
+        if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:
+            break  # more points would not help
         for way in ways:
             tried.append(_Importance(_weighed(way, times, seed), way[0].dimension))
             if tried[-1].pool.effective >= ENOUGH:
