@@ -17,8 +17,11 @@ from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, splu
 
 from bellmanifold.ssp import SSP
 
-DENSE = 200
-"""Systems up to this size are eliminated densely, without subtraction."""
+TINY, DENSE = 40, 200
+"""Systems up to the first size are always eliminated densely, without subtraction; systems up to the second if a
+factorisation would lose digits."""
+TRAPPED = 1e-6
+"""A pivot below this has lost so many digits."""
 EXPANDER = 0.1
 """A reordered bandwidth above this share of the size means that a factorisation would fill in."""
 ITERATIONS = 1000
@@ -58,13 +61,15 @@ def evaluate_chain(
     if not len(states):
         return right, 0.0
     moves, leaving, out = chain_on(model, policy, states)
-    if len(states) <= DENSE:
-        x, pivots = eliminate(moves.toarray(), out, right)
-        return x, float(np.log(pivots).sum())
-    matrix = csr_array(diags_array(leaving) - moves)
-    factors = _factors(matrix)
-    x = factors.solve(right)
-    return x + factors.solve(right - matrix @ x), float(np.log(np.abs(factors.U.diagonal())).sum())
+    if len(states) > TINY:
+        matrix = csr_array(diags_array(leaving) - moves)
+        factors = _factors(matrix)
+        pivots = np.abs(factors.U.diagonal())
+        if len(states) > DENSE or pivots.min() > TRAPPED * leaving.max():
+            x = factors.solve(right)
+            return x + factors.solve(right - matrix @ x), float(np.log(pivots).sum())
+    x, pivots = eliminate(moves.toarray(), out, right)
+    return x, float(np.log(pivots).sum())
 
 
 def chain_on(
