@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.importance import Sample
     from bellmanifold.posteriors.walk import Walk
 
-Engine = Literal["auto", "chart", "mixture", "rejection"]
+Engine = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
 ACCURACY = 1e-3
 """Every reported probability is computed to this standard error, unless a number of samples is asked for."""
 ENOUGH = 400.0
@@ -65,7 +65,7 @@ def posterior(
         data: observations of it.
         epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior.
         prior_scale: sigma of the prior N(0, sigma^2 I).
-        engine: "auto", "chart", "mixture" or "rejection".
+        engine: "auto", "chart", "mixture", "hmc", "nuts" or "rejection".
         kernel: shape of the relaxed likelihood.
         proper_only: leave out parameters that the data show to be improper.
         discount: treat the discounted problem instead.
@@ -115,9 +115,13 @@ def _prior(target: Target, epsilon: float | int, top: int) -> Summary:
 
 
 def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
-    if engine in ("mixture", "rejection"):
+    if engine in ("mixture", "rejection", "hmc", "nuts"):
         if proper_only:
             raise BadInputError(f"the {engine} engine has no --proper-only: use --engine chart")
+        if engine in ("hmc", "nuts"):
+            from bellmanifold.posteriors.from_chains import by_chains
+
+            return by_chains(target, "hmc" if engine == "hmc" else "nuts", samples, seed)
         if samples is not None:
             raise BadInputError(f"the {engine} engine has no --samples: leave it out, or use --engine chart")
         return by_mixture(target, "asked for", seed) if engine == "mixture" else by_rejection(target, seed)
