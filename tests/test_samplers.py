@@ -32,10 +32,6 @@ def chains(count, steps, seed=0):
     keys = jax.random.split(jax.random.key(seed), count)
     own = (jnp.full((count, 3), 2.0, dtype=float), jnp.ones((count, 3)) * SD)
     return keys, hmc.init(jnp.zeros((count, 3)), jnp.asarray(steps)), own
-        keys,
-        hmc.init(jnp.zeros((count, 3)), jnp.asarray(steps)),
-        (jnp.zeros((count, 3)) + 2.0, jnp.ones((count, 3)) * SD),
-    )
 
 
 def the_papers_words(step, acceptances, increase, decrease):
