@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import figures as figures
+    from bellmanifold import hausdorff as hausdorff
+    from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
+    from bellmanifold.experiments.learning import learn as learn
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -35,6 +38,7 @@ _HOME = {
     "check": "health",
     "evidence_curve": "posteriors.inference",
     "from_gymnasium": "formats.gymnasium",
+    "learn": "experiments.learning",
     "load_data": "formats.observations",
     "load_model": "models",
     "posterior": "posteriors.inference",
@@ -44,7 +48,7 @@ _HOME = {
     "write_data": "formats.observations",
     "write_problem": "formats.problem",
 }
-_MODULES = ("envs", "figures")
+_MODULES = ("envs", "figures", "hausdorff", "identifiability")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.bellman import transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.laws import Law, Uniform
-from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
+from bellmanifold.laws import Law, Uniform, log_normal
+from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
+from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
-from bellmanifold.posteriors.policies import PolicyTable
+from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior, ScaleTable
+from bellmanifold.posteriors.policies import PolicyTable, ratio
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.priors import NormalPrior, Prior
@@ -113,9 +116,59 @@ def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
             f"epsilon is 0: the exact posterior lies on a manifold, where {sampler} cannot walk: use --engine chart, "
             "or --epsilon above 0"
         )
-    if target.kernel == "uniform":
+    if isinstance(target.law, Uniform):
         raise UnsupportedError(f"a uniform kernel has no gradient, which {sampler} needs: use --engine chart")
-    return kernel_evidence(target), KnownScale(1.0)
+    table = target.noise_scale
+    noise = KnownScale(1.0, target.law) if table is None else TabulatedScale(table, target.law)
+    return kernel_evidence(target), noise
+
+
+@dataclass(frozen=True)
+class TabulatedScale:
+    """An inferred scale in the chart's coordinate: psi is standard normal a priori, eta its image by the table.
+
+    The table's law is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around the pairs' mean
+    rewards, with widths relative to eta, complete the posterior.
+    """
+
+    table: ScaleTable
+    law: Law
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    def log_prior(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return log_normal(psi[0])
+
+    def scale(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return jnp.exp(jnp.interp(psi[0], jnp.asarray(self.table.normal), jnp.asarray(self.table.log_scale)))
+
+    def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        return self.law.log_density(w)
+
+
+def by_every_visit(
+    data: Dataset, noise: float | int | LogPrior, target: Target, sampler: Sampler, samples: int | None, seed: int
+) -> Summary:
+    """A table's posterior for noise whose repeats have no sufficient mean.
+
+    Args:
+        data: every visit.
+        noise: the scale of the noise, or `HalfNormal`, a prior over it.
+        target: problem, coupled states, prior scale and law.
+        sampler, samples, seed: as for `by_chains`.
+    """
+    if isinstance(noise, HalfNormal):
+        model: NoiseModel = InferredScale(HalfNormalScale(noise.scale), target.law)
+    elif callable(noise):
+        raise UnsupportedError(
+            f"repeats under {target.law} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            "noise model"
+        )
+    else:
+        model = KnownScale(float(noise), target.law)
+    return by_chains(target, sampler, samples, seed, Noisy(data, model))
 
 
 def _first_step(evidence: Evidence, prior_scale: float) -> float:
@@ -139,16 +192,18 @@ def _summary(target: Target, chains: Chains, why: str) -> Summary:
         "acceptance": float(chains.acceptance.mean()),
         "divergent_share": float(chains.is_divergent.mean()),
     }
+    by_chain = ratio(q.mean(axis=1), np.ones(setting.chains))
+    second = ratio((q**2).mean(axis=1), np.ones(setting.chains))
+    q_mean, q_sd = from_moments(target, by_chain, second)
+    noise, psi = setting.density.noise, points[:, :, model.n_pairs :]
+    eta = np.asarray(jax.vmap(noise.scale)(jnp.asarray(psi.reshape(-1, noise.dimension)))) if noise.dimension else None
+    scale = None if eta is None or eta.ndim > 1 else (float(eta.mean()), float(eta.std()))
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=Findings(table=policy_table(target, q), q_mean=q_mean, q_sd=q_sd, noise_scale=scale),
         engine=setting.sampler,
         reason=f"{why}: {setting.chains} chains on the action values",
-        table=policy_table(target, q),
-        q_mean=np.where(coupled, q.mean(axis=(0, 1)), 0.0),
-        q_sd=np.where(coupled, q.std(axis=(0, 1)), target.prior_scale),
         dimension=setting.density.dimension,
-        log_evidence=None,
         effective_sample_size=float(convergence.effective.min()),
         trustworthy=convergence.is_good,
         diagnostics=diagnostics,
