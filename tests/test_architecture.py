@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "errors": set(),
     "precision": set(),
     "ssp": {"errors"},
-    "linear": {"ssp"},
+    "linear": {"errors", "ssp"},
     "graph": {"linear", "ssp"},
     "gain": {"graph", "linear", "ssp"},
     "health": {"errors", "gain", "graph", "ssp"},
