@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bellmanifold import __version__
+from bellmanifold.cli_sweep import sweep
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
@@ -244,6 +245,9 @@ def posterior(
     if not summary.trustworthy:
         _complain("a diagnostic says not to trust these numbers: see trustworthy, effective_sample_size, diagnostics")
         raise typer.Exit(4)
+
+
+app.command()(sweep)
 
 
 def _print_posterior(answer: dict[str, Any]) -> None:

@@ -1,0 +1,64 @@
+"""An agent for tests of plans and processes: quick, random, and able to fail on demand.
+
+Run as a program, this file is the command line with that agent registered.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bellmanifold.agents.registry import AGENTS, AgentKind
+from bellmanifold.errors import UnsupportedError
+
+
+class Toy:
+    """Plays random policies and keeps the best one for every other episode; `pause` seconds an episode."""
+
+    def __init__(self, model, pause):
+        self.pair_start, self.pause = model.pair_start, pause
+        self.best, self.most, self.last, self.count = None, -np.inf, None, 0
+
+    def policy(self, rng):
+        time.sleep(self.pause)
+        self.count += 1
+        drawn = rng.integers(self.pair_start[:-1], self.pair_start[1:])
+        self.last = self.best if self.best is not None and self.count % 2 == 0 else drawn
+        return self.last
+
+    def observe(self, pairs, rewards):
+        if rewards.sum() > self.most:
+            self.best, self.most = self.last, float(rewards.sum())
+
+    @property
+    def diagnostics(self):
+        return {"most": self.most}
+
+
+def make_toy(model, options):
+    trap = options.get("trap", "")
+    if trap == "raise":
+        raise ZeroDivisionError("the toy is broken")
+    if trap == "refuse":
+        raise UnsupportedError("the toy cannot play this: use q-learning")
+    if trap == "die" or (trap and Path(trap).exists()):
+        Path(trap).unlink(missing_ok=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trap == "crash":
+        import faulthandler
+
+        faulthandler._sigsegv()
+    return Toy(model, float(options.get("pause", 0.0)))
+
+
+TOY = AgentKind(frozenset({"epsilon", "pause", "trap"}), False, make_toy)
+PLAIN = AgentKind(frozenset(), False, make_toy)
+
+if __name__ == "__main__":
+    from bellmanifold.cli import main
+    from toy_agents import PLAIN, TOY
+
+    AGENTS.update({"toy": TOY, "plain": PLAIN})
+    main()
