@@ -21,8 +21,8 @@ from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import run as command
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
-from bellmanifold.experiments import runner, runs, store
-from bellmanifold.experiments.plan import RunSettings, plan_runs
+from bellmanifold.experiments import runs
+from bellmanifold.experiments.plan import RunSettings, plan_runs, read_plan
 from bellmanifold.experiments.progress import Progress, show_progress
 from bellmanifold.experiments.runner import require_success, sweep
 from bellmanifold.experiments.store import Store, decode, encode, file_name, load_run, load_runs
@@ -287,7 +287,7 @@ def test_the_directory_of_another_plan_is_refused(tmp_path):
         sweep(toys(3), tmp_path, play_here)
     assert numbers(tmp_path) == before
     (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(BadInputError, match="plan.json: line 1"):
+    with pytest.raises(BadInputError, match=r"plan\.json: line 1"):
         sweep(toys(2), tmp_path, play_here)
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(BadInputError, match="not a file of this program"):
@@ -340,8 +340,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path, monkeypatch, expe
 
 def test_leftovers_of_killed_writers_are_removed_when_they_are_old(tmp_path):
     name = file_name(toy(0))
-    old, fresh, other = (tmp_path / f".{n[:40]}.abcdefgh" for n in (name, name.upper(), "notes"))
-    fresh = tmp_path / f".{name[:40]}.zyxwvuts"
+    old, fresh, other = (tmp_path / f".{n[:40]}.{k}bcdefgh" for k, n in enumerate((name, name, "notes")))
     for path in (old, fresh, other):
         path.write_text("half")
     for path in (old, other):
@@ -461,7 +460,7 @@ def test_kill_and_resume_gives_the_same_bits(tmp_path, capfd):
         time.sleep(0.02)
     assert command(["sweep", str(plan), "--out", str(out), "--workers", "1"]) == 0
     assert f"12 runs in {out}" in capfd.readouterr().out
-    assert command(["sweep", str(write_plan(tmp_path)), "--out", str(tmp_path / "whole")]) == 0
+    sweep(read_plan(plan), tmp_path / "whole", play_here)
     whole = numbers(tmp_path / "whole")
     assert len(whole) == 12
     assert numbers(out) == whole
@@ -491,11 +490,17 @@ def test_interruption_in_python(tmp_path):
         sweep(toys(), tmp_path, interrupted)
 
 
-def test_two_sweeps_at_once_do_no_harm(tmp_path):
-    plan, out = write_plan(tmp_path, count=3, pause=0.01), tmp_path / "out"
-    both = [start("sweep", plan, "--out", out) for _ in range(2)]
-    assert [process.communicate(timeout=60)[1] and process.returncode for process in both] == [0, 0]
-    assert len(numbers(out)) == 6
+def test_two_sweeps_at_once_do_no_harm(tmp_path, expected):
+    """One sweep is in the middle of its second run when another one plays the whole plan."""
+
+    def disturbed(units):
+        first, second, *others = play_here(units)
+        yield first
+        assert sweep(toys(), tmp_path, play_here).played == 3
+        yield from (second, *others)
+
+    assert sweep(toys(), tmp_path, disturbed).played == 4
+    assert numbers(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -581,8 +586,3 @@ def test_a_bar_on_a_terminal(tmp_path):
     assert process.wait(20) == 0
     assert b"4/4" in seen
     assert "━".encode() in seen
-
-
-def test_the_runner_and_the_store_name_one_format():
-    assert store.FORMAT == runs.FORMAT == "bellmanifold.run/1"
-    assert runner.sweep is sweep

@@ -57,8 +57,9 @@ TOY = AgentKind(frozenset({"epsilon", "pause", "trap"}), False, make_toy)
 PLAIN = AgentKind(frozenset(), False, make_toy)
 
 if __name__ == "__main__":
-    from bellmanifold.cli import main
     from toy_agents import PLAIN, TOY
+
+    from bellmanifold.cli import main
 
     AGENTS.update({"toy": TOY, "plain": PLAIN})
     main()

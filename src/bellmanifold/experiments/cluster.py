@@ -44,7 +44,7 @@ def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
     from distributed import as_completed
 
     jobs = {client.submit(attempt, unit, pure=False): (unit, 1) for unit in units}
-    queue = as_completed(list(jobs))
+    queue = as_completed(list(jobs), loop=client.loop)
     try:
         for future in queue:
             unit, tries = jobs.pop(future)

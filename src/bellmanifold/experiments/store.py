@@ -18,9 +18,11 @@ import io
 import json
 import os
 import re
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -56,8 +58,23 @@ def encode(record: xr.Dataset) -> bytes:
     """A record as the bytes of its file."""
     large = [str(name) for name, variable in record.variables.items() if variable.nbytes > COMPRESS_ABOVE]
     packing: Any = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in large}
-    content = bytes(record.to_netcdf(engine="h5netcdf", encoding=packing))
+    with _without_dask():
+        content = bytes(record.to_netcdf(engine="h5netcdf", encoding=packing))
     return content + _MARK + sha256(content).hexdigest().encode() + b"\n"
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _without_dask() -> Iterator[None]:
+    """In a task of Dask xarray would take a lock of the whole cluster, named after a buffer that only we can see."""
+    dask: Any = sys.modules.get("dask")
+    if dask is None:
+        yield
+    else:
+        with _one_at_a_time, dask.config.set(scheduler="threads"):
+            yield
 
 
 def decode(content: bytes) -> xr.Dataset:

@@ -1,0 +1,106 @@
+"""Sweeps on a Dask cluster: a real scheduler and real worker processes."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from test_sweep import numbers, toy
+from toy_agents import TOY
+
+import bellmanifold
+from bellmanifold.agents.registry import AGENTS
+from bellmanifold.cli import run as command
+from bellmanifold.errors import BadInputError
+from bellmanifold.experiments.cluster import play_on_cluster
+from bellmanifold.experiments.plan import plan_runs
+from bellmanifold.experiments.runner import sweep
+from bellmanifold.experiments.workers import play_here
+
+
+@pytest.fixture(autouse=True)
+def _toys(monkeypatch):
+    monkeypatch.setitem(AGENTS, "toy", TOY)
+
+
+@contextmanager
+def started(program, *arguments):
+    """A Dask program with this package and the toy agents on its path."""
+    places = (str(Path(__file__).parent), str(Path(bellmanifold.__file__).parent.parent))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"distributed.cli.dask_{program}", *arguments],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The address of a scheduler with two workers, and the workers' processes."""
+    home = tmp_path_factory.mktemp("dask")
+    described = str(home / "scheduler.json")
+    quiet = ("--no-dashboard", "--scheduler-file", described)
+    alone = ("--nthreads", "1", "--no-nanny", "--local-directory", str(home))
+    scheduler = started("scheduler", "--host", "127.0.0.1", "--port", "0", *quiet)
+    with scheduler, started("worker", *alone, *quiet) as one, started("worker", *alone, *quiet) as two:
+        deadline = time.monotonic() + 60
+        while not Path(described).exists():
+            assert time.monotonic() < deadline, "no scheduler"
+            time.sleep(0.05)
+        with Client(scheduler_file=described, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            address = client.scheduler.address
+        yield address, (one, two)
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_same_bits(cluster, tmp_path):
+    """Failures are reported first, then one of two workers is killed after the third result."""
+    address, (victim, _) = cluster
+    failing = [toy(0, trap=trap) for trap in ("raise", "refuse")]
+    tally = sweep(plan_runs([*failing, toy(1)]), tmp_path / "failing", partial(play_on_cluster, address=address))
+    assert tally.played == 1
+    assert sorted(failure.exit_code for _, failure in tally.failures) == [3, 70]
+    assert "ZeroDivisionError: the toy is broken" in (tmp_path / "failing" / "failures.log").read_text()
+
+    problem = tmp_path / "p.json"  # a file only this machine has
+    assert command(["env", "export", "env:pyramid?depth=3", "--out", str(problem)]) == 0
+    plan = plan_runs([toy(k, model=m, pause=0.02) for k in range(8) for m in ("env:swirl?depth=3", str(problem))])
+    problem.unlink()
+
+    def disturbed(units):
+        for k, played in enumerate(play_on_cluster(units, address)):
+            yield played
+            if k == 2:
+                victim.kill()
+
+    tally = sweep(plan, tmp_path / "cluster", disturbed)
+    assert (tally.played, tally.failures) == (16, [])
+    assert victim.wait(10) != 0
+    sweep(plan, tmp_path / "local", play_here)
+    assert numbers(tmp_path / "cluster") == numbers(tmp_path / "local")
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport", ""])
+def test_an_address_without_a_scheduler_is_refused(address, monkeypatch):
+    monkeypatch.setattr("bellmanifold.experiments.cluster.PATIENCE", "0.5s")
+    with pytest.raises(BadInputError, match="no scheduler answers at") as caught:
+        next(play_on_cluster([], address))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_dask_the_message_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(BadInputError, match=r"pip install 'bellmanifold\[cluster\]'"):
+        next(play_on_cluster([], "tcp://127.0.0.1:1"))
