@@ -92,6 +92,14 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bits(cluster, tmp_path):
     assert numbers(tmp_path / "cluster") == numbers(tmp_path / "local")
 
 
+def test_the_command_on_a_cluster(cluster, tmp_path, capfd):
+    address, _ = cluster
+    plan = tmp_path / "plan.toml"
+    plan.write_text("model = 'env:swirl?depth=3'\nagent = 'toy'\nepisodes = 3\nseeds = [0, 1]\n")
+    assert command(["sweep", str(plan), "--out", str(tmp_path / "out"), "--dask", address]) == 0
+    assert "2 played now" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport", ""])
 def test_an_address_without_a_scheduler_is_refused(address, monkeypatch):
     monkeypatch.setattr("bellmanifold.experiments.cluster.PATIENCE", "0.5s")

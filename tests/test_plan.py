@@ -48,10 +48,8 @@ def test_what_is_left_out_is_the_default_of_learn(plan):
 
 def test_equal_runs_are_run_once(plan):
     """Agents that know no epsilon do not multiply over it."""
-    text = (
-        "model = 'env:swirl'\nagent = ['manifold', 'q-learning', 'bayes-td']\nepsilon = [0.1, 1, 1.0]\nseeds = [0, 0]"
-    )
-    runs = load_plan(plan(text + "\nprior_scale = [1, 10]"))
+    text = "model = 'env:swirl'\nagent = ['manifold', 'q-learning', 'bayes-td']\nepsilon = [0.1, 1, 1.0]\n"
+    runs = load_plan(plan(text + "prior_scale = [1, 10]\nseeds = [0, 0]"))
     count = {agent: sum(r.agent == agent for r in runs) for agent in ("manifold", "q-learning", "bayes-td")}
     assert count == {"manifold": 2, "q-learning": 1, "bayes-td": 4}
     assert len(set(runs)) == len(runs)

@@ -437,6 +437,16 @@ def children_of(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def is_playing(pid):
+    """Is it a worker that has gone to sleep in the toy's pause, with its thread that watches the parent?"""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"spawn_main" in command_line and "Threads:\t1\n" not in status and "State:\tS" in status
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -445,19 +455,14 @@ def alive(pid):
 
 
 def test_kill_and_resume_gives_the_same_bits(tmp_path, capfd):
-    """`kill -9` in the middle: what was written is whole, workers end, and the same command finishes the plan."""
+    """`kill -9` in the middle: what was written is whole, and the same command finishes the plan."""
     plan, out = write_plan(tmp_path), tmp_path / "out"
     first = start("sweep", plan, "--out", out, "--workers", 2)
     wait_for_files(out, 2)
-    workers = children_of(first.pid)
     first.kill()
     first.communicate()
     survivors = numbers(out)
     assert 2 <= len(survivors) < 12
-    deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in workers):
-        assert time.monotonic() < deadline, "orphans go on"
-        time.sleep(0.02)
     assert command(["sweep", str(plan), "--out", str(out), "--workers", "1"]) == 0
     assert f"12 runs in {out}" in capfd.readouterr().out
     sweep(read_plan(plan), tmp_path / "whole", play_here)
@@ -465,6 +470,21 @@ def test_kill_and_resume_gives_the_same_bits(tmp_path, capfd):
     assert len(whole) == 12
     assert numbers(out) == whole
     assert survivors.items() <= whole.items()
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    """... at once, though the run they play would take minutes."""
+    process = start("sweep", write_plan(tmp_path, count=2, pause=60), "--out", tmp_path / "out")
+    deadline = time.monotonic() + 60
+    while not (workers := [pid for pid in children_of(process.pid) if is_playing(pid)]):
+        assert time.monotonic() < deadline, "no worker plays"
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in workers):
+        assert time.monotonic() < deadline, "orphans go on"
+        time.sleep(0.02)
 
 
 def test_interruption_is_clean_and_says_how_to_go_on(tmp_path):

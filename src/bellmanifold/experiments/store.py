@@ -1,9 +1,9 @@
 """Where results live: a directory with one netCDF file a run.
 
-A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line that holds the SHA-256 of all bytes
-before it. HDF5 readers stop at the length their header states and never see that line; `decode` checks it before HDF5
-sees a single byte, so a file that was cut off, or in which a bit flipped, is found, whatever the damage would do to a
-parser.
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its `Seal`: which run and which problem
+it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.
+`decode` checks it before HDF5 sees a single byte, so a file that was cut off, or in which a bit flipped, is found,
+whatever the damage would do to a parser; and a sweep that is resumed need not parse what is there.
 
 A file's name is a function of the run's settings alone: a readable part and 16 digits of `RunSettings.identity`. Files
 are written under a temporary name, synced and renamed, so a file that exists under its own name is complete, and two
@@ -40,8 +40,8 @@ PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
 COMPRESS_ABOVE = 4096
 STALE_SECONDS = 3600
-_MARK = b"\nbellmanifold.sha256 "
-_TRAILER = len(_MARK) + 64 + 1
+MARK = "bellmanifold.sha256"
+SEAL_BYTES = len(MARK) + 3 * 65 + 2
 
 
 def file_name(settings: RunSettings) -> str:
@@ -54,13 +54,36 @@ def file_name(settings: RunSettings) -> str:
     return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
 
 
+@dataclass(frozen=True)
+class Seal:
+    """The last line of a file: what the file holds, in 64 hexadecimal digits each.
+
+    Attributes:
+        identity: of the run's settings.
+        model_digest: of the problem.
+        checksum: SHA-256 of the bytes before this line and of the two digests above.
+    """
+
+    identity: str
+    model_digest: str
+    checksum: str
+
+    def line(self) -> bytes:
+        return f"\n{MARK} {self.identity} {self.model_digest} {self.checksum}\n".encode()
+
+
+def seal(content: bytes, identity: str, model_digest: str) -> Seal:
+    """Seal the content of a file."""
+    return Seal(identity, model_digest, sha256(content + f" {identity} {model_digest}".encode()).hexdigest())
+
+
 def encode(record: xr.Dataset) -> bytes:
     """A record as the bytes of its file."""
     large = [str(name) for name, variable in record.variables.items() if variable.nbytes > COMPRESS_ABOVE]
     packing: Any = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in large}
     with _without_dask():
         content = bytes(record.to_netcdf(engine="h5netcdf", encoding=packing))
-    return content + _MARK + sha256(content).hexdigest().encode() + b"\n"
+    return content + seal(content, record.attrs["identity"], record.attrs["model_digest"]).line()
 
 
 _one_at_a_time = threading.Lock()
@@ -86,11 +109,13 @@ def decode(content: bytes) -> xr.Dataset:
     return found
 
 
-def verify(content: bytes) -> None:
-    """Refuse the bytes of a result file that was damaged."""
-    body, trailer = content[:-_TRAILER], content[-_TRAILER:]
-    if trailer != _MARK + sha256(body).hexdigest().encode() + b"\n":
-        raise BadInputError("damaged, or not a result of this program: `sweep` with the same --out makes it again")
+def verify(content: bytes) -> Seal:
+    """Refuse the bytes of a result file that was damaged; else its seal. HDF5 is not asked."""
+    body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    words = line.decode("ascii", "replace").split()
+    if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
+        return Seal(*words[1:])
+    raise BadInputError("damaged, or not a result of this program: `sweep` with the same --out makes it again")
 
 
 def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -169,12 +194,13 @@ class Store:
         if not path.exists():
             return "missing"
         try:
-            labels = load_run(path).attrs
+            with located(label(path)):
+                found = verify(read_bytes(path))
         except BadInputError as error:
             return str(error)
-        if labels["identity"] != settings.identity:
+        if found.identity != settings.identity:
             return f"{label(path)}: holds another run"
-        if labels["model_digest"] != model_digest:
+        if found.model_digest != model_digest:
             return f"{label(path)}: was made from another version of {settings.model}"
         return None
 

@@ -3,6 +3,7 @@
 A policy need not be proper to have a value: only the states it reaches count. There its chain either reaches the goal
 from everywhere, and the value is finite, or some class of states keeps it for ever. Under Assumption 2 that costs
 without end and the value is minus infinity; it is reported as NaN, because without the assumption it may be anything.
+In a deterministic problem there is only a route to follow.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ class PolicyValues:
         >>> PolicyValues(two_state()).at_start(np.array([1])), PolicyValues(two_state()).at_start(np.array([0]))
         (-1.0, nan)
         """
+        if self.model.is_deterministic:
+            starts = np.flatnonzero(self.model.initial)
+            return float(sum(self.model.initial[s] * along_route(self.model, policy, int(s)) for s in starts))
         states = reached(self.model, policy)
         key = states.tobytes(), policy[states].tobytes()
         if key not in self.known:
@@ -40,6 +44,18 @@ class PolicyValues:
             return float("nan")
         value = solve_chain(self.model, policy, states, self.model.reward[policy[states]])
         return float(self.model.initial[states] @ value)
+
+
+def along_route(model: SSP, policy: Policy, start: int) -> float:
+    """What a policy of a deterministic problem collects on its way to the goal; NaN if it never comes there."""
+    state, total = start, 0.0
+    for _ in range(model.n_states):
+        pair = policy[state]
+        total += float(model.reward[pair])
+        state = int(model.next_state[pair])  # one successor a pair, so pairs number them
+        if state == model.n_states:
+            return total
+    return float("nan")
 
 
 def reached(model: SSP, policy: Policy) -> Int[np.ndarray, "n"]:
