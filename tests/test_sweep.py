@@ -19,7 +19,7 @@ from toy_agents import PLAIN, TOY
 
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import run as command
-from bellmanifold.envs.building import with_action_order
+from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
 from bellmanifold.experiments import runs
 from bellmanifold.experiments.plan import RunSettings, plan_runs, read_plan
@@ -165,6 +165,22 @@ def test_values_of_policies_against_the_linear_system(rng):
                 assert value == pytest.approx(float(model.initial @ policy_value(model, better)), rel=1e-9)
     assert proper > 20
     assert improper > 20
+
+
+def test_a_loop_that_is_never_reached_does_no_harm():
+    moves = {
+        ("a", "go"): Move(-1.0, {"b": 0.5, "goal": 0.5}),
+        ("a", "err"): Move(-1.0, {"c": 0.5, "goal": 0.5}),
+        ("b", "go"): Move(-2.0, {"b": 0.5, "goal": 0.5}),
+        ("c", "stay"): Move(-1.0, {"c": 1.0}),
+        ("c", "go"): Move(-1.0, {"goal": 1.0}),
+    }
+    model = from_moves("detour", moves, start="a")
+    go, err, onwards, stay, leave = (model.pair_index[name] for name in moves)
+    values = PolicyValues(model)
+    assert values.at_start(np.array([go, onwards, stay])) == pytest.approx(-3.0)
+    assert values.at_start(np.array([err, onwards, leave])) == pytest.approx(-1.5)
+    assert np.isnan(values.at_start(np.array([err, onwards, stay])))
 
 
 def test_regret_is_undefined_where_the_optimum_is():
