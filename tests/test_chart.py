@@ -146,7 +146,7 @@ def test_nearly_closed_loop_keeps_its_digits():
 
 def test_too_large_for_a_batch():
     with pytest.raises(UnsupportedError, match="strong component"):
-        batch_chart(envs.grid(10, 10))
+        batch_chart(envs.grid(10, 10, slip=0.1))
 
 
 def test_growing_data_do_not_recompile(rng):

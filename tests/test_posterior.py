@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from bellmanifold.formats.problem import from_json
 from bellmanifold.graph import end_components
 from bellmanifold.health import assumption_2
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cut import cut_set
+from bellmanifold.posteriors.cut import MAX_CUT, SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.inference import by_chart, by_mixture, by_sparse_walk, by_walk
 from bellmanifold.posteriors.target import relaxed_target
@@ -236,6 +237,90 @@ def test_the_heavy_pair_is_cut():
     chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
     assert float(exact.improper_mass.value) > 0.01
     assert abs(chart.improper_mass.value - exact.improper_mass.value) <= 5 * chart.improper_mass.se + 1e-4
+
+
+def shared_pair():
+    """Two loops share the pair (x, on): it is heavy in the one (0.83 of the time) and rare in the other (0.0025)."""
+    moves = {
+        ("x", "on"): Move(-0.8, {"x": 0.8, "y": 0.2}),
+        ("y", "fast"): Move(-0.8, {"x": 1.0}),
+        ("y", "slow"): Move(-0.82, {"y": 0.9995, "x": 0.0005}),
+        ("x", "out"): Move(-1.0, {"goal": 1.0}),
+        ("y", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+    return from_moves("shared pair", moves, start="x")
+
+
+def test_a_pair_that_is_rare_in_some_loop_does_not_cut_it():
+    """The heavy pair of the best loop meets both loops; alone it finds an improper mass of 0.002 instead of 0.136."""
+    model = shared_pair()
+    target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
+    assert [model.pair_name(i) for i in cut_set(target)] == [("x", "on"), ("y", "slow")]
+    chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+    assert float(exact.improper_mass.value) == pytest.approx(0.1355, abs=1e-4)
+    assert chart.trustworthy
+    assert abs(chart.improper_mass.value - exact.improper_mass.value) <= 5 * chart.improper_mass.se + 1e-4
+
+
+def test_two_cuts_must_agree(monkeypatch):
+    """With an unsound cut the second cut tells, although the weights look fine, and `auto` enumerates."""
+    model = shared_pair()
+    target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
+    monkeypatch.setattr("bellmanifold.posteriors.cut.SHARE", 0.0)
+    unsound = by_chart(target, False, None, 0)
+    assert float(unsound.improper_mass.value) < 0.01
+    assert unsound.diagnostics["cut"] == [["x", "on"]]
+    assert unsound.diagnostics["second_cut"] == [["y", "fast"], ["y", "slow"]]
+    assert unsound.effective_sample_size > 1e4
+    assert not unsound.trustworthy
+    chosen = bm.posterior(model, Dataset.complete(model), epsilon=0.2, prior_scale=100.0)
+    assert chosen.engine == "mixture"
+    assert "disagree" in chosen.reason
+
+
+def closed_classes(model, observed):
+    """The pairs and the stationary law of every closed class of observed pairs, by brute force."""
+    choices = [[int(i) for i in np.flatnonzero(observed & (model.pair_state == s))] for s in range(model.n_states)]
+    for policy in product(*[[*own, -1] for own in choices]):  # -1: the state does not take part
+        playing = [i for i in policy if i >= 0]
+        used = np.zeros(model.n_pairs, dtype=bool)
+        used[playing] = True
+        for component in end_components(model, used):
+            if len(component.pairs) == len(playing):
+                yield component.pairs, stationary_law(model, component.states, component.pairs)
+
+
+def test_cuts_are_sound(rng):
+    """Every closed class spends SHARE of its heaviest pair's time in the cut, whatever the probabilities."""
+    classes = 0
+    for _ in range(12):
+        model = random_problem(rng, states=4, actions=2, goal_share=0.05)
+        weight = model.next_prob * rng.choice([1e-3, 1.0], len(model.next_prob))
+        model = replace(model, next_prob=weight / np.bincount(model.next_pair, weight)[model.next_pair])
+        target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
+        cut = cut_set(target)
+        if len(cut) > MAX_CUT:
+            continue
+        for pairs, law in closed_classes(model, target.observed):
+            assert law[np.isin(pairs, cut)].sum() >= SHARE * law.max() - 1e-9
+            classes += 1
+    assert classes > 20
+
+
+def test_standard_errors_of_cut_coordinates():
+    """z-scores of 60 seeds against enumeration: their spread (t with 31 degrees of freedom, two-sided chi-square test)
+    and their mean, each at level 1e-4."""
+    model = envs.two_state()
+    target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
+    exact = by_mixture(target, "test", 0)
+    z = []
+    for seed in range(60):
+        found = by_chart(target, False, 1, seed)
+        assert found.diagnostics["coordinates"] == "cut"
+        z.append(float((found.improper_mass.value - exact.improper_mass.value) / found.improper_mass.se))
+    spread = np.sum(np.square(z)) * 29 / 31
+    assert stats.chi2(60).ppf(5e-5) < spread < stats.chi2(60).isf(5e-5)
+    assert abs(np.mean(z)) < stats.norm.isf(5e-5) * np.sqrt(31 / 29 / 60)
 
 
 def test_proper_only_leaves_improper_parameters_out():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bellmanifold.agents.registry import AGENTS, AgentKind
+from bellmanifold.agents.registry import AGENTS, AgentKind, Option, positive
 from bellmanifold.errors import UnsupportedError
 
 
@@ -38,7 +38,7 @@ class Toy:
 
 
 def make_toy(model, options):
-    trap = options.get("trap", "")
+    trap = options.get("trap") or ""
     if trap == "raise":
         raise ZeroDivisionError("the toy is broken")
     if trap == "refuse":
@@ -53,8 +53,13 @@ def make_toy(model, options):
     return Toy(model, float(options.get("pause", 0.0)))
 
 
-TOY = AgentKind(frozenset({"epsilon", "pause", "trap"}), False, make_toy)
-PLAIN = AgentKind(frozenset(), False, make_toy)
+def anything(value):
+    return True
+
+
+OPTIONS = {"epsilon": positive(0.1), "pause": Option(0.0, anything, ""), "trap": Option(None, anything, "")}
+TOY = AgentKind("toy", "a toy", OPTIONS, make_toy, needs_laws=False)
+PLAIN = AgentKind("plain", "a toy without options", {}, make_toy, needs_laws=False)
 
 if __name__ == "__main__":
     from toy_agents import PLAIN, TOY

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import figures as figures
     from bellmanifold.data import Dataset as Dataset
+    from bellmanifold.experiments.learning import learn as learn
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -34,6 +35,7 @@ _HOME = {
     "check": "health",
     "evidence_curve": "posteriors.inference",
     "from_gymnasium": "formats.gymnasium",
+    "learn": "experiments.learning",
     "load_data": "formats.observations",
     "load_model": "models",
     "posterior": "posteriors.inference",

@@ -16,10 +16,16 @@ P_mu the greedy policy's moves among states whose greedy pair is solved: a pair 
 and expanding along those leaves just that. It is 1 when no greedy cycle is possible.
 
 The equations are solved block by block, a block being a strong component of the problem's graph, from the goal
-backwards. States on no cycle need one maximum each; a block of m states is solved by policy iteration from a proper
+backwards. States on no cycle need one maximum each; a cyclic block is solved by policy iteration from a proper
 policy of M~, switching only where strictly better. An iterate that turns improper certifies a class of positive gain:
 then no solution has a proper greedy policy and `solvable` is False. Each policy is evaluated by subtraction-free (GTH)
 elimination, whose pivots multiply up to the determinant; a pivot is 0 exactly where the policy is improper.
+
+In a block without random moves, or whose solved pairs have no cycle, plain sweeps V <- max(payment + P V, value) that
+start from minus infinity end exactly at the solution too, after no more sweeps than there are states (Bellman and
+Ford's argument: sweep k finds the best value within k moves); values that still change then certify a loop that pays.
+A chart of *known* pairs is one block solved like this: it needs no order of the states, so it can be laid out once
+while the known pairs grow, and it does not look at what is not known.
 
 `BatchChart` sends many coordinate vectors through one compiled program. The batch is the last axis and states are
 ordered from the goal backwards, so that a sweep is a few contiguous vector operations. The law is an argument.
@@ -38,7 +44,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 import bellmanifold.precision  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import reach_goal, strong_components
+from bellmanifold.graph import levels, reach_goal, strong_components
 from bellmanifold.ssp import SSP
 
 MAX_BLOCK = 40
@@ -68,11 +74,18 @@ class Solved(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A run of states in elimination order: `cyclic` ones are solved together, others each on its own."""
+    """A run of states in elimination order.
+
+    Attributes:
+        begin, end: the run.
+        cyclic: its states are solved together, not each on its own.
+        sweeps: by sweeps instead of policy iteration; right where no solved pair of the block is random.
+    """
 
     begin: int
     end: int
     cyclic: bool
+    sweeps: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,20 +163,50 @@ def batch_chart(model: SSP) -> BatchChart:
     """
     component = strong_components(model)
     size = np.bincount(component)
-    loops = np.zeros(len(size), dtype=bool)
+    loops, random = np.zeros(len(size), dtype=bool), np.zeros(len(size), dtype=bool)
     own = model.next_state == model.pair_state[model.next_pair]
     loops[component[model.next_state[own]]] = True
+    random[component[model.pair_state[model.next_pair[model.next_prob < 1.0]]]] = True
     cyclic = (size > 1) | loops
-    if size.max() > MAX_BLOCK:
-        raise TooLargeError(f"a strong component has {size.max()} states: a batch chart takes at most {MAX_BLOCK}")
+    if size[random].max(initial=0) > MAX_BLOCK:
+        largest = size[random].max()
+        raise TooLargeError(f"a strong component has {largest} states: a batch chart takes at most {MAX_BLOCK}")
+    order = np.argsort(component, kind="stable")
+    slot, successor, law = _slots(model, order)
+    kinds = np.stack([cyclic, cyclic & ~random], axis=1)[component[order]]
+    return BatchChart(model, order, slot, successor, law, _blocks(component[order], kinds, successor))
+
+
+def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"]) -> BatchChart:
+    """Lay a problem out for batches without looking at pairs that are not known: they must not be solved.
+
+    Raises:
+        UnsupportedError: if known pairs are random and cyclic and there are too many states, or the padded problem is
+            too large.
+    """
+    law = model.next_prob[known[model.next_pair]]
+    sweeps = bool((law == 1.0).all()) or levels(model, known) is not None
+    if not sweeps and model.n_states > MAX_BLOCK:
+        raise TooLargeError(f"random moves in cycles among {model.n_states} states: at most {MAX_BLOCK} are eliminated")
+    order = np.arange(model.n_states)
+    block = Block(0, model.n_states, True, sweeps)
+    return BatchChart(model, order, *_slots(model, order), (block,))
+
+
+def _slots(
+    model: SSP, order: Int[np.ndarray, "states"]
+) -> tuple[
+    Int[np.ndarray, "actions states"],
+    Int[np.ndarray, "actions states successors"],
+    Float[np.ndarray, "actions states successors"],
+]:
+    """Pairs, successors and transition law by slot, for states in a given order."""
     n_actions, n_next = int(np.diff(model.pair_start).max()), int(np.diff(model.next_start).max())
     if n_actions * model.n_states * n_next > MAX_SLOTS:
         raise TooLargeError(f"the padded problem has more than {MAX_SLOTS} entries: too large for a batch chart")
-    order = np.argsort(component, kind="stable")
     place = np.empty(model.n_states + 1, dtype=np.int64)
     place[order] = np.arange(model.n_states)
     place[model.n_states] = model.n_states
-
     slot = np.full((n_actions, model.n_states), model.n_pairs)
     action = np.arange(model.n_pairs) - model.pair_start[model.pair_state]
     slot[action, place[model.pair_state]] = np.arange(model.n_pairs)
@@ -173,27 +216,33 @@ def batch_chart(model: SSP) -> BatchChart:
     entry = (action[model.next_pair], place[model.pair_state[model.next_pair]], k)
     successor[entry] = place[model.next_state]
     law[entry] = model.next_prob
-    return BatchChart(model, order, slot, successor, law, _blocks(component[order], cyclic, successor))
+    return slot, successor, law
 
 
 def _blocks(
     component: Int[np.ndarray, "states"],
-    cyclic: Bool[np.ndarray, "components"],
+    kinds: Bool[np.ndarray, "states 2"],
     successor: Int[np.ndarray, "actions states successors"],
 ) -> tuple[Block, ...]:
-    """Runs of states in elimination order; neighbours on no cycle share one as long as none moves to another in it."""
+    """Runs of states in elimination order; neighbours on no cycle share one as long as none moves to another in it.
+
+    Args:
+        component: of each state, in elimination order.
+        kinds: whether that component is cyclic, and whether it is solved by sweeps.
+        successor: as in `BatchChart`.
+    """
     blocks: list[Block] = []
-    n = len(component)
+    n, cyclic = len(component), kinds[:, 0]
     begin = 0
     while begin < n:
         end = begin + 1
-        if cyclic[component[begin]]:
+        if cyclic[begin]:
             while end < n and component[end] == component[begin]:
                 end += 1
         else:
-            while end < n and not cyclic[component[end]] and not _moves_into(successor[:, end], begin, end):
+            while end < n and not cyclic[end] and not _moves_into(successor[:, end], begin, end):
                 end += 1
-        blocks.append(Block(begin, end, bool(cyclic[component[begin]])))
+        blocks.append(Block(begin, end, *(bool(kind) for kind in kinds[begin])))
         begin = end
     return tuple(blocks)
 
@@ -218,7 +267,7 @@ def solve_blocks(
     log_det = jnp.zeros(batch)
     solvable = jnp.ones(batch, dtype=bool)
     parts = []
-    for begin, end, cyclic in blocks:
+    for begin, end, cyclic, sweeps in blocks:
         own = slice(begin, end)
         outside = jnp.where((successor[:, own] < begin) | (successor[:, own] >= end), law[:, own], 0.0)
         if not cyclic:
@@ -227,7 +276,12 @@ def solve_blocks(
         for k in range(successor.shape[-1]):
             pays = pays + outside[:, :, k, None] * best[successor[:, own, k]]
         is_solved = solved[:, own, None]
-        if cyclic:
+        if sweeps:
+            start = jnp.where(is_solved, pays, value[:, own])
+            inside = jnp.where(is_solved, law[:, own] - outside, 0.0)
+            q, settled = _sweep(successor[:, own] - begin, inside, start)
+            solvable = solvable & settled
+        elif cyclic:
             inside = moves_within(successor[:, own], law[:, own], begin, end)
             inside = jnp.where(is_solved, inside, 0.0)
             out = jnp.where(solved[:, own], jnp.sum(outside, axis=-1), 1.0)
@@ -248,6 +302,41 @@ def moves_within(
     """Transition probabilities among the states of a block."""
     hits = successor[..., None] == jnp.arange(begin, end)
     return jnp.sum(jnp.where(hits, law[..., None], 0.0), axis=2)
+
+
+def _sweep(
+    successor: Int[Array, "actions own successors"],
+    inside: Float[Array, "actions own successors"],
+    start: Float[Array, "actions own batch"],
+) -> tuple[Float[Array, "actions own batch"], Bool[Array, "batch"]]:
+    """Sweep over a block until nothing changes.
+
+    Args:
+        successor: place in the block, anything for moves out of it.
+        inside: probability of moves of solved pairs within the block.
+        start: what each pair collects before the block is entered again.
+
+    Returns:
+        Action values, and whether they have settled at finite state values.
+    """
+    most = start.shape[1] + 1
+
+    def collect(best: Float[Array, "own batch"]) -> Float[Array, "actions own batch"]:
+        q = start
+        for k in range(successor.shape[-1]):
+            share = inside[:, :, k, None]
+            q = q + jnp.where(share > 0, share * best[successor[:, :, k]], 0.0)
+        return q
+
+    def sweep(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        best, _, count = state
+        new = jnp.max(collect(best), axis=0)
+        return new, jnp.any(new != best, axis=0), count + 1
+
+    nowhere = jnp.full(start.shape[1:], -jnp.inf)
+    begin = (nowhere, jnp.ones(start.shape[-1], dtype=bool), jnp.array(0))
+    best, changed, _ = jax.lax.while_loop(lambda state: jnp.any(state[1]) & (state[2] < most), sweep, begin)
+    return collect(best), ~changed & jnp.all(jnp.isfinite(best), axis=0)
 
 
 _Iterate = tuple[Array, Array, Array, Array, Array]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from bellmanifold import __version__
-from bellmanifold.cli_sweep import sweep
+from bellmanifold.commands.learn import learn
+from bellmanifold.commands.sweep import sweep
+from bellmanifold.commands.terminal import complain as _complain
+from bellmanifold.commands.terminal import print_json as _print_json
+from bellmanifold.commands.terminal import print_table as _print_table
+from bellmanifold.commands.terminal import working as _working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
@@ -32,6 +34,8 @@ app = typer.Typer(
 )
 env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.", no_args_is_help=True)
 app.add_typer(env_app, name="env")
+app.command("learn")(learn)
+app.command("sweep")(sweep)
 
 Model = Annotated[
     str,
@@ -69,9 +73,13 @@ def env_list() -> None:
     from bellmanifold.envs import BUILT_IN
 
     for name, build in BUILT_IN.items():
-        takes = [f"{p.name}={_shown(p.default)}" for p in inspect.signature(build).parameters.values()]
+        defaults = {p.name: p.default for p in inspect.signature(build).parameters.values()}
+        takes = [f"{key}={_shown(value)}" for key, value in defaults.items() if value not in (None, "")]
+        optional = [key for key, value in defaults.items() if value in (None, "")]
         about = (inspect.getdoc(build) or "").splitlines()[0]
         typer.echo(f"env:{name}{'?' if takes else ''}{'&'.join(takes)}\n    {about}")
+        if optional:
+            typer.echo(f"    It also takes {', '.join(optional)}.")
 
 
 @env_app.command("show")
@@ -186,7 +194,9 @@ def solve(
 def posterior(
     model: Model,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)],
-    epsilon: Annotated[float, typer.Option(help="Tolerance; 0 is the exact (manifold) posterior.")] = 0.0,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
+    ] = None,
     prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior of every action value.")] = 10.0,
     engine: Annotated[
         Literal["auto", "chart", "mixture", "rejection"], typer.Option(help="How to compute it.")
@@ -194,6 +204,13 @@ def posterior(
     kernel: Annotated[
         Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")
     ] = "gaussian",
+    noise_sd: Annotated[
+        float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
+    ] = None,
+    infer_noise: Annotated[
+        bool, typer.Option("--infer-noise", help="Rewards carry noise of unknown scale (half-normal prior, scale 1).")
+    ] = False,
+    noise: Annotated[str, typer.Option(help="Law of the noise: gaussian, student-t:DF or laplace.")] = "gaussian",
     proper_only: Annotated[
         bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
     ] = False,
@@ -218,8 +235,9 @@ def posterior(
 
     problem = load_model(model)
     observed = load_data(data, problem)
-    with located(label(data)):
-        observed.deterministic_reward()
+    if noise_sd is None and not infer_noise:
+        with located(label(data)):
+            observed.deterministic_reward()
     _keep_compiled_programs()
     with _working("computing the posterior"):
         summary = compute(
@@ -229,6 +247,9 @@ def posterior(
             prior_scale=prior_scale,
             engine=engine,
             kernel=kernel,
+            noise_sd=noise_sd,
+            infer_noise=infer_noise,
+            noise=noise,
             proper_only=proper_only,
             discount=discount,
             samples=samples,
@@ -237,7 +258,9 @@ def posterior(
         )
         answer = summary.to_dict()
     if picture is not None:
-        _draw(problem, summary, picture)
+        from bellmanifold.commands.pictures import save_picture
+
+        save_picture(picture, lambda: _drawn(problem, summary))
     if json_out:
         _print_json(answer)
     else:
@@ -247,11 +270,14 @@ def posterior(
         raise typer.Exit(4)
 
 
-app.command()(sweep)
-
-
 def _print_posterior(answer: dict[str, Any]) -> None:
-    settings = f"epsilon {answer['epsilon']:g}, prior scale {answer['prior_scale']:g}"
+    if (noise := answer.get("noise")) is None:
+        width = f"epsilon {answer['epsilon']:g}"
+    else:
+        width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
+            f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
+        )
+    settings = f"{width}, prior scale {answer['prior_scale']:g}"
     typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     if answer["log_evidence"] is not None:
@@ -281,19 +307,10 @@ def _print_posterior(answer: dict[str, Any]) -> None:
         )
 
 
-def _draw(problem: Any, summary: Any, path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
+def _drawn(problem: Any, summary: Any) -> Any:
     from bellmanifold.figures import draw
-    from bellmanifold.formats.files import write_atomically
 
-    kind = path.suffix.removeprefix(".")
-    if kind not in ("png", "pdf", "svg"):
-        raise BadInputError(f"{path}: a picture ends in .png, .pdf or .svg")
-    figure = draw(problem, summary).get_figure(root=True)
-    assert figure is not None, "axes are drawn on a figure"
-    write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))
+    return draw(problem, summary)
 
 
 def _keep_compiled_programs() -> None:
@@ -307,42 +324,12 @@ def _keep_compiled_programs() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """A spinner on a terminal, for what takes more than a moment."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{what} ..."):
-        yield
-
-
 def _shown(default: object) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return "" if default is None else str(default)
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _listed(items: list[str], limit: int = 4) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    printable = [["".join(c if c.isprintable() else "?" for c in cell[:60]) for cell in row] for row in rows]
-    widths = [max(len(row[k]) for row in printable) for k in range(len(rows[0]))]
-    for row in printable:
-        typer.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(json.dumps(value, allow_nan=False))
-
-
-def _complain(message: str) -> None:
-    one_line = " ".join(message.split())
-    print(f"bellmanifold: {one_line}", file=sys.stderr)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -354,7 +341,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")
         if message.startswith("Usage:"):  # called without a command: this is the help
             print(message, file=sys.stderr)
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,6 +20,22 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP
 
 SAME_REWARD = 1e-9
+
+
+@runtime_checkable
+class Visits(Protocol):
+    """What posteriors need of observations: how often each pair was seen, the mean of its rewards and their scatter."""
+
+    @property
+    def model(self) -> SSP: ...
+    @property
+    def count(self) -> Int[np.ndarray, "pairs"]: ...
+    @property
+    def observed(self) -> Bool[np.ndarray, "pairs"]: ...
+    @property
+    def mean_reward(self) -> Float[np.ndarray, "pairs"]: ...
+    @property
+    def scatter(self) -> Float[np.ndarray, "pairs"]: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,7 +77,7 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     if len(stranded):
         who, them = ("state", "it") if len(stranded) == 1 else ("states", "them")
         reasons.append(
-            f"no policy is sure to reach the goal from {who} {_names(model, stranded)} (Assumption 2): "
+            f"no policy is sure to reach the goal from {who} {state_names(model, stranded)} (Assumption 2): "
             f"give {them} a way that cannot miss the goal"
         )
     reasons += [complaint(model, best) for best in means if best is not None and best.sign >= 0]
@@ -209,7 +209,8 @@ def complaint(model: SSP, mean: MeanReward) -> str:
     return f"{what} {verb} (Assumption 2): give its moves a negative reward"
 
 
-def _names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
+def state_names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
+    """The first few states by name, and how many more there are."""
     return ", ".join(_name(model, s) for s in states[:SHOWN]) + _and_more(len(states) - SHOWN)
 
 

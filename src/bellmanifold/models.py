@@ -35,6 +35,22 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     return read_problem(text)
 
 
+def load_problem(reference: str | os.PathLike[str]) -> Any:
+    """Load a problem as `load_model` does, or the Gymnasium environment itself if it has no transition table."""
+    text = os.fspath(reference)
+    if not text.startswith("gym:"):
+        return load_model(text)
+    from bellmanifold.formats.gymnasium import from_gymnasium, has_table, make_gymnasium
+
+    env = make_gymnasium(text.removeprefix("gym:"))
+    if not has_table(env):
+        return env
+    try:
+        return from_gymnasium(env)
+    finally:
+        env.close()
+
+
 def _built_in(text: str) -> SSP:
     name, _, query = text.partition("?")
     if name not in BUILT_IN:

@@ -101,6 +101,7 @@ def sparse_chart(model: SSP, solved: Bool[np.ndarray, "pairs"]) -> SparseChart:
     states, policy = reach_goal(model, solved, also_goals=at_once)
     if not states.all():
         raise UnsupportedError(
-            "the observed pairs trap some state: from there no policy reaches the goal or an unobserved pair"
+            "the observed pairs trap some state: no policy reaches the goal or an unobserved pair from there; "
+            "use --discount 0.99"
         )
     return SparseChart(model, solved, np.where(at_once, first_free, policy))

@@ -1,5 +1,5 @@
-"""Agents: whatever chooses a policy before an episode and learns from what happened in it."""
+"""Agents: whatever chooses what to play and learns from what happened."""
 
-from bellmanifold.agents.episodes import Agent, Episode, run_episodes
+from bellmanifold.agents.episodes import Acts, Agent, Diagnosed, Episode, SeesMoves, run_episodes
 
-__all__ = ["Agent", "Episode", "run_episodes"]
+__all__ = ["Acts", "Agent", "Diagnosed", "Episode", "SeesMoves", "run_episodes"]

@@ -1,58 +1,295 @@
-"""The agents a plan or a command can name, and what each of them can be told.
+"""Agents by name: which options each has, with their defaults, and what it needs of a problem.
 
-An `AgentKind` travels to worker processes by pickle, so `make` and `play_block` are functions of a module, not lambdas.
+To add an agent, write it in a file of its own and give it an entry in `AGENTS`; `learn` and plans find it there. Its
+module is imported only when it is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bellmanifold.agents.episodes import Agent
-from bellmanifold.errors import UnsupportedError
+from bellmanifold.agents.worlds import World, open_world
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.ssp import SSP
 
-Value: TypeAlias = bool | int | float | str
-Make: TypeAlias = Callable[[SSP, Mapping[str, Value]], Agent]
+Value: TypeAlias = bool | int | float | str | None
+Options: TypeAlias = Mapping[str, Value]
+"""Option name -> value; None means not given."""
+
+MEMBERS = 100
+"""Samples of `bayes-td-en`: the paper's number for deterministic problems (it takes 10 for the stochastic one)."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an agent.
+
+    Attributes:
+        default: its value unless given.
+        allows: is this value sound?
+        wanted: what to say if it is not.
+    """
+
+    default: Value
+    allows: Callable[[Any], bool]
+    wanted: str
 
 
 @dataclass(frozen=True)
 class AgentKind:
-    """One kind of agent.
+    """A kind of agent.
 
     Attributes:
-        options: what it can be told, by the names plans use ("epsilon" and "prior_scale" among them).
-        needs_laws: whether it must be told the transition law of the pairs it has visited.
-        make: builds the agent from a problem and values for (some of) its options.
+        name: what the command line and plans call it.
+        about: what it is, in a few words.
+        options: the options it has.
+        make: builds one for a problem with some of its options; a function of a module, so that kinds can be pickled.
+        needs_laws: does it use the transition laws of visited pairs?
+        needs_exact_rewards: does it take every reward for the pair's expected reward?
     """
 
-    options: frozenset[str]
-    needs_laws: bool
-    make: Make
+    name: str
+    about: str
+    options: Mapping[str, Option]
+    make: Callable[[SSP, Options], Agent]
+    needs_laws: bool = True
+    needs_exact_rewards: bool = False
+
+    def build(self, model: SSP, given: Options) -> Agent:
+        """Build one with the given options and the defaults of the others."""
+        return self.make(model, self.settle(given))
+
+    def settle(self, given: Options) -> dict[str, Value]:
+        """The value of every option: those given (None means not given), the defaults of the others.
+
+        Raises:
+            BadInputError: for an option it does not have, or a value that makes no sense.
+        """
+        chosen = {name: value for name, value in given.items() if value is not None}
+        for name, value in chosen.items():
+            if name not in self.options:
+                has = ", ".join(self.options) or "no options"
+                raise BadInputError(f"{self.name} has no option {quote(name)}: it has {has}; leave it out")
+            if not self.options[name].allows(value):
+                raise BadInputError(f"{name} is {value}: give {self.options[name].wanted}")
+        if "epsilon" in chosen and "noise_sd" in chosen:
+            raise BadInputError(
+                "epsilon and noise_sd exclude each other: noise replaces the tolerance, give one of them"
+            )
+        return {name: chosen.get(name, option.default) for name, option in self.options.items()}
 
 
-def _not_yet(model: SSP, options: Mapping[str, Value]) -> Agent:
-    raise UnsupportedError("this agent is not here yet: wait for a later version")
+def find_agent(name: str) -> AgentKind:
+    """The kind of agent that has a name."""
+    if name not in AGENTS:
+        raise BadInputError(f"unknown agent {quote(name)}: choose from {', '.join(AGENTS)}")
+    return AGENTS[name]
 
 
-_PRIOR = ("epsilon", "prior_scale")
-_NOISE = ("noise_sd", "infer_noise")
+def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = None) -> Agent:
+    """Build an agent for a problem.
+
+    Args:
+        kind: its name or its entry in `AGENTS`.
+        problem: an `SSP`, a Gymnasium environment or a `World`.
+        options: values of its options; the defaults where they are missing or None.
+
+    Raises:
+        BadInputError: for an unknown agent, option or value.
+        UnsupportedError: if the problem is not one this agent can learn.
+
+    >>> from bellmanifold import envs
+    >>> make_agent("bayes-td", envs.two_state(), {"epsilon": 0.1}).settings.epsilon
+    0.1
+    """
+    kind = find_agent(kind) if isinstance(kind, str) else kind
+    world = open_world(problem)
+    refuse(kind, world)
+    return kind.build(world.model, options or {})
 
 
-def _kind(*options: Sequence[str], needs_laws: bool = True) -> AgentKind:
-    return AgentKind(frozenset(name for group in options for name in group), needs_laws, _not_yet)
+def refuse(kind: AgentKind, world: World) -> None:
+    """Raise if the agent cannot learn this problem, and name one that can."""
+    name = world.model.name
+    if kind.needs_laws and not world.has_laws:
+        able = ", ".join(other.name for other in AGENTS.values() if not other.needs_laws)
+        raise UnsupportedError(
+            f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: use {able}"
+        )
+    if kind.needs_exact_rewards and world.has_laws and (world.model.reward_sd > 0).any():
+        raise UnsupportedError(
+            f"{kind.name} takes rewards to be exact, and rewards of {quote(name)} are noisy (reward_sd): "
+            "use bayes-br --noise-sd"
+        )
 
 
-AGENTS: dict[str, AgentKind] = {
-    "bayes-br": _kind(_PRIOR, _NOISE, ("optimism", "method")),
-    "manifold": _kind(("prior_scale", "optimism", "method")),
-    "bayes-br-hmc": _kind(_PRIOR, _NOISE, ("optimism",)),
-    "bayes-td": _kind(_PRIOR),
-    "bayes-td-en": _kind(_PRIOR, ("members",)),
-    "bayes-td-max": _kind(_PRIOR),
-    "psrl": _kind(needs_laws=False),
-    "rlsvi": _kind(("prior_scale",), needs_laws=False),
-    "q-learning": _kind(needs_laws=False),
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_not_negative(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def positive(default: float | None) -> Option:
+    """An option that is a positive number."""
+    return Option(default, _is_positive, "a positive number")
+
+
+def whole(default: int) -> Option:
+    """An option that is a whole number, at least 1."""
+    return Option(default, _is_count, "a whole number, at least 1")
+
+
+def share(default: float) -> Option:
+    """An option that is a number from 0 to 1."""
+    return Option(default, _is_share, "a number from 0 to 1")
+
+
+SAMPLING = {
+    "epsilon": Option(0.01, _is_not_negative, "a number that is not negative"),
+    "prior_scale": positive(10.0),
+    "noise_sd": positive(None),
+    "optimism": whole(1),
 }
-"""Every agent by its name on the command line."""
+"""Options of agents that draw action values from a posterior."""
+
+
+def _settings(values: Options) -> dict[str, Any]:
+    """Options as keyword arguments: numbers that are no counts as floats."""
+    return {name: _as_float(value) if name not in ("optimism", "members") else value for name, value in values.items()}
+
+
+def _as_float(value: Value) -> Value:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _bayes_td(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents import bayes_td
+
+    return bayes_td.BayesTD(model, bayes_td.plain, bayes_td.Settings(**_settings(values)))
+
+
+def _bayes_td_max(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents import bayes_td
+
+    return bayes_td.BayesTD(model, bayes_td.maximal, bayes_td.Settings(**_settings(values)))
+
+
+def _bayes_td_en(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents import bayes_td
+
+    settings = _settings(values)
+    update = bayes_td.ensemble(settings.pop("members", MEMBERS))
+    return bayes_td.BayesTD(model, update, bayes_td.Settings(**settings))
+
+
+def _psrl(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents.psrl import PSRL
+
+    return PSRL(model, **_settings(values))
+
+
+def _rlsvi(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents.rlsvi import RLSVI
+
+    return RLSVI(model, **_settings(values))
+
+
+def _q_learning(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents.q_learning import QLearning
+
+    return QLearning(model, **_settings(values))
+
+
+def _bayes_br(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
+
+    return PosteriorSampling(model, Settings(**_settings(values)))
+
+
+def _manifold(model: SSP, values: Options) -> Agent:
+    return _bayes_br(model, {**values, "epsilon": 0.0})
+
+
+METHOD = Option("B", ("A", "B").__contains__, "A (draw a route) or B (draw action values)")
+KINDS = (
+    AgentKind(
+        "bayes-br",
+        "Thompson sampling from the relaxed posterior",
+        {**SAMPLING, "infer_noise": Option(False, _is_flag, "true or false"), "method": METHOD},
+        _bayes_br,
+    ),
+    AgentKind(
+        "manifold",
+        "Thompson sampling from the exact posterior",
+        {"prior_scale": positive(10.0), "optimism": whole(1), "method": METHOD},
+        _manifold,
+        needs_exact_rewards=True,
+    ),
+    AgentKind(
+        "bayes-td",
+        "Bayesian TD on the best of the previous means",
+        SAMPLING,
+        _bayes_td,
+    ),
+    AgentKind(
+        "bayes-td-en",
+        "Bayesian TD on an ensemble of previous samples",
+        {**SAMPLING, "members": whole(MEMBERS)},
+        _bayes_td_en,
+    ),
+    AgentKind(
+        "bayes-td-max",
+        "Bayesian TD on the previous mean of the best",
+        SAMPLING,
+        _bayes_td_max,
+    ),
+    AgentKind(
+        "psrl",
+        "solves a problem drawn from a Dirichlet posterior of the laws",
+        {"noise_sd": positive(1.0), "optimism": whole(1)},
+        _psrl,
+        needs_laws=False,
+    ),
+    AgentKind(
+        "rlsvi",
+        "randomised least-squares value iteration",
+        {"prior_scale": positive(1.0), "noise_sd": positive(1.0), "optimism": whole(1)},
+        _rlsvi,
+        needs_laws=False,
+    ),
+    AgentKind(
+        "q-learning",
+        "epsilon-greedy Q-learning from an optimistic start",
+        {
+            "exploration": share(0.1),
+            "step_size": share(0.5),
+            "start_value": Option(1.0, _is_number, "a finite number"),
+        },
+        _q_learning,
+        needs_laws=False,
+    ),
+)
+AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}
+"""Name -> kind of agent."""

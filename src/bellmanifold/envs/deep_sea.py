@@ -14,6 +14,7 @@ last row's first and last column carry N(0, 1) noise.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from bellmanifold.envs.building import Move, cell, from_moves, require, triangle
@@ -63,4 +64,5 @@ def deep_sea(
         reward = cost if action == "left" else treasure - cost
         return Move(reward, {wanted: 1.0 - slip, other: slip} if slip and not last else {wanted: 1.0})
 
-    return from_moves(f"deep-sea-{depth}", triangle(depth, move), start=cell(0, 0), action_seed=action_seed)
+    model = from_moves(f"deep-sea-{depth}", triangle(depth, move), start=cell(0, 0), action_seed=action_seed)
+    return replace(model, metadata={"bsuite": "deep_sea"}) if bsuite else model

@@ -1,1 +1,1 @@
-"""Experiments: plans of many runs, the processes that play them and the files that keep them."""
+"""Experiments: runs of agents, what is measured of them, what many runs say; plans, who plays them and keeps them."""

@@ -76,7 +76,7 @@ def _try(result: Estimate, run: RunSettings, plan: Plan) -> None:
     except BellmanifoldError as error:
         result.refused[cell_of(run)] = str(error)
     else:
-        each = (found["seconds_choosing"] + found["seconds_learning"]).values
+        each = found["seconds_episode"].values
         rest = float(each[1:].mean()) if len(each) > 1 else 0.0
         result.seconds[cell_of(run)] = float(found["seconds_total"]) + rest * (run.episodes - short.episodes)
         result.tried += 1

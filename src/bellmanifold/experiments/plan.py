@@ -30,20 +30,17 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
-from bellmanifold.agents.registry import AGENTS, Value
+from bellmanifold.agents.registry import AGENTS, find_agent
+from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, BellmanifoldError, quote
 from bellmanifold.formats.files import label, located, read_bytes
-from bellmanifold.models import load_model
+from bellmanifold.models import load_problem
 from bellmanifold.ssp import SSP
 
-DEFAULTS: dict[str, tuple[Value, ...]] = {
-    "epsilon": (0.01,),
-    "prior_scale": (10.0,),
-    "episodes": (100,),
-    "seed": tuple(range(10)),
-}
+Value: TypeAlias = bool | int | float | str
+DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
 NOISE = ("noise_sd", "infer_noise")
 MAX_RUNS = 1_000_000
 LARGEST = 2**63 - 1
@@ -54,7 +51,7 @@ class RunSettings:
     """Everything that decides the numbers of one run.
 
     Attributes:
-        model: reference of the problem, as `load_model` takes it.
+        model: reference of the problem, as `load_problem` takes it.
         agent: name of the agent.
         epsilon, prior_scale: None where the agent has no such setting.
         episodes: how many to play.
@@ -100,11 +97,19 @@ class RunSettings:
 def make_settings(entry: Mapping[str, Value]) -> RunSettings:
     """The settings of a run from a plan's entry, without what its agent does not have.
 
-    >>> make_settings({"model": "env:swirl", "agent": "q-learning", "epsilon": 0.1, "episodes": 5, "seed": 0}).epsilon
+    Options that were not given have the agent's defaults, so that a run is the same whether they were or not.
+
+    >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
+    >>> run.choices()
+    {'prior_scale': 10.0, 'method': 'B', 'optimism': 1}
     """
-    has = AGENTS[str(entry["agent"])].options
-    own = {name: value for name, value in entry.items() if name in has and (name, value) != ("infer_noise", False)}
-    if any(name in own for name in NOISE):
+    kind = find_agent(str(entry["agent"]))
+    given = {name: value for name, value in entry.items() if name in kind.options}
+    noise = any(given.get(name, False) is not False for name in NOISE)
+    if noise:
+        given.pop("epsilon", None)
+    own: dict[str, Any] = {name: value for name, value in kind.settle(given).items() if value is not None}
+    if noise:
         own.pop("epsilon", None)
     return RunSettings(
         model=str(entry["model"]),
@@ -128,24 +133,24 @@ class Plan:
 
     Attributes:
         runs: the runs in the order of the plan.
-        problems: the problem behind every model reference.
+        problems: what every model reference stands for: an `SSP`, or a Gymnasium environment without a table.
         notes: what the author of the plan should know.
     """
 
     runs: tuple[RunSettings, ...]
-    problems: Mapping[str, SSP]
+    problems: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
     @property
     def models(self) -> dict[str, str]:
         """A digest of every problem, by its reference: a problem file that was edited is another problem."""
-        return {name: digest(problem) for name, problem in self.problems.items()}
+        return {name: digest(open_world(problem).model) for name, problem in self.problems.items()}
 
 
 def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     """A plan of the given runs, equal ones once; loads their problems."""
     once = tuple(dict.fromkeys(runs))
-    problems = {name: load_model(name) for name in dict.fromkeys(run.model for run in once)}
+    problems = {name: load_problem(name) for name in dict.fromkeys(run.model for run in once)}
     return Plan(once, problems, notes)
 
 
@@ -227,7 +232,13 @@ def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
     for agent in axes["agent"]:
         has = AGENTS[str(agent)].options
         _without_contradiction({name: axes[name] for name in axes if name in has}, f"for {agent} the plan")
-    return {key: values for key, values in DEFAULTS.items() if key not in axes} | axes
+    axes = DEFAULTS | axes
+    return {key: axes[key] for key in sorted(axes, key=_axis_order)}
+
+
+def _axis_order(key: str) -> int:
+    """Runs are listed by model, then by agent and its options, and by seed in the end."""
+    return {"model": 0, "agent": 1, "episodes": 3, "seed": 4}.get(key, 2)
 
 
 def _axis(key: str) -> str:
@@ -278,28 +289,19 @@ def _value(item: Any, what: str, key: str) -> Value:
     if key in ("model", "agent"):
         if not isinstance(item, str):
             raise BadInputError(f"{what} is {item!r:.60}: give a text")
-        if key == "agent" and item not in AGENTS:
-            raise BadInputError(f"{what}: unknown agent {quote(item)}: choose from {', '.join(AGENTS)}")
+        if key == "agent":
+            with located(what):
+                find_agent(item)
         return item
     if key in ("episodes", "seeds"):
         least = 1 if key == "episodes" else 0
         if isinstance(item, bool) or not isinstance(item, int) or not least <= item <= LARGEST:
             raise BadInputError(f"{what} is {item!r:.60}: give a whole number, {least} or more")
         return item
-    if key in ("epsilon", "prior_scale"):
-        if isinstance(item, bool) or not isinstance(item, (int, float)) or not _fits(key, item):
-            which = "not negative" if key == "epsilon" else "above 0"
-            raise BadInputError(f"{what} is {item!r:.60}: give a finite number, {which}")
-        return float(item)
-    if not isinstance(item, (bool, int, float, str)) or (isinstance(item, float) and not math.isfinite(item)):
+    is_number = isinstance(item, (int, float))
+    if not isinstance(item, (int, float, str)) or (is_number and not abs(item) <= LARGEST):
         raise BadInputError(f"{what} is {item!r:.60}: give a finite number, a text, true or false")
     return item
-
-
-def _fits(key: str, number: int | float) -> bool:
-    if abs(number) > 1e300:  # also NaN-safe below: comparisons with NaN are False
-        return False
-    return number >= 0 if key == "epsilon" else number > 0
 
 
 def _expand(axes: Mapping[str, tuple[Value, ...]], overrides: Sequence[Override]) -> tuple[list[RunSettings], set[int]]:

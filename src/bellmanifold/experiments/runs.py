@@ -7,11 +7,8 @@ seeds, also when only some are wanted: the number of rows of a batched program c
 All others have width 1 and play one run at a time. Either way a run's numbers are a function of its settings alone:
 not of the plan it is part of, of what was resumed, or of workers.
 
-**Randomness.** Run with seed k plays the problem with its actions in the order that `action_seed=k` gives, and draws
-all else from the generator seeded with the pair (k, 1), so that the two do not share a stream.
-
 **Indices.** Whatever order a run drew, its record numbers pairs as `load_model(settings.model)` does, so that runs can
-be compared and replayed without knowing their orders. Values of policies are computed on that model, too.
+be compared and replayed without knowing their orders.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -29,17 +26,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 import bellmanifold
-from bellmanifold.agents.episodes import Agent, Episode, run_episodes
-from bellmanifold.agents.registry import AGENTS, AgentKind
-from bellmanifold.envs.building import with_action_order
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.agents.registry import AgentKind, find_agent
+from bellmanifold.agents.worlds import open_world
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.experiments import measured
+from bellmanifold.experiments.measured import play_seed
+from bellmanifold.experiments.measures import find_optimum
 from bellmanifold.experiments.plan import Plan, RunSettings, digest
-from bellmanifold.experiments.values import PolicyValues
-from bellmanifold.models import load_model
-from bellmanifold.solver import solve
+from bellmanifold.models import load_problem
 from bellmanifold.ssp import SSP
 
 FORMAT = "bellmanifold.run/1"
@@ -51,8 +48,16 @@ _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A problem and its optimal value from the start (NaN where `solve` does not apply)."""
+    """A problem that runs are played on.
 
+    Attributes:
+        source: an `SSP`, or a Gymnasium environment without a table.
+        model: its states and pairs in their own order.
+        digest: of the model.
+        optimal_value: expected optimal value of an episode; NaN where there is none.
+    """
+
+    source: Any
     model: SSP
     digest: str
     optimal_value: float
@@ -110,7 +115,7 @@ def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
         from_file = not key.model.startswith(("env:", "gym:"))
         settings = replace(key, seed=min(seeds))
         model = plan.problems[key.model] if from_file else None
-        units.append(Unit(settings, tuple(sorted(seeds)), AGENTS[key.agent], digests[key.model], model))
+        units.append(Unit(settings, tuple(sorted(seeds)), find_agent(key.agent), digests[key.model], model))
     return units
 
 
@@ -130,28 +135,22 @@ def _problem(unit: Unit) -> Problem:
     """The unit's problem, kept between units of one process."""
     found = _kept.get(unit.model_digest)
     if found is None:
-        found = prepare(unit.model if unit.model is not None else load_model(unit.settings.model))
+        found = prepare(unit.model if unit.model is not None else load_problem(unit.settings.model))
         if found.digest != unit.model_digest:
             name = quote(unit.settings.model)
             raise BadInputError(f"{name} is another problem on this worker: install the same versions everywhere")
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
-        _kept[unit.model_digest] = found
+        if isinstance(found.source, SSP):  # an environment has a state of its own: threads must not share it
+            _kept[unit.model_digest] = found
     return found
 
 
-def prepare(model: SSP) -> Problem:
+def prepare(source: Any) -> Problem:
     """Solve a problem, so that runs on it can be judged."""
-    try:
-        optimum = solve(model).value_at_start
-    except UnsupportedError:
-        optimum = float("nan")
-    return Problem(model, digest(model), optimum)
-
-
-def play_seed(seed: int) -> int:
-    """The seed of everything but the order of actions."""
-    return int(np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64)[0])
+    world = open_world(source)
+    optimum = find_optimum(world.model)[0] if world.has_laws else float("nan")
+    return Problem(source, world.model, digest(world.model), optimum)
 
 
 def play_run(settings: RunSettings, kind: AgentKind | None = None, problem: Problem | None = None) -> xr.Dataset:
@@ -162,101 +161,47 @@ def play_run(settings: RunSettings, kind: AgentKind | None = None, problem: Prob
         kind: the agent, if it is not a registered one.
         problem: the problem, if it is at hand.
     """
-    kind = kind or AGENTS[settings.agent]
-    problem = problem or prepare(load_model(settings.model))
-    started = time.perf_counter()
-    model = with_action_order(problem.model, settings.seed)
-    witness = Witness(kind.make(model, settings.choices()))
-    played = run_episodes(model, witness, settings.episodes, play_seed(settings.seed))
-    judged = record(settings, problem, same_pairs(model, problem.model), played, witness)
-    judged["seconds_total"] = ((), time.perf_counter() - started)
-    return judged
+    kind = kind or find_agent(settings.agent)
+    problem = problem or prepare(load_problem(settings.model))
+    began = time.perf_counter()
+    known = problem.optimal_value
+    run = measured.play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), known)
+    result = record(settings, problem, run)
+    result["seconds_total"] = ((), time.perf_counter() - began)
+    return result
+
+
+def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dataset:
+    """What happened in a run, with one entry an episode; see `bellmanifold.experiments.measures` for the measures.
+
+    Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that belong to entry k of
+    the rest. Where `solved_episode` is NaN, the problem was not solved, or bsuite's rule does not apply.
+    """
+    number = same_pairs(run.model, problem.model)
+    each: dict[str, Any] = {
+        "regret": run.regret,
+        "expected_regret": run.expected_regret,
+        "total_reward": np.array([episode.rewards.sum() for episode in run.played]),
+        "goal_reached": run.reached_goal,
+        "optimal": run.optimal,
+        "coverage": run.coverage,
+        "capped": run.capped,
+        "moves": run.moves.astype(np.int32),
+        "seconds_episode": run.seconds,
+    } | {f"diagnostic_{name}": values for name, values in run.diagnostics.items()}
+    data: dict[str, Any] = {name: (("episode",), values) for name, values in each.items()}
+    data["policy"] = (("episode", "state"), number[np.array([episode.policy for episode in run.played])])
+    data["pair"] = (("move",), number[np.concatenate([episode.pairs for episode in run.played])])
+    data["reward"] = (("move",), np.concatenate([episode.rewards for episode in run.played]))
+    data["optimal_value"] = ((), run.optimal_value)
+    data["solved_episode"] = ((), np.nan if run.solved_episode is None else float(run.solved_episode))
+    counted = {"episode": np.arange(1, len(run.played) + 1, dtype=np.int32)}
+    return xr.Dataset(data, counted, labels(settings, problem.digest))
 
 
 def same_pairs(ordered: SSP, model: SSP) -> Int[np.ndarray, "pairs"]:
     """For every pair of a problem with its actions reordered, the number of the same pair in the problem itself."""
     return np.array([model.pair_index[ordered.pair_name(i)] for i in range(ordered.n_pairs)], dtype=np.int32)
-
-
-@dataclass(eq=False)
-class Witness:
-    """Stands between the episode loop and an agent, and notes policies, diagnostics and times."""
-
-    agent: Agent
-    policies: list[Int[np.ndarray, "states"]] = field(default_factory=list)
-    diagnostics: list[dict[str, float]] = field(default_factory=list)
-    choosing: list[float] = field(default_factory=list)
-    learning: list[float] = field(default_factory=list)
-
-    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        started = time.perf_counter()
-        chosen = self.agent.policy(rng)
-        self.choosing.append(time.perf_counter() - started)
-        self.policies.append(np.array(chosen, dtype=np.int32))
-        return chosen
-
-    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        started = time.perf_counter()
-        self.agent.observe(pairs, rewards)
-        self.learning.append(time.perf_counter() - started)
-        self.diagnostics.append({k: float(v) for k, v in getattr(self.agent, "diagnostics", {}).items()})
-
-
-def record(
-    settings: RunSettings,
-    problem: Problem,
-    number: Int[np.ndarray, "pairs"],
-    played: Sequence[Episode],
-    witness: Witness,
-) -> xr.Dataset:
-    """What happened in a run, with one entry an episode.
-
-    Args:
-        settings: what was played.
-        problem: on which problem.
-        number: pairs as the agent numbers them -> pairs of the problem.
-        played: the episodes.
-        witness: what was noted besides.
-
-    `regret` compares what was collected with the optimum, `expected_regret` the exact value of the policy (NaN where it
-    is infinite because the policy can miss the goal; both NaN where the optimum is unknown). `coverage` is the share of
-    pairs tried so far. Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that
-    belong to entry k of the rest.
-    """
-    best = problem.optimal_value
-    total = np.array([episode.rewards.sum() for episode in played])
-    pairs = [number[episode.pairs] for episode in played]
-    policy = number[np.array(witness.policies)]
-    values = PolicyValues(problem.model)
-    each = {
-        "regret": best - total,
-        "expected_regret": best - np.array([values.at_start(p) for p in policy]),
-        "total_reward": total,
-        "goal_reached": np.array([episode.reached_goal for episode in played]),
-        "coverage": _coverage(pairs, problem.model.n_pairs),
-        "moves": np.array([len(p) for p in pairs], dtype=np.int32),
-        "seconds_choosing": np.array(witness.choosing),
-        "seconds_learning": np.array(witness.learning),
-    }
-    names = sorted({name for noted in witness.diagnostics for name in noted})
-    each |= {f"diagnostic_{n}": np.array([noted.get(n, np.nan) for noted in witness.diagnostics]) for n in names}
-    data: dict[str, Any] = {name: (("episode",), values) for name, values in each.items()}
-    data["policy"] = (("episode", "state"), policy)
-    data["pair"] = (("move",), np.concatenate(pairs))
-    data["reward"] = (("move",), np.concatenate([episode.rewards for episode in played]))
-    data["optimal_value"] = ((), best)
-    return xr.Dataset(
-        data, {"episode": np.arange(1, len(played) + 1, dtype=np.int32)}, labels(settings, problem.digest)
-    )
-
-
-def _coverage(pairs: Sequence[Int[np.ndarray, "_"]], n_pairs: int) -> Float[np.ndarray, "episodes"]:
-    tried = np.zeros(n_pairs, dtype=bool)
-    share = np.empty(len(pairs))
-    for k, own in enumerate(pairs):
-        tried[own] = True
-        share[k] = tried.mean()
-    return share
 
 
 def labels(settings: RunSettings, model_digest: str) -> dict[str, str]:

@@ -76,15 +76,25 @@ def _initial(env: gymnasium.Env[Any, Any], count: int) -> tuple[np.ndarray, np.n
     return start, weights[start] / weights.sum()
 
 
-def load_gymnasium(name: str) -> SSP:
-    """The problem of a Gymnasium environment by its id."""
+def has_table(env: gymnasium.Env[Any, Any]) -> bool:
+    """Does an environment expose its transition table?"""
+    return getattr(env.unwrapped, "P", None) is not None
+
+
+def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
+    """A Gymnasium environment by its id."""
     try:
-        env = gymnasium.make(name)
+        return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise BadInputError(
             f"gym:{name}: Gymnasium cannot make it: {quote(reason)}; check the id and its version"
         ) from None
+
+
+def load_gymnasium(name: str) -> SSP:
+    """The problem of a Gymnasium environment by its id."""
+    env = make_gymnasium(name)
     try:
         return from_gymnasium(env)
     finally:

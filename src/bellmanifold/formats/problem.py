@@ -39,7 +39,11 @@ def read_problem(path: str | os.PathLike[str]) -> SSP:
     """Read a problem file, JSON or npz (told apart by content)."""
     with located(label(path)):
         content = read_bytes(path)
-        return from_npz(content) if content.startswith(b"PK") else from_json(parse_json(content))
+        if content.startswith(b"PK"):
+            return from_npz(content)
+        if os.fspath(path).endswith(".npz") and not content.lstrip().startswith(b"{"):
+            raise BadInputError("is not an npz file: write it again, or give a JSON file")
+        return from_json(parse_json(content))
 
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
@@ -182,7 +186,7 @@ def from_npz(content: bytes) -> SSP:
     )
     discount = arrays.get("discount", np.array(1.0))
     if discount.size != 1 or discount.dtype.kind not in "iuf":
-        raise BadInputError("discount: must be one number")
+        raise BadInputError("discount: must be one number, as np.array(0.99)")
     return model.discounted(float(discount.ravel()[0]))
 
 
@@ -210,7 +214,9 @@ def _read_array(raw: bytes, name: str) -> np.ndarray:
         plain = dtype.kind in "iufUS" and not fortran and len(shape) <= 1
         size = int(np.prod(shape, dtype=object))
         if not plain or size < 0 or size * dtype.itemsize != len(raw) - file.tell():
-            raise BadInputError(f"array {quote(name)} must be a list of numbers or texts, stored whole")
+            raise BadInputError(
+                f"array {quote(name)} must be a list of numbers or texts, stored whole: write it with numpy.savez"
+            )
         return np.frombuffer(raw, dtype, size, file.tell()).reshape(shape)
     except BadInputError:
         raise
@@ -221,13 +227,13 @@ def _read_array(raw: bytes, name: str) -> np.ndarray:
 def _names(arrays: dict[str, np.ndarray], key: str) -> list[str]:
     array = arrays[key]
     if array.dtype.kind != "U" or array.ndim != 1:
-        raise BadInputError(f"{key}: must be a list of texts")
+        raise BadInputError(f"{key}: must be a list of texts: give an array of dtype str")
     return [text(name, key) for name in _decoded(array, key)]
 
 
 def _scalar_text(arrays: dict[str, np.ndarray], key: str) -> str:
     if arrays[key].dtype.kind != "U" or arrays[key].size != 1:
-        raise BadInputError(f"{key}: must be one text")
+        raise BadInputError(f"{key}: must be one text: give an array of dtype str")
     return text(_decoded(arrays[key].ravel(), key)[0], key)
 
 
@@ -235,7 +241,7 @@ def _decoded(array: np.ndarray, key: str) -> list[str]:
     try:
         return [str(name) for name in array.tolist()]
     except ValueError:
-        raise BadInputError(f"{key}: holds characters that are not Unicode") from None
+        raise BadInputError(f"{key}: holds characters that are not Unicode: rename it") from None
 
 
 def _write_npz(model: SSP, file: IO[bytes]) -> None:

@@ -1,7 +1,7 @@
 """Standard coordinates of a posterior, and the weight of a point in them.
 
-A posterior is turned into a reference law (independent standard normals, or uniforms for the residuals of a uniform
-kernel) and a weight. Samplers then need to know nothing about decision problems.
+A posterior is turned into a reference law, independent standard normals, and a weight. Samplers then need to know
+nothing about decision problems.
 
 *Non-centred* coordinates are the chart's: a residual xi_i for each observed pair, and the largest value among the
 unobserved pairs of each coupled state (which of them attains it is uniform and independent of all else). The weight is
@@ -10,6 +10,10 @@ unobserved pairs of each coupled state (which of them attains it is uniform and 
 
 and its mean over the reference law is the evidence. *Centred* coordinates are the action values of coupled states,
 theta = sigma x, with weight prod_i K(g_i(theta), r_i): better where the kernel is as wide as the prior.
+
+Residuals that are not Gaussian are functions of normal numbers (`bellmanifold.laws`). A noise scale eta that has to be
+inferred is one more normal number, turned into eta by its table (`bellmanifold.posteriors.noise_scale`); residuals are
+then scaled by it.
 
 At epsilon = 0 the residuals are kept with an infinitesimal width: they split exact ties between observed actions as the
 limit epsilon -> 0 splits them, and change nothing else.
@@ -24,15 +28,28 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtr, ndtri
+from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.graph import end_components, reach_goal
+from bellmanifold.health import state_names
+from bellmanifold.laws import Law, log_normal
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target, tie_width
 
-LOG_2_PI = float(np.log(2 * np.pi))
+
+class Point(NamedTuple):
+    """Standard normal coordinates of a batch of points.
+
+    Attributes:
+        x: by slot; entries of slots without a coordinate are ignored, shape (actions, states, batch).
+        z: of the noise scale, if it is inferred, shape (1 or 0, batch).
+    """
+
+    x: Float[Array, "actions states batch"]
+    z: Float[Array, "scales batch"]
 
 
 class Structure(NamedTuple):
@@ -43,6 +60,7 @@ class Structure(NamedTuple):
         solved: observed pairs, shape (actions, states).
         free: pairs that stand for the unobserved ones of a coupled state, shape (actions, states).
         reward, scale: of observed pairs, shape (actions, states).
+        knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
         first: a proper policy of M~, shape (states,).
         mixer: random odd numbers that tell policies apart, shape (states,).
@@ -56,6 +74,8 @@ class Structure(NamedTuple):
     free: Bool[Array, "actions states"]
     reward: Float[Array, "actions states"]
     scale: Float[Array, "actions states"]
+    knots: Float[Array, "knots"]
+    log_scale: Float[Array, "knots"]
     alternatives: Int[Array, "actions states"]
     first: Int[Array, "states"]
     mixer: UInt64[Array, "states"]
@@ -64,10 +84,10 @@ class Structure(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What fixes the compiled program: the chart's blocks, uniform residuals, centred coordinates, exact posterior."""
+    """What fixes the compiled program: the chart's blocks, the residuals' law, centred coordinates, exact posterior."""
 
     blocks: tuple[Block, ...]
-    uniform: bool
+    law: Law
     centred: bool
     exact: bool
 
@@ -93,6 +113,7 @@ class Weighed(NamedTuple):
         choice: greedy action slot of each state, shape (states, batch).
         code: a hash of the greedy policy, shape (batch,).
         q: action values by slot (the largest one for pairs that stand for several), shape (actions, states, batch).
+        noise_scale: eta, if it is inferred, shape (1 or 0, batch).
         log_scale: the largest log weight (0 if none is finite).
         first, second: sums of q and q^2 weighted relative to log_scale, shape (actions, states).
         tied: states in which the best actions are observed and tie within `tie_width`, shape (states,).
@@ -102,6 +123,7 @@ class Weighed(NamedTuple):
     choice: Int[Array, "states batch"]
     code: UInt64[Array, "batch"]
     q: Float[Array, "actions states batch"]
+    noise_scale: Float[Array, "scales batch"]
     log_scale: Float[Array, ""]
     first: Float[Array, "actions states"]
     second: Float[Array, "actions states"]
@@ -156,19 +178,24 @@ class Coordinates:
         return np.zeros_like(self.solved) if self.centred else self.solved
 
     @property
-    def is_uniform(self) -> bool:
-        """Are residuals drawn from a uniform law?"""
-        return self.target.kernel == "uniform" and not self.target.is_exact
+    def scales(self) -> int:
+        """How many noise scales are coordinates: 1 or 0."""
+        return 0 if self.target.noise_scale is None else 1
+
+    @property
+    def way(self) -> str:
+        """What kind of coordinates these are, in a word."""
+        return "centred" if self.centred else "cut" if self.cut else "non-centred"
 
     @property
     def kind(self) -> Kind:
         """The static part of the weight of a point."""
-        return Kind(self.chart.blocks, self.is_uniform, self.centred, self.target.is_exact)
+        return Kind(self.chart.blocks, self.target.law, self.centred, self.target.is_exact)
 
     @property
     def dimension(self) -> int:
         """Coordinates that are integrated over: the infinitesimal residuals at epsilon = 0 do not count."""
-        return int(self.free.sum()) + (0 if self.target.is_exact else int(self.residual.sum()))
+        return self.scales + int(self.free.sum()) + (0 if self.target.is_exact else int(self.residual.sum()))
 
     @cached_property
     def structure(self) -> Structure:
@@ -177,16 +204,14 @@ class Coordinates:
         if first is None and (self.cut or self.centred):
             first = np.zeros(model.n_states, dtype=np.int64)  # not used, or improper: then every point weighs 0
         if first is None:
-            raise UnsupportedError(
-                "the observed pairs trap some state: from there no policy reaches the goal or an unobserved pair; "
-                "use a relaxed posterior (--epsilon above 0) with the mixture engine"
-            )
+            raise self.trapped()
         group = np.bincount(self.stand_in, minlength=model.n_pairs)
         alternatives = np.where(self.free, group, 1)
         scale = np.where(target.observed, np.maximum(target.scale, tie_width(target)), 0.0)
         idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
         idle[model.pair_start[:-1][~target.coupled]] = True
         mixer = np.random.default_rng(0x5EED).integers(0, 2**63, model.n_states, dtype=np.uint64) * 2 + 1
+        table = target.noise_scale
         return Structure(
             successor=jnp.asarray(chart.successor),
             law=jnp.asarray(chart.law),
@@ -194,11 +219,26 @@ class Coordinates:
             free=jnp.asarray(chart.spread(self.free | idle, False)),
             reward=jnp.asarray(chart.spread(target.reward, 0.0)),
             scale=jnp.asarray(chart.spread(scale, 0.0)),
+            knots=jnp.asarray(table.normal if table else np.zeros(0)),
+            log_scale=jnp.asarray(table.log_scale if table else np.zeros(0)),
             alternatives=jnp.asarray(chart.spread(alternatives, 1)),
             first=jnp.asarray(first),
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
             tie_width=jnp.asarray(100 * tie_width(target)),
+        )
+
+    def trapped(self) -> UnsupportedError:
+        """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""
+        model, solved = self.target.model, self.solved
+        leaves = np.zeros(model.n_states, dtype=bool)
+        leaves[model.pair_state[~solved]] = True
+        out, _ = reach_goal(model, solved, also_goals=leaves)
+        trap = next(c for c in end_components(model, solved) if not out[c.states].any())
+        way_out = "use --epsilon above 0 without --proper-only" if self.target.is_exact else "leave --proper-only out"
+        return UnsupportedError(
+            f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
+            f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"
         )
 
     @cached_property
@@ -208,7 +248,7 @@ class Coordinates:
         cut[list(self.cut)] = True
         observed, in_cut = chart.spread(self.target.observed, False), chart.spread(cut, False)
         solved = []
-        for begin, end, cyclic in chart.blocks:
+        for begin, end, cyclic, _ in chart.blocks:
             places = np.argwhere(in_cut[:, begin:end])
             if not cyclic or not len(places):
                 solved.append(jnp.asarray(observed[None, :, begin:end]))
@@ -219,14 +259,11 @@ class Coordinates:
             solved.append(jnp.asarray(masks))
         return Subsets(jnp.asarray(observed), jnp.asarray(in_cut), tuple(solved))
 
-    def weigh(self, x: Float[Array, "actions states batch"]) -> Weighed:
-        """Weigh draws from the reference law, given by slot; entries of slots without a coordinate are ignored."""
-        uniform = self.is_uniform
-        if self.centred:
-            return _weigh_centred(self.chart.blocks, uniform, self.structure, x)
-        if self.cut:
-            return _weigh_cut(self.chart.blocks, uniform, self.structure, self.subsets, x)
-        return _weigh(self.chart.blocks, self.target.is_exact, self.structure, x)
+    def weigh(self, point: Point) -> Weighed:
+        """Weigh draws: normal numbers, but those of free pairs already as the largest of their group."""
+        if self.cut and not self.centred:
+            return _weigh_cut(self.kind, self.structure, self.subsets, point)
+        return weigh(self.kind, self.structure, point)
 
 
 def policy_table(
@@ -239,56 +276,59 @@ def policy_table(
     return PolicyTable(coupled, by_state[:, coupled], weight, coordinates.stand_in)
 
 
-def weigh_normals(kind: Kind, s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
-    """Weigh standard normal vectors, turned into draws from the reference law."""
-    blocks, uniform, centred, exact = kind
-    if centred:
-        return _weigh_centred(blocks, uniform, s, x)
-    return _weigh(blocks, exact, s, from_normals(uniform, s, x))
+def weigh_normals(kind: Kind, s: Structure, point: Point) -> Weighed:
+    """Weigh standard normal vectors."""
+    return weigh(kind, s, point if kind.centred else from_normals(s, point))
 
 
-def from_normals(
-    uniform: bool, s: Structure, x: Float[Array, "actions states batch"]
-) -> Float[Array, "actions states batch"]:
-    """Standard normals turned into draws of non-centred coordinates from their reference law."""
-    residual = 2 * ndtr(x) - 1 if uniform else x
-    return jnp.where(s.free[..., None], _largest_normal(x, s.alternatives), residual)
+def from_normals(s: Structure, point: Point) -> Point:
+    """Standard normals with those of free pairs turned into draws of the largest of their group."""
+    return point._replace(x=jnp.where(s.free[..., None], _largest_normal(point.x, s.alternatives), point.x))
 
 
-@partial(jax.jit, static_argnames=("blocks", "exact"))
-def _weigh(blocks: tuple[Block, ...], exact: bool, s: Structure, x: Float[Array, "actions states batch"]) -> Weighed:
-    solve = partial(solve_blocks, blocks, s.successor, s.law, s.solved, s.first)
+@partial(jax.jit, static_argnames="kind")
+def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
+    """Weigh points without a cut; see `Coordinates.weigh`."""
+    if kind.centred:
+        return _weigh_centred(kind, s, point)
+    x, residual = point.x, kind.law.from_normal(point.x)
+    solve = partial(solve_blocks, kind.blocks, s.successor, s.law, s.solved, s.first)
     reward = jnp.broadcast_to(s.reward[..., None], x.shape)
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    solved = solve(reward + s.scale[..., None] * x, value)
+    solved = solve(reward + _width(s, point) * residual, value)
     # Infinitesimal residuals decide ties and the determinant; the prior must not see them: it would tilt ties by
     # 1e-8 (reward / sigma)^2.
-    q = solve(reward, value).q if exact else solved.q
-    log_prior = _log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
-    total = jnp.sum(jnp.where(s.solved[..., None], log_prior, 0.0), axis=(0, 1)) - solved.log_det
-    return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q)
+    q = solve(reward, value).q if kind.exact else solved.q
+    terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(residual)
+    total = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1)) - solved.log_det
+    return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))
 
 
-@partial(jax.jit, static_argnames=("blocks", "uniform"))
-def _weigh_cut(
-    blocks: tuple[Block, ...], uniform: bool, s: Structure, subsets: Subsets, x: Float[Array, "actions states batch"]
-) -> Weighed:
-    payment = s.reward[..., None] + s.scale[..., None] * x
-    value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    q, _, solvable = solve_blocks(blocks, s.successor, s.law, s.solved, s.first, payment, value)
-    log_prior = _log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
-    log_kernel = _log_kernel(s, subsets.observed, uniform, q)
+@partial(jax.jit, static_argnames="kind")
+def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weighed:
+    residual, width = kind.law.from_normal(point.x), _width(s, point)
+    payment = s.reward[..., None] + width * residual
+    value = jnp.where(s.free[..., None], s.prior_scale * point.x, -jnp.inf)
+    q, _, solvable = solve_blocks(kind.blocks, s.successor, s.law, s.solved, s.first, payment, value)
+    log_prior = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
     observed, cut = subsets.observed[..., None], subsets.cut[..., None]
-    total = jnp.sum(jnp.where(observed, log_prior, 0.0) + jnp.where(cut, log_kernel, 0.0), axis=(0, 1))
-    for (begin, end, cyclic), solved in zip(blocks, subsets.solved, strict=True):
+    safe = jnp.where(observed, width, 1.0)
+    z = _residual(s, q) / safe
+    log_kernel = kind.law.log_density(z) - jnp.log(safe)
+    log_proposal = log_kernel - kind.law.log_correction(z)
+    solved_terms = jnp.where(observed & ~cut, kind.law.log_correction(residual), 0.0)
+    terms = jnp.where(observed, log_prior, 0.0) + jnp.where(cut, log_kernel, 0.0) + solved_terms
+    total = jnp.sum(terms, axis=(0, 1))
+    for (begin, end, cyclic, sweeps), solved in zip(kind.blocks, subsets.solved, strict=True):
         if not cyclic:
             continue
         own = slice(begin, end)
-        dets = _log_determinants(s.successor[:, own], s.law[:, own], q[:, own], solved, begin)
-        factor = jnp.where(solved[..., None], log_kernel[None, :, own], log_prior[None, :, own])
-        terms = dets + jnp.sum(jnp.where(cut[None, :, own], factor, 0.0), axis=(1, 2))
-        total = total - (jax.scipy.special.logsumexp(terms, axis=0) - jnp.log(len(solved)))
-    return _reduced(s, jnp.where(solvable, total, -jnp.inf), q)
+        log_determinants = _log_acyclic if sweeps else _log_determinants
+        dets = log_determinants(s.successor[:, own], s.law[:, own], q[:, own], solved, begin)
+        factor = jnp.where(solved[..., None], log_proposal[None, :, own], log_prior[None, :, own])
+        proposed = dets + jnp.sum(jnp.where(cut[None, :, own], factor, 0.0), axis=(1, 2))
+        total = total - (jax.scipy.special.logsumexp(proposed, axis=0) - jnp.log(len(solved)))
+    return _reduced(s, jnp.where(solvable, total, -jnp.inf), q, _noise_scale(s, point))
 
 
 def _log_determinants(
@@ -314,36 +354,64 @@ def _log_determinants(
     return jax.vmap(log_det)(solved)
 
 
-def _log_normal(z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    return -0.5 * z**2 - 0.5 * LOG_2_PI
+def _log_acyclic(
+    successor: Int[Array, "actions own successors"],
+    law: Float[Array, "actions own successors"],
+    q: Float[Array, "actions own batch"],
+    solved: Bool[Array, "subsets actions own"],
+    begin: int,
+) -> Float[Array, "subsets batch"]:
+    """The same where moves are not random: 0 if following greedy solved pairs leaves the block, else -inf."""
+    own = q.shape[1]
+    after = jnp.sum(jnp.where(law == 1.0, successor, 0), axis=-1) - begin
+    after = jnp.where((after < 0) | (after >= own), own, after)
+    greedy = jnp.argmax(q, axis=0) == jnp.arange(q.shape[0])[:, None, None]
+
+    def log_det(mine: Bool[Array, "actions own"]) -> Float[Array, "batch"]:
+        leads = jnp.where(mine, after, own)[..., None]
+        step = jnp.sum(jnp.where(greedy, leads, 0), axis=0)
+        step = jnp.append(step, jnp.full((1, q.shape[-1]), own), axis=0)
+        for _ in range(own.bit_length()):  # twice as many moves each time
+            step = jnp.take_along_axis(step, step, axis=0)
+        return jnp.where(jnp.all(step == own, axis=0), 0.0, -jnp.inf)
+
+    return jax.vmap(log_det)(solved)
 
 
-def _log_kernel(
-    s: Structure, observed: Bool[Array, "actions states"], uniform: bool, q: Float[Array, "actions states batch"]
-) -> Float[Array, "actions states batch"]:
-    """log K(g_i(q), r_i) of observed pairs."""
+def _noise_scale(s: Structure, point: Point) -> Float[Array, "scales batch"]:
+    """eta of every point, where it is inferred."""
+    return jnp.exp(jnp.interp(point.z, s.knots, s.log_scale)) if len(point.z) else point.z
+
+
+def _width(s: Structure, point: Point) -> Float[Array, "actions states _"]:
+    """Width of each residual: the same for all points unless the noise scale is inferred."""
+    return s.scale[..., None] * _noise_scale(s, point)[0] if len(point.z) else s.scale[..., None]
+
+
+def _residual(s: Structure, q: Float[Array, "actions states batch"]) -> Float[Array, "actions states batch"]:
+    """g_i(q) - r_i."""
     top = jnp.max(q, axis=0)
     best = jnp.append(jnp.where(jnp.isfinite(top), top, 0.0), jnp.zeros((1, q.shape[-1])), axis=0)
     residual = q - s.reward[..., None]
     for k in range(s.successor.shape[-1]):
         residual = residual - s.law[:, :, k, None] * best[s.successor[:, :, k]]
-    width = jnp.where(observed, s.scale, 1.0)[..., None]
-    z = residual / width
-    inside = jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
-    return (inside if uniform else _log_normal(z)) - jnp.log(width)
+    return residual
 
 
-@partial(jax.jit, static_argnames=("blocks", "uniform"))
-def _weigh_centred(
-    blocks: tuple[Block, ...], uniform: bool, s: Structure, x: Float[Array, "actions states batch"]
-) -> Weighed:
-    q = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    terms = _log_kernel(s, s.solved, uniform, q)
+def _weigh_centred(kind: Kind, s: Structure, point: Point) -> Weighed:
+    q = jnp.where(s.free[..., None], s.prior_scale * point.x, -jnp.inf)
+    safe = jnp.where(s.solved[..., None], _width(s, point), 1.0)
+    terms = kind.law.log_density(_residual(s, q) / safe) - jnp.log(safe)
     log_weight = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
-    return _reduced(s, log_weight, q)
+    return _reduced(s, log_weight, q, _noise_scale(s, point))
 
 
-def _reduced(s: Structure, log_weight: Float[Array, "batch"], q: Float[Array, "actions states batch"]) -> Weighed:
+def _reduced(
+    s: Structure,
+    log_weight: Float[Array, "batch"],
+    q: Float[Array, "actions states batch"],
+    noise_scale: Float[Array, "scales batch"],
+) -> Weighed:
     """What answers need of a batch."""
     choice = jnp.argmax(q, axis=0)
     code = jnp.sum((choice.astype(jnp.uint64) + 1) * s.mixer[:, None], axis=0)
@@ -354,7 +422,8 @@ def _reduced(s: Structure, log_weight: Float[Array, "batch"], q: Float[Array, "a
     finite = jnp.where(weight > 0, finite, 0.0)
     close = (jnp.max(q, axis=0) - q < s.tie_width) & s.solved[..., None]
     tied = jnp.any(jnp.sum(close, axis=0) > 1, axis=-1)
-    return Weighed(log_weight, choice.astype(jnp.int16), code, q, log_scale, finite @ weight, finite**2 @ weight, tied)
+    first, second = finite @ weight, finite**2 @ weight
+    return Weighed(log_weight, choice.astype(jnp.int16), code, q, noise_scale, log_scale, first, second, tied)
 
 
 def member_moments(
@@ -367,7 +436,7 @@ def member_moments(
     """
     sigma, k = s.prior_scale, s.alternatives[..., None].astype(q.dtype)
     q = jnp.where(s.solved[..., None] | s.free[..., None], q, 0.0)
-    hazard = jnp.exp(_log_normal(q / sigma) - log_ndtr(q / sigma))
+    hazard = jnp.exp(log_normal(q / sigma) - log_ndtr(q / sigma))
     shared = s.free[..., None] & (k > 1)
     first = jnp.where(shared, (q - (k - 1) * sigma * hazard) / k, q)
     second = jnp.where(shared, (q**2 + (k - 1) * (sigma**2 - sigma * q * hazard)) / k, q**2)

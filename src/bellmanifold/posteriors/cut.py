@@ -14,14 +14,23 @@ with e_f = g_f(theta) - r_f and A_b the chart's matrix with b solved and the res
 could not have produced theta is 0 exactly. Strong components of the graph do not share determinants, so the mean over
 subsets factorises over them.
 
-Which pair is cut matters. In a closed class with stationary law pi the residual of f is -(pi.r + eps sum_{j != f} pi_j
-xi_j)/pi_f: a pair that is rarely visited almost never meets the improper mode, and no diagnostic notices. So the pair
-with the largest stationary weight is cut.
+Which pairs are cut matters. In a closed class C with stationary law pi the residuals obey sum_j pi_j e_j = -pi.r; with
+f the only free pair, e_f = -(pi.r + eps sum_{j != f} pi_j xi_j)/pi_f: a pair that is rarely visited almost never meets
+the improper mode, and no diagnostic notices. A pair may be heavy in one class and rare in another, so a cut is *sound*
+if in every closed class of observed pairs
+
+    time in F = sum_{f in F and C} pi_f  >=  SHARE pi_j    for every pair j of C.
+
+Whether some class breaks this for a given j is a question about the best mean reward of a process that pays SHARE for
+j and -1 for every pair of F: there is one if and only if that is positive, and Howard's iteration returns it. Then its
+heaviest pair is cut, too. `other_cut` finds a second sound cut that avoids the pairs of the first where it can: two
+cuts must agree on the improper mass.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -29,42 +38,89 @@ from jaxtyping import Float, Int
 
 from bellmanifold.chart import BatchChart
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.gain import best_mean_reward
-from bellmanifold.graph import end_components
+from bellmanifold.gain import MeanReward, best_mean_reward
+from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.linear import chain_on
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 MAX_CUT = 6
+SHARE = 0.25
+"""The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
 
 
-def cut_set(target: Target) -> list[int]:
-    """Observed pairs that meet every end component of observed pairs, heavy ones first."""
+class LargeCutError(UnsupportedError):
+    """The observed loops cannot be cut open by a few pairs."""
+
+
+def cut_set(target: Target, avoided: Collection[int] = ()) -> list[int]:
+    """A sound cut: observed pairs that meet every closed class of observed pairs where it spends its time.
+
+    Args:
+        target: the posterior.
+        avoided: pairs that are cut only where no other pair of the class is nearly as heavy.
+
+    Returns:
+        The pairs; more than `MAX_CUT` of them if the search was given up.
+    """
     model = replace(target.model, reward=target.reward)
     left = target.observed.copy()
     cut: list[int] = []
     while components := end_components(model, left):
         for component in components:
-            mean = best_mean_reward(model, component)
-            heaviest = int(mean.policy[np.argmax(stationary_law(model, mean.loop, mean.policy))])
-            left[heaviest] = False
-            cut.append(heaviest)
+            cut.append(_heaviest(model, best_mean_reward(model, component), avoided))
+            left[cut[-1]] = False
+    for component in end_components(model, target.observed):
+        while len(cut) <= MAX_CUT and (rare := _rarely_cut(model, component, cut)):
+            cut.append(_heaviest(model, rare, avoided))
     return cut
+
+
+def _rarely_cut(model: SSP, component: EndComponent, cut: list[int]) -> MeanReward | None:
+    """A closed class that spends more than 1/SHARE times as long on some pair as it spends in the cut."""
+    for pair in np.setdiff1d(component.pairs, cut):
+        reward = np.zeros(model.n_pairs)
+        reward[cut] = -1.0
+        reward[pair] = SHARE
+        best = best_mean_reward(replace(model, reward=reward), component)
+        if best.value > 1e-12:
+            return best
+    return None
+
+
+def _heaviest(model: SSP, loop: MeanReward, avoided: Collection[int]) -> int:
+    """The pair with the largest stationary weight; one of the avoided only if the others are lighter by SHARE."""
+    law = stationary_law(model, loop.loop, loop.policy)
+    law = np.where(np.isin(loop.policy, list(avoided)), SHARE * law, law)
+    return int(loop.policy[np.argmax(law)])
 
 
 def cut_coordinates(target: Target, chart: BatchChart) -> list[Coordinates]:
     """One set of coordinates for each way of freeing the pairs of a cut; together they cover the posterior.
 
     Raises:
-        UnsupportedError: if the cut is too large to enumerate its subsets.
+        LargeCutError: if the cut is too large to enumerate its subsets.
     """
     cut = cut_set(target)
     if len(cut) > MAX_CUT:
-        raise UnsupportedError(
-            f"the observed loops can only be cut open by {len(cut)} pairs (at most {MAX_CUT} are enumerated): "
+        raise LargeCutError(
+            f"the observed loops can only be cut open by more than {MAX_CUT} pairs, too many to enumerate: "
             "use --proper-only, --epsilon 0 or, for few cells, --engine mixture"
         )
+    return _treatments(target, chart, cut)
+
+
+def other_cut(components: list[Coordinates]) -> list[Coordinates] | None:
+    """The coordinates of a second cut, to check the first one by; None if there is no other of a moderate size."""
+    first = components[0]
+    cut = cut_set(first.target, avoided=first.cut)
+    if len(cut) > MAX_CUT or set(cut) == set(first.cut):
+        return None
+    return _treatments(first.target, first.chart, cut)
+
+
+def _treatments(target: Target, chart: BatchChart, cut: list[int]) -> list[Coordinates]:
     subsets = itertools.chain.from_iterable(itertools.combinations(cut, k) for k in range(len(cut), -1, -1))
     return [Coordinates(target, chart, cut=tuple(cut), freed=freed) for freed in subsets]
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from bellmanifold.posteriors.coordinates import Coordinates, Weighed, from_normals
-from bellmanifold.posteriors.walk import last_points
+from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.walk import Chains, end_points, normal_point
 
 if TYPE_CHECKING:
     import xarray
+
+CHAIN_ROUNDS = 4
+"""Rounds the chains walk before their ends are taken for draws."""
 
 
 def completed(
@@ -44,37 +47,62 @@ def completed(
 
 
 def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarray.Dataset:
-    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1)."""
+    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
+
+    An inferred noise scale comes along as `noise_scale`.
+    """
     rng = np.random.default_rng(seed)
     each = -(-count // len(components))
     parts: list[np.ndarray] = []
     log_weights: list[np.ndarray] = []
+    scales: list[np.ndarray] = []
     for coordinates in components:
-        weighed = _prior_batch(coordinates, each, seed + len(parts))
+        weighed = _prior_batch(coordinates, each, random_key(seed, len(parts)))
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
+        scales.append(np.asarray(weighed.noise_scale))
     log_weight = np.concatenate(log_weights)
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
-    return as_dataset(components[0], np.concatenate(parts), weight / max(weight.sum(), 1e-300))
+    weight = weight / max(weight.sum(), 1e-300)
+    return as_dataset(components[0], np.concatenate(parts), weight, np.concatenate(scales, axis=1))
 
 
-def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset:
-    """The last points of independent chains, which weigh the same."""
-    q = last_points(coordinates, rounds=4, seed=seed)
-    values = completed(coordinates, q, np.random.default_rng(seed))
-    return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)))
+def effective(draws: xarray.Dataset) -> float:
+    """The effective number of weighted draws: (sum w)^2 / sum w^2; 0 if nothing has any weight."""
+    square = float((draws.weight.values**2).sum())
+    return 1.0 / square if square > 0 else 0.0
 
 
-def _prior_batch(coordinates: Coordinates, count: int, seed: int) -> Weighed:
-    x = jax.random.normal(jax.random.key(seed), (*coordinates.chart.slot.shape, count))
-    if not coordinates.centred:
-        x = from_normals(coordinates.is_uniform, coordinates.structure, x)
-    return coordinates.weigh(x)
+def resampled(draws: xarray.Dataset, count: int, seed: int) -> xarray.Dataset:
+    """Draws that weigh the same from many that do not: systematic resampling."""
+    rng = np.random.default_rng(seed)
+    level = (np.arange(count) + rng.random()) / count
+    rows = np.searchsorted(np.cumsum(draws.weight.values), level * float(draws.weight.values.sum()))
+    chosen = draws.isel(draw=np.minimum(rows, len(draws.weight) - 1))
+    return chosen.assign(weight=("draw", np.full(count, 1.0 / count)))
+
+
+def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset | None:
+    """The last points of independent chains, which weigh the same; None if the chains have not mixed."""
+    chains = Chains(coordinates, seed)
+    if not chains.walk(CHAIN_ROUNDS).trustworthy:
+        return None
+    ends = end_points(chains)
+    values = completed(coordinates, np.asarray(ends.q), np.random.default_rng(seed))
+    return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)), np.asarray(ends.noise_scale))
+
+
+def _prior_batch(coordinates: Coordinates, count: int, key: PRNGKeyArray) -> Weighed:
+    point = normal_point(key, coordinates, count)
+    return coordinates.weigh(point if coordinates.centred else from_normals(coordinates.structure, point))
 
 
 def as_dataset(
-    coordinates: Coordinates, q: Float[np.ndarray, "draws pairs"], weight: Float[np.ndarray, "draws"]
+    coordinates: Coordinates,
+    q: Float[np.ndarray, "draws pairs"],
+    weight: Float[np.ndarray, "draws"],
+    noise_scale: Float[np.ndarray, "scales draws"],
 ) -> xarray.Dataset:
     """Draws with their weights, pairs labelled by state and action."""
     import xarray
@@ -82,4 +110,5 @@ def as_dataset(
     model = coordinates.target.model
     names = [model.pair_name(i) for i in range(model.n_pairs)]
     labels = {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
-    return xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels)
+    draws = xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels)
+    return draws.assign(noise_scale=("draw", noise_scale[0])) if len(noise_scale) else draws

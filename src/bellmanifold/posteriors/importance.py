@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.posteriors.coordinates import Coordinates, Weighed, policy_table
-from bellmanifold.posteriors.points import largest_normal_points, member_moments, uniform_points
+from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, policy_table
+from bellmanifold.posteriors.findings import Findings, from_moments
+from bellmanifold.posteriors.points import largest_normal_points, member_moments
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 
 PIECE = 4096
@@ -25,24 +26,17 @@ REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sample(Findings):
     """A weighed sample of a posterior, reduced to what answers need.
 
     Attributes:
-        table: greedy policies and their weights.
-        q_mean, q_second: first and second moments of the action values, shape (pairs,).
-        log_evidence: log of the mean weight, with its standard error.
         effective_sample_size: (sum w)^2 / sum w^2.
         points: number of points weighed.
         unsolvable: share of points without a proper solution.
         tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
     """
 
-    table: PolicyTable
-    q_mean: Estimate
-    q_second: Estimate
-    log_evidence: Estimate
     effective_sample_size: float
     points: int
     unsolvable: float
@@ -68,19 +62,32 @@ def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Samp
     first, second = (np.sum([moment[power] for moment in moments], axis=0) for power in (0, 1))
     mean_weight = ratio(whole / (len(nets) * nets[0].size), np.ones(REPLICATES))
     with np.errstate(divide="ignore", invalid="ignore"):
-        evidence = Estimate.of(np.log(mean_weight.value) + reference, mean_weight.se / mean_weight.value)
+        constant = reference + components[0].target.log_constant
+        evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
         effective = float(weight.sum() ** 2 / (weight**2).sum())
     tied = np.any([np.asarray(piece.tied) for pieces in weighed for piece in pieces], axis=0)
+    q_mean, q_sd = from_moments(components[0].target, ratio(first, whole), ratio(second, whole))
     return Sample(
-        _table(components[0], weighed, weight),
-        ratio(first, whole),
-        ratio(second, whole),
-        evidence,
-        effective if np.isfinite(effective) else 0.0,
-        weight.size,
-        float(np.isneginf(log_weight).mean()),
-        np.sort(components[0].chart.order[tied]),
+        table=_table(components[0], weighed, weight),
+        q_mean=q_mean,
+        q_sd=q_sd,
+        log_evidence=evidence,
+        effective_sample_size=effective if np.isfinite(effective) else 0.0,
+        points=weight.size,
+        unsolvable=float(np.isneginf(log_weight).mean()),
+        tied_states=np.sort(components[0].chart.order[tied]),
+        noise_scale=_noise_scale(weighed, weight) if components[0].scales else None,
     )
+
+
+def _noise_scale(
+    weighed: list[list[Weighed]], weight: Float[np.ndarray, "components replicates points"]
+) -> tuple[float, float]:
+    """Posterior mean and standard deviation of the noise scale."""
+    eta = np.concatenate([np.asarray(piece.noise_scale)[0] for pieces in weighed for piece in pieces])
+    share = weight.ravel() / weight.sum()
+    mean = float(share @ eta)
+    return mean, float(np.sqrt(share @ (eta - mean) ** 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +118,10 @@ class _Net:
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        dimension = max(1, len(self.free) + len(self.residual))
+        dimension = max(1, len(self.free) + len(self.residual) + self.coordinates.scales)
         return dimension, int(np.log2(self.size)), REPLICATES, self.seed + (self.number << 32)
 
-    def piece(self, number: int) -> Float[np.ndarray, "actions states batch"]:
+    def piece(self, number: int) -> Point:
         """The points of one piece."""
         chart = self.coordinates.chart
         own = slice(number * PIECE, (number + 1) * PIECE)
@@ -122,18 +129,15 @@ class _Net:
         action, state = chart.place
         for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
             x[action[pair], state[pair]] = largest_normal_points(self.key, len(self.free), int(of))[row, own]
-        rows = slice(len(self.free), None)
-        if self.coordinates.is_uniform:
-            points = 2 * uniform_points(*self.key)[rows, own] - 1
-        else:
-            points = largest_normal_points(self.key, self.key[0], 1)[rows, own]
+        rest = largest_normal_points(self.key, self.key[0], 1)[len(self.free) :, own]
+        scales = self.coordinates.scales
         if len(self.residual):
-            x[action[self.residual], state[self.residual]] = points
-        return x
+            x[action[self.residual], state[self.residual]] = rest[scales:]
+        return Point(jnp.asarray(x), jnp.asarray(rest[:scales]))
 
     def weigh(self, number: int) -> Weighed:
         """One piece weighed, without its action values: those of all pieces would fill the memory."""
-        weighed = self.coordinates.weigh(jnp.asarray(self.piece(number)))
+        weighed = self.coordinates.weigh(self.piece(number))
         return weighed._replace(q=weighed.q[:, :, :0])
 
     def moments(

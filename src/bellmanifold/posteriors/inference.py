@@ -14,9 +14,12 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
+from bellmanifold.laws import Law, named_law
+from bellmanifold.posteriors.findings import Findings, prior_elsewhere
+from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.posteriors.target import Kernel, Target, relaxed_target
+from bellmanifold.posteriors.target import Kernel, Target, noisy_target, relaxed_target
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Sample
+    from bellmanifold.posteriors.sparse_walk import SparseCoordinates
     from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "rejection"]
@@ -34,10 +38,14 @@ ENOUGH = 400.0
 """An effective sample size below this is too low to trust."""
 GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
+DISAGREEMENT = 5.0
+"""Two cuts disagree if their improper masses differ by more than this many standard errors, and by `ACCURACY`."""
 MOST_POINTS = 2**21
 MOST_COORDINATES = 400
 MOST_ROUNDS = 8
 DRAWS = 8192
+MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
+"""Uneven draws are resampled from this many, as long as they are not more numbers than that."""
 SPARSE_STEPS = 2000
 
 
@@ -48,10 +56,13 @@ class TooManyCoordinatesError(UnsupportedError):
 def posterior(
     model: SSP,
     data: Dataset,
-    epsilon: float | int = 0.0,
+    epsilon: float | int | None = None,
     prior_scale: float | int = 10.0,
     engine: Engine = "auto",
     kernel: Kernel = "gaussian",
+    noise_sd: float | int | None = None,
+    infer_noise: bool | LogPrior = False,
+    noise: str | Law = "gaussian",
     proper_only: bool = False,
     discount: float | None = None,
     samples: int | None = None,
@@ -63,10 +74,14 @@ def posterior(
     Args:
         model: the problem.
         data: observations of it.
-        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior.
+        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior, and the default without noise.
         prior_scale: sigma of the prior N(0, sigma^2 I).
         engine: "auto", "chart", "mixture" or "rejection".
         kernel: shape of the relaxed likelihood.
+        noise_sd: rewards carry noise of this scale, and every repeat counts.
+        infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
+            density of another prior.
+        noise: law of the noise, by name or as an object of `bellmanifold.laws`.
         proper_only: leave out parameters that the data show to be improper.
         discount: treat the discounted problem instead.
         samples: number of points; by default as many as a standard error of 1e-3 takes.
@@ -88,30 +103,46 @@ def posterior(
     if discount is not None:
         model = model.discounted(discount)
         data = Dataset(model, data.pair, data.reward)
-    target = relaxed_target(data, epsilon, prior_scale, kernel)
+    noise_scale = _noise_scale(noise_sd, infer_noise)
+    if noise_scale is None:
+        if noise != "gaussian":
+            raise BadInputError("a law of the noise without its scale: give --noise-sd or --infer-noise too")
+        target = relaxed_target(data, 0.0 if epsilon is None else epsilon, prior_scale, kernel)
+    elif epsilon is not None or kernel != "gaussian":
+        raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
+    else:
+        target = noisy_target(data, noise_scale, prior_scale, named_law(noise) if isinstance(noise, str) else noise)
     if not target.coupled.any():
-        return _prior(target, epsilon, top)
+        return replace(_prior(target), top=top)
     summary = _choose(target, engine, proper_only, samples, seed)
-    return replace(summary, epsilon=float(epsilon), top=top, proper_only=proper_only, seed=seed)
+    return replace(summary, top=top, proper_only=proper_only, seed=seed)
 
 
-def _prior(target: Target, epsilon: float | int, top: int) -> Summary:
+def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
+    """The scale of the noise or the prior over it; None for deterministic rewards."""
+    if infer_noise is False:
+        return noise_sd
+    if noise_sd is not None:
+        raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
+    return HalfNormal() if infer_noise is True else infer_noise
+
+
+def _prior(target: Target) -> Summary:
     """Without data everything keeps its prior: exact answers."""
-    model = target.model
+    q_mean, q_sd = prior_elsewhere(target, Estimate.of(np.zeros(0), np.zeros(0)), np.zeros(0))
     table = PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
     return Summary(
         target=target,
-        epsilon=float(epsilon),
+        findings=Findings(table=table, q_mean=q_mean, q_sd=q_sd, log_evidence=Estimate.of(0.0, 0.0)),
         engine="prior",
         reason="no observations: the posterior is the prior",
-        table=table,
-        q_mean=np.zeros(model.n_pairs),
-        q_sd=np.full(model.n_pairs, target.prior_scale),
         dimension=0,
-        log_evidence=Estimate.of(0.0, 0.0),
-        effective_sample_size=None,
-        top=top,
     )
+
+
+def posterior_of(target: Target, seed: int = 0) -> Summary:
+    """The answers of a posterior that is given as such, by the engine that suits it."""
+    return _choose(target, "auto", False, None, seed) if target.coupled.any() else _prior(target)
 
 
 def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
@@ -123,7 +154,7 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         return by_mixture(target, "asked for", seed) if engine == "mixture" else by_rejection(target, seed)
     from bellmanifold.chart import TooLargeError
 
-    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.kernel == "gaussian"
+    can_enumerate = engine == "auto" and not target.is_exact and not proper_only and target.is_gaussian
     try:
         summary = by_chart(target, proper_only, samples, seed)
     except TooManyCoordinatesError as refusal:
@@ -136,13 +167,16 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
         return by_mixture(target, f"the chart does not apply ({refusal})", seed)
     if summary.trustworthy:
         return summary
-    low = f"importance weights are too uneven (effective sample size {summary.effective_sample_size:.0f})"
+    effective = summary.effective_sample_size or 0.0
+    doubt = f"importance weights are too uneven (effective sample size {effective:.0f})"
+    if effective >= ENOUGH:
+        doubt = "two ways to cut the observed loops open disagree on the improper mass"
     if can_enumerate:
         try:
-            return by_mixture(target, low, seed)
+            return by_mixture(target, doubt, seed)
         except UnsupportedError:
             pass
-    return by_walk(target, proper_only, low, samples, seed)
+    return by_walk(target, proper_only, doubt, samples, seed)
 
 
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
@@ -151,7 +185,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     from bellmanifold.posteriors.importance import PIECE, REPLICATES, sample
 
     if target.is_exact:
-        _require_assumption_2(target)
+        require_assumption_2(target)
     candidates = covering(target, batch_chart(target.model), proper_only)
     largest = max(int(c.free.sum() + c.residual.sum()) for components in candidates for c in components)
     if largest > MOST_COORDINATES:
@@ -168,17 +202,36 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
         raise UnsupportedError(
             "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
             "leave --proper-only out, or use --discount 0.99"
+            if proper_only
+            else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
     summary = _summarise(components, drawn)
     if samples is not None:
         wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
-        return summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
+        summary = summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
+        return _confirmed(components, summary, seed)
     while (error := _largest_error(summary)) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
         doublings = int(np.ceil(1.5 * np.log2(error / ACCURACY))) if np.isfinite(error) else 1
         log2_size = min(log2_size + max(1, doublings), int(np.log2(MOST_POINTS / REPLICATES)))
         drawn = sample(components, log2_size, seed)
         summary = _summarise(components, drawn)
-    return summary
+    return _confirmed(components, summary, seed)
+
+
+def _confirmed(components: list[Coordinates], summary: Summary, seed: int) -> Summary:
+    """The summary, no longer trusted if a second cut of the observed loops finds another improper mass."""
+    from bellmanifold.posteriors.cut import other_cut
+    from bellmanifold.posteriors.importance import PIECE, sample
+
+    other = other_cut(components) if components[0].cut and summary.trustworthy else None
+    if other is None:
+        return summary
+    second = _summarise(other, sample(other, int(np.log2(PIECE)), seed))
+    mass, again = summary.improper_mass, second.improper_mass
+    gap = abs(float(mass.value) - float(again.value))
+    agree = not second.trustworthy or gap <= max(ACCURACY, DISAGREEMENT * float(np.hypot(mass.se, again.se)))
+    found = {"second_cut": second.diagnostics["cut"], "second_cut_improper_mass": float(again.value)}
+    return replace(summary, trustworthy=agree, diagnostics={**summary.diagnostics, **found})
 
 
 def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[Coordinates]]:
@@ -194,7 +247,15 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
     return [[Coordinates(target, chart)], centred]
 
 
-def _require_assumption_2(target: Target) -> None:
+def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinates:
+    """Coordinates in which chains cover the posterior: the chart's, or action values where the chart needs a cut."""
+    from bellmanifold.posteriors.coordinates import Coordinates
+
+    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    return Coordinates(target, chart, centred=not covered)
+
+
+def require_assumption_2(target: Target) -> None:
     """The exact posterior needs every loop of observed pairs to cost something."""
     for component in end_components(target.model, target.observed):
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
@@ -213,29 +274,19 @@ def _largest_error(summary: Summary) -> float:
 
 def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
     coordinates = components[0]
-    target = coordinates.target
-    model, coupled = target.model, target.coupled[target.model.pair_state]
-    mean = np.where(coupled, drawn.q_mean.value, 0.0)
-    variance = np.where(coupled, drawn.q_second.value - mean**2, target.prior_scale**2)
-    way = "centred" if coordinates.centred else "cut" if coordinates.cut else "non-centred"
-    enough = drawn.effective_sample_size >= ENOUGH
-    restricted = way == "non-centred" and not target.is_exact and bool(end_components(model, target.observed))
-    evidence = Estimate.of(drawn.log_evidence.value + target.log_constant, drawn.log_evidence.se)
+    target, model = coordinates.target, coordinates.target.model
+    restricted = coordinates.way == "non-centred" and not target.is_exact and end_components(model, target.observed)
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=replace(drawn, log_evidence=None) if restricted else drawn,
         engine="chart",
-        reason=f"importance sampling in {way} coordinates of the chart",
-        table=drawn.table,
-        q_mean=mean,
-        q_sd=np.sqrt(np.maximum(variance, 0.0)),
+        reason=f"importance sampling in {coordinates.way} coordinates of the chart",
         dimension=coordinates.dimension,
-        log_evidence=None if restricted else evidence,
         effective_sample_size=drawn.effective_sample_size,
-        trustworthy=enough,
+        trustworthy=drawn.effective_sample_size >= ENOUGH,
         diagnostics={
             "points": drawn.points,
-            "coordinates": way,
+            "coordinates": coordinates.way,
             "unsolvable_share": drawn.unsolvable,
             "cut": [list(model.pair_name(i)) for i in coordinates.cut],
             "ties_split": [model.states[s] for s in drawn.tied_states],
@@ -248,14 +299,12 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
     from bellmanifold.chart import batch_chart
     from bellmanifold.posteriors.walk import CHAINS, ROUND, Chains
 
-    coordinates = covering(target, batch_chart(target.model), proper_only)[0][0]
-    if coordinates.cut:
-        coordinates = replace(coordinates, cut=(), freed=(), centred=True)
+    coordinates = walkable(target, batch_chart(target.model), proper_only)
     chains = Chains(coordinates, seed)
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
     while True:
         walked = chains.walk(rounds)
-        summary = _summarise_walk(coordinates, walked, why)
+        summary = _summarise_walk(coordinates, walked, f"{why}: elliptical slice chains instead")
         if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
             return summary
         rounds *= 2
@@ -263,58 +312,37 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
 
 def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
-    from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
-    from bellmanifold.posteriors.walk import LEAST_EFFECTIVE, R_HAT_LIMIT, diagnose
+    from bellmanifold.posteriors.sparse_walk import CHAINS, SparseCoordinates, sparse_walk
 
     covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
-    if not covered or target.kernel == "uniform":
+    if not covered or not target.is_gaussian:
         raise UnsupportedError(
             f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "
             "use --proper-only or --epsilon 0"
         )
     steps = max(1, (SPARSE_STEPS if samples is None else samples) // CHAINS)
-    walked = sparse_walk(target, steps, warm_up=steps // 4, seed=seed)
-    r_hat, effective = diagnose(walked.value)
-    coupled = target.coupled[target.model.pair_state]
-    return Summary(
-        target=target,
-        epsilon=0.0,
-        engine="chart",
-        reason=f"{why}: elliptical slice chains on sparse systems instead",
-        table=walked.table,
-        q_mean=np.where(coupled, walked.q_mean.value, 0.0),
-        q_sd=np.where(coupled, walked.q_sd, target.prior_scale),
-        dimension=walked.dimension + (0 if target.is_exact else int(target.observed.sum())),
-        log_evidence=None,
-        effective_sample_size=effective,
-        trustworthy=r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE,
-        diagnostics={"chains": CHAINS, "steps": steps, "r_hat": r_hat},
-    )
+    coordinates = SparseCoordinates(target)
+    walked = sparse_walk(coordinates, steps, warm_up=steps // 4, seed=seed)
+    return _summarise_walk(coordinates, walked, f"{why}: elliptical slice chains on sparse systems instead")
 
 
-def _summarise_walk(coordinates: Coordinates, walked: Walk, why: str) -> Summary:
-    target = coordinates.target
-    coupled = target.coupled[target.model.pair_state]
-    mean = np.where(coupled, walked.q_mean.value, 0.0)
-    variance = np.where(coupled, walked.q_second.value - mean**2, target.prior_scale**2)
+def _summarise_walk(coordinates: Coordinates | SparseCoordinates, walked: Walk, reason: str) -> Summary:
+    counted = {} if walked.evaluations is None else {"evaluations_per_step": walked.evaluations}
     return Summary(
-        target=target,
-        epsilon=0.0,
+        target=coordinates.target,
+        findings=walked,
         engine="chart",
-        reason=f"{why}: elliptical slice chains instead",
-        table=walked.table,
-        q_mean=mean,
-        q_sd=np.sqrt(np.maximum(variance, 0.0)),
+        reason=reason,
         dimension=coordinates.dimension,
-        log_evidence=None,
         effective_sample_size=walked.effective_sample_size,
         trustworthy=walked.trustworthy,
         diagnostics={
             "chains": len(walked.table.weight),
+            "lost_chains": walked.lost,
             "steps": walked.steps,
             "r_hat": walked.r_hat,
-            "evaluations_per_step": walked.evaluations,
-            "coordinates": "centred" if coordinates.centred else "non-centred",
+            "coordinates": coordinates.way,
+            **counted,
         },
     )
 
@@ -326,15 +354,10 @@ def by_mixture(target: Target, why: str, seed: int) -> Summary:
     found = mixture(target, accuracy=ACCURACY, seed=seed)
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=found,
         engine="mixture",
         reason=f"{why}: enumeration of {found.n_cells} cells",
-        table=found.table,
-        q_mean=found.q_mean,
-        q_sd=found.q_sd,
-        dimension=int(target.coupled[target.model.pair_state].sum()),
-        log_evidence=Estimate.of(found.log_evidence, found.log_evidence_se),
-        effective_sample_size=None,
+        dimension=len(target.own),
         diagnostics={"cells": found.n_cells, "dropped_bound": found.dropped, "points": found.points},
     )
 
@@ -346,30 +369,47 @@ def by_rejection(target: Target, seed: int) -> Summary:
     found = rejection(target, seed=seed)
     return Summary(
         target=target,
-        epsilon=0.0,
+        findings=found,
         engine="rejection",
         reason=f"asked for: prior draws that satisfy every observed equation; stopped after {found.draws} of them",
-        table=found.table,
-        q_mean=found.q_mean,
-        q_sd=found.q_sd,
-        dimension=int(target.coupled[target.model.pair_state].sum()),
-        log_evidence=Estimate.of(found.log_evidence, found.log_evidence_se),
+        dimension=len(target.own),
         effective_sample_size=float(found.accepted),
         diagnostics={"accepted": found.accepted, "draws": found.draws},
     )
 
 
 def posterior_draws(target: Target, proper_only: bool, seed: int) -> xarray.Dataset:
-    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains."""
-    from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.draws import chain_draws, weighted_draws
+    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains.
 
-    for components in covering(target, batch_chart(target.model), proper_only):
+    Raises:
+        UnsupportedError: if neither importance weights nor chains can be trusted.
+    """
+    from bellmanifold.chart import TooLargeError, batch_chart
+    from bellmanifold.posteriors.cut import LargeCutError
+    from bellmanifold.posteriors.draws import chain_draws, effective, resampled, weighted_draws
+
+    try:
+        chart = batch_chart(target.model)
+    except TooLargeError as refusal:
+        raise UnsupportedError(f"no draws of a problem this large ({refusal}): use the summary's numbers") from None
+    try:
+        candidates = covering(target, chart, proper_only)
+    except LargeCutError:
+        candidates = []
+    for components in candidates:
         drawn = weighted_draws(components, DRAWS, seed)
-        if 1.0 / float((drawn.weight**2).sum()) >= ENOUGH:
+        if effective(drawn) >= ENOUGH:
             return drawn
-    coordinates = components[0] if components[0].centred else covering(target, components[0].chart, proper_only)[0][0]
-    return chain_draws(coordinates, seed)
+        many = weighted_draws(components, min(MORE_DRAWS, MOST_NUMBERS // target.model.n_pairs), seed)
+        if effective(many) >= ENOUGH:
+            return resampled(many, DRAWS, seed)
+    walked = chain_draws(walkable(target, chart, proper_only), seed)
+    if walked is None:
+        raise UnsupportedError(
+            "no draws: importance weights are too uneven and chains do not mix; use the summary's own numbers, "
+            "--proper-only or another --epsilon"
+        )
+    return walked
 
 
 @dataclass(frozen=True)

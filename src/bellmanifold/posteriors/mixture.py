@@ -42,8 +42,9 @@ from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.findings import Findings, prior_elsewhere
 from bellmanifold.posteriors.orthant import EXACT_DIMENSION, Orthants, Staircase, arrange, orthants
-from bellmanifold.posteriors.policies import PolicyTable, action_probabilities, ratio
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
 from bellmanifold.posteriors.target import Target
 
 MAX_CELLS = 2**17
@@ -63,28 +64,16 @@ STORED_NUMBERS = 2**26
 """Up to this many numbers the Gaussians of all cells are kept instead of being computed again."""
 
 
-@dataclass(frozen=True, eq=False)
-class Mixture:
-    """The posterior of Proposition 1.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mixture(Findings):
+    """The posterior of Proposition 1; the table holds the cells that count.
 
     Attributes:
-        table: the greedy policies of the cells that count, with their weights.
-        q_mean: posterior mean of each action value, shape (pairs,).
-        q_mean_se: its standard error, shape (pairs,).
-        q_sd: posterior standard deviation of each action value, shape (pairs,).
-        log_evidence: log of the integral of prior times kernels.
-        log_evidence_se: its standard error.
         n_cells: how many cells there are.
         dropped: upper bound on the posterior probability of the cells left out.
         points: how many points were spent.
     """
 
-    table: PolicyTable
-    q_mean: Float[np.ndarray, "pairs"]
-    q_mean_se: Float[np.ndarray, "pairs"]
-    q_sd: Float[np.ndarray, "pairs"]
-    log_evidence: float
-    log_evidence_se: float
     n_cells: int
     dropped: float
     points: int
@@ -109,7 +98,7 @@ def mixture(
     >>> from bellmanifold.data import Dataset
     >>> from bellmanifold.posteriors.target import relaxed_target
     >>> found = mixture(relaxed_target(Dataset.complete(envs.four_state()), epsilon=0.01, prior_scale=2.0))
-    >>> found.n_cells, np.round(found.q_mean, 1)
+    >>> found.n_cells, np.round(found.q_mean.value, 1)
     (4, array([-4., -5., -2., -2., -1.]))
     """
     if not accuracy > 0:
@@ -224,9 +213,9 @@ class _Cells:
 def _cells(target: Target, max_cells: int) -> _Cells:
     """Number the cells, or refuse."""
     model = target.model
-    if target.kernel != "gaussian":
+    if not target.is_gaussian:
         raise UnsupportedError(
-            f"mixture: the kernel is {target.kernel}, Proposition 1 needs a Gaussian one: use the chart engine"
+            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.kernel}: use the chart engine"
         )
     if np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(
@@ -242,7 +231,7 @@ def _cells(target: Target, max_cells: int) -> _Cells:
             f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
             "engine enumerates: use the chart engine, --proper-only or a walk"
         )
-    own = np.flatnonzero(target.coupled[model.pair_state])
+    own = target.own
     observed = np.flatnonzero(target.observed)
     width = target.scale[observed]
     design = (observed[:, None] == own[None, :]) / width[:, None]
@@ -497,27 +486,24 @@ def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.
 def _summary(target: Target, cells: _Cells, blocks: list[_Block], rest: float) -> Mixture:
     top, weight = _weights(blocks)
     total = weight.sum(axis=1)
-    q_mean, q_mean_se, q_sd = _moments(target, cells, blocks, weight)
+    q_mean, q_sd = _moments(target, cells, blocks, weight)
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
     exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
     return Mixture(
         table=_table(target, cells, blocks, weight),
         q_mean=q_mean,
-        q_mean_se=q_mean_se,
         q_sd=q_sd,
-        log_evidence=top + float(np.log(total.mean())),
-        log_evidence_se=float(spread / total.mean()),
+        log_evidence=Estimate.of(top + np.log(total.mean()), spread / total.mean()),
         n_cells=cells.n_cells,
         dropped=float(np.exp(rest - top) / total.mean()),
         points=0 if exact else REPLICATES * int(sum(block.points.sum() for block in blocks)),
     )
 
 
-PerPair = Float[np.ndarray, "pairs"]
-
-
-def _moments(target: Target, cells: _Cells, blocks: list[_Block], weight: Weights) -> tuple[PerPair, PerPair, PerPair]:
-    """Posterior mean of each action value, its standard error, and the posterior standard deviation.
+def _moments(
+    target: Target, cells: _Cells, blocks: list[_Block], weight: Weights
+) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
+    """Posterior mean and standard deviation of each action value.
 
     Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
     """
@@ -533,12 +519,8 @@ def _moments(target: Target, cells: _Cells, blocks: list[_Block], weight: Weight
         part += first
         square += average[rows] @ second
     mean = ratio(part, weight.sum(axis=1))
-    q_mean, q_mean_se = np.zeros(target.model.n_pairs), np.zeros(target.model.n_pairs)
-    q_sd = np.full(target.model.n_pairs, target.prior_scale)
-    q_mean[cells.own] = reference + mean.value
-    q_mean_se[cells.own] = mean.se
-    q_sd[cells.own] = np.sqrt(np.maximum(square - mean.value**2, 0.0))
-    return q_mean, q_mean_se, q_sd
+    sd = np.sqrt(np.maximum(square - mean.value**2, 0.0))
+    return prior_elsewhere(target, Estimate.of(reference + mean.value, mean.se), sd)
 
 
 def _deviations(

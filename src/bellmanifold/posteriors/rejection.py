@@ -22,34 +22,24 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors.policies import PolicyTable, ratio
+from bellmanifold.laws import Uniform
+from bellmanifold.posteriors.findings import Findings, prior_elsewhere
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 from bellmanifold.posteriors.target import Target
 
 REPLICATES = 32
 BATCH_NUMBERS = 2**21
 
 
-@dataclass(frozen=True, eq=False)
-class Rejection:
-    """The posterior by rejection.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rejection(Findings):
+    """The posterior by rejection; the table counts the kept draws.
 
     Attributes:
-        table: the greedy policies met, weighted by how many kept draws had them.
-        q_mean: posterior mean of each action value, shape (pairs,).
-        q_mean_se: its standard error, shape (pairs,).
-        q_sd: posterior standard deviation of each action value, shape (pairs,).
-        log_evidence: log of the integral of prior times kernels.
-        log_evidence_se: its standard error.
         accepted: how many draws were kept.
         draws: out of how many.
     """
 
-    table: PolicyTable
-    q_mean: Float[np.ndarray, "pairs"]
-    q_mean_se: Float[np.ndarray, "pairs"]
-    q_sd: Float[np.ndarray, "pairs"]
-    log_evidence: float
-    log_evidence_se: float
     accepted: int
     draws: int
 
@@ -66,7 +56,7 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
     Raises:
         UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
     """
-    if target.kernel != "uniform" or np.any(target.scale[target.observed] <= 0):
+    if not isinstance(target.law, Uniform) or np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(
             "rejection: only a uniform kernel of positive width can be sampled by rejection: use the chart engine"
         )
@@ -112,7 +102,7 @@ class _TinyProblem:
 def _tiny_problem(target: Target) -> _TinyProblem:
     model = target.model
     coupled = np.flatnonzero(target.coupled)
-    own = np.flatnonzero(target.coupled[model.pair_state])
+    own = target.own
     observed = np.flatnonzero(target.observed)
     transition = np.zeros((len(observed), len(coupled)))
     used = target.observed[model.next_pair] & (model.next_state < model.n_states)
@@ -162,19 +152,14 @@ def _summary(target: Target, problem: _TinyProblem, replicates: list[Draws], eac
     weight = np.zeros((len(replicates), len(policy)))
     np.add.at(weight, (np.repeat(np.arange(len(replicates)), count.astype(np.int64)), row.ravel()), 1.0)
     mean = ratio(np.stack([kept.sum(axis=0) for kept in replicates]), count)
-    pairs = target.model.n_pairs
-    q_mean, q_mean_se, q_sd = np.zeros(pairs), np.zeros(pairs), np.full(pairs, target.prior_scale)
-    q_mean[problem.own], q_mean_se[problem.own] = mean.value, mean.se
-    q_sd[problem.own] = theta.std(axis=0)
+    q_mean, q_sd = prior_elsewhere(target, mean, theta.std(axis=0))
     spread = count.std(ddof=1) / np.sqrt(len(count)) / count.mean()
     constant = target.log_constant - float(np.log(2.0 * problem.scale).sum())
     return Rejection(
         table=PolicyTable(target.coupled, problem.own[policy], weight),
         q_mean=q_mean,
-        q_mean_se=q_mean_se,
         q_sd=q_sd,
-        log_evidence=constant + float(np.log(count.mean() / each)),
-        log_evidence_se=float(spread),
+        log_evidence=Estimate.of(constant + np.log(count.mean() / each), spread),
         accepted=len(theta),
         draws=each * len(replicates),
     )

@@ -7,7 +7,6 @@ likelihood, moved by elliptical slice steps. Every evaluation starts policy iter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,10 @@ from jaxtyping import Float, Int
 from scipy.special import log_ndtr, ndtri_exp
 
 from bellmanifold.graph import Policy
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.findings import from_moments
+from bellmanifold.posteriors.policies import PolicyTable, ratio
 from bellmanifold.posteriors.target import Target, tie_width
+from bellmanifold.posteriors.walk import Walk, diagnose, nowhere
 from bellmanifold.sparse_chart import SparseChart, sparse_chart
 
 CHAINS = 4
@@ -32,20 +33,10 @@ class Place(NamedTuple):
     policy: Policy | None
 
 
-@dataclass(frozen=True, eq=False)
-class SparseWalk:
-    """What the chains found; the fields mean what they mean in `bellmanifold.posteriors.walk.Walk`."""
-
-    table: PolicyTable
-    q_mean: Estimate
-    q_sd: Float[np.ndarray, "pairs"]
-    value: Float[np.ndarray, "chains steps coupled"]
-    steps: int
-    dimension: int
-
-
 class SparseCoordinates:
     """Standard coordinates of a posterior on a large problem."""
+
+    way = "non-centred"
 
     def __init__(self, target: Target) -> None:
         model = target.model
@@ -64,6 +55,11 @@ class SparseCoordinates:
     def size(self) -> int:
         """Number of coordinates, infinitesimal residuals included."""
         return len(self.free) + len(self.residual)
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates that are integrated over."""
+        return len(self.free) if self.target.is_exact else self.size
 
     def place(self, x: Float[np.ndarray, "coordinates"], start: Policy | None) -> Place:
         """Evaluate a point, starting from a policy near it."""
@@ -113,9 +109,9 @@ class SparseCoordinates:
         return here
 
 
-def sparse_walk(target: Target, steps: int, warm_up: int, seed: int) -> SparseWalk:
+def sparse_walk(coordinates: SparseCoordinates, steps: int, warm_up: int, seed: int) -> Walk:
     """Run four chains of elliptical slice steps."""
-    coordinates = SparseCoordinates(target)
+    target = coordinates.target
     model, coupled = target.model, target.coupled
     policies, values, sums = [], [], []
     for child in np.random.SeedSequence(seed).spawn(CHAINS):
@@ -123,6 +119,8 @@ def sparse_walk(target: Target, steps: int, warm_up: int, seed: int) -> SparseWa
         here = coordinates.place(np.zeros(coordinates.size), None)
         for _ in range(warm_up):
             here = coordinates.step(here, rng)
+        if not np.isfinite(here.log_likelihood):
+            continue
         own = np.zeros((steps, int(coupled.sum())), dtype=np.int64)
         value = np.zeros((steps, int(coupled.sum())))
         first, second = np.zeros(model.n_pairs), np.zeros(model.n_pairs)
@@ -134,19 +132,22 @@ def sparse_walk(target: Target, steps: int, warm_up: int, seed: int) -> SparseWa
         policies.append(own)
         values.append(value)
         sums.append((first, second))
+    chains = len(policies)
+    if not chains:
+        raise nowhere()
     rows, row = np.unique(np.concatenate(policies), axis=0, return_inverse=True)
-    chain = np.repeat(np.arange(CHAINS), steps)
-    weight = np.bincount(chain * len(rows) + row.ravel(), minlength=CHAINS * len(rows)).reshape(CHAINS, -1)
+    chain = np.repeat(np.arange(chains), steps)
+    weight = np.bincount(chain * len(rows) + row.ravel(), minlength=chains * len(rows)).reshape(chains, -1)
     table = PolicyTable(coupled, rows, weight.astype(np.float64), coordinates.stand_in)
-    mean, sd = _moments(coordinates, np.array(sums))
-    return SparseWalk(table, mean, sd, np.array(values), steps, len(coordinates.free))
-
-
-def _moments(
-    coordinates: SparseCoordinates, sums: Float[np.ndarray, "chains 2 pairs"]
-) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
-    """Means and standard deviations of the action values of every pair."""
-    by_pair = sums[:, :, coordinates.stand_in]
-    mean = ratio(by_pair[:, 0], np.ones(CHAINS))
-    variance = by_pair[:, 1].mean(axis=0) - mean.value**2
-    return mean, np.sqrt(np.maximum(variance, 0.0))
+    by_pair = np.array(sums)[:, :, coordinates.stand_in]
+    q_mean, q_sd = from_moments(target, *(ratio(by_pair[:, power], np.ones(chains)) for power in (0, 1)))
+    r_hat, effective = diagnose(np.array(values))
+    return Walk(
+        table=table,
+        q_mean=q_mean,
+        q_sd=q_sd,
+        r_hat=r_hat,
+        effective_sample_size=effective,
+        steps=steps,
+        lost=CHAINS - chains,
+    )

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.graph import end_components
+from bellmanifold.posteriors.findings import Findings
 from bellmanifold.posteriors.policies import (
     Estimate,
     PolicyTable,
@@ -35,13 +36,10 @@ class Summary:
 
     Attributes:
         target: the posterior.
-        epsilon: its tolerance; 0 is the exact posterior.
+        findings: what the engine found: weighted policies, moments, evidence.
         engine: which engine computed it.
         reason: why that one.
-        table: greedy policies with their weights.
-        q_mean, q_sd: moments of the action values, shape (pairs,).
         dimension: coordinates integrated over.
-        log_evidence: with its standard error; None where the engine has none.
         effective_sample_size: None where the engine has none.
         trustworthy: False if a diagnostic says not to trust the numbers.
         diagnostics: whatever else the engine measured.
@@ -51,20 +49,41 @@ class Summary:
     """
 
     target: Target
-    epsilon: float
+    findings: Findings
     engine: str
     reason: str
-    table: PolicyTable
-    q_mean: Float[np.ndarray, "pairs"]
-    q_sd: Float[np.ndarray, "pairs"]
     dimension: int
-    log_evidence: Estimate | None
-    effective_sample_size: float | None
+    effective_sample_size: float | None = None
     trustworthy: bool = True
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     top: int = 1000
     proper_only: bool = False
     seed: int = 0
+
+    @property
+    def epsilon(self) -> float | None:
+        """The tolerance of the relaxed likelihood; 0 is the exact posterior, None one for noisy rewards."""
+        return self.target.epsilon
+
+    @property
+    def table(self) -> PolicyTable:
+        """Greedy policies with their weights."""
+        return self.findings.table
+
+    @property
+    def q_mean(self) -> Float[np.ndarray, "pairs"]:
+        """Posterior means of the action values."""
+        return self.findings.q_mean.value
+
+    @property
+    def q_sd(self) -> Float[np.ndarray, "pairs"]:
+        """Posterior standard deviations of the action values."""
+        return self.findings.q_sd
+
+    @property
+    def log_evidence(self) -> Estimate | None:
+        """The log evidence; None where the engine has none."""
+        return self.findings.log_evidence
 
     @cached_property
     def action_probability(self) -> Estimate:
@@ -129,6 +148,8 @@ class Summary:
                 [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
             ),
         }
+        if self.epsilon is None:
+            result["noise"] = {"law": str(self.target.law), **self._noise_scale()}
         if self.routes is not None:
             result["routes"] = [
                 {
@@ -147,6 +168,12 @@ class Summary:
                 name: _finite(value) if isinstance(value, float) else value for name, value in self.diagnostics.items()
             },
         }
+
+    def _noise_scale(self) -> dict[str, float | None]:
+        inferred = self.findings.noise_scale
+        if inferred is not None:
+            return {"mean": _finite(inferred[0]), "sd": _finite(inferred[1])}
+        return {"mean": self.target.noise_sd, "sd": 0.0}
 
     def _by_pair(self, values: list[Any]) -> dict[str, dict[str, Any]]:
         model = self.target.model

@@ -183,7 +183,7 @@ def _product(
 
 def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> TDPosterior:
     """The posterior given one guess of the states' values for each component."""
-    if target.kernel != "gaussian":
+    if not target.is_gaussian:
         raise UnsupportedError("TD posteriors have a closed form for the Gaussian kernel only: use kernel gaussian")
     observed, sigma = target.observed, target.prior_scale
     y = np.where(observed, target.reward + _ahead(target.model, guess), 0.0)

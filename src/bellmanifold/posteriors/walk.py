@@ -16,15 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
     Kind,
+    Point,
     Structure,
+    Weighed,
     member_moments,
     policy_table,
     weigh_normals,
 )
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.findings import Findings, from_moments
+from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.policies import ratio
 from bellmanifold.samplers import elliptical
 
 CHAINS = 256
@@ -33,33 +38,33 @@ ROUND = 250
 R_HAT_LIMIT = 1.02
 LEAST_EFFECTIVE = 400.0
 LOOKED_AT = 32
+MOST_LOST = 0.05
+"""If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
 
 
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """What the chains found.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Walk(Findings):
+    """What the chains found; replicates of the table are chains.
 
     Attributes:
-        table: greedy policies; replicates are chains.
-        q_mean, q_second: moments of the action values, shape (pairs,).
         r_hat: the worst over coupled states' values.
         effective_sample_size: the smallest over coupled states' values.
         steps: recorded steps of each chain.
-        evaluations: mean likelihood evaluations a step.
+        lost: chains that found no point of positive likelihood while warming up; they are left out.
+        evaluations: mean likelihood evaluations a step; None if they were not counted.
     """
 
-    table: PolicyTable
-    q_mean: Estimate
-    q_second: Estimate
     r_hat: float
     effective_sample_size: float
     steps: int
-    evaluations: float
+    lost: int = 0
+    evaluations: float | None = None
 
     @property
     def trustworthy(self) -> bool:
-        """Have the chains mixed?"""
-        return self.r_hat < R_HAT_LIMIT and self.effective_sample_size > LEAST_EFFECTIVE
+        """Have the chains mixed, and all but a few of them found the posterior?"""
+        few_lost = self.lost <= MOST_LOST * (self.lost + len(self.table.weight))
+        return few_lost and self.r_hat < R_HAT_LIMIT and self.effective_sample_size > LEAST_EFFECTIVE
 
 
 class Chains:
@@ -67,8 +72,8 @@ class Chains:
 
     def __init__(self, coordinates: Coordinates, seed: int) -> None:
         self.coordinates = coordinates
-        self.key, start = jax.random.split(jax.random.key(seed))
-        self.position = jax.random.normal(start, (*coordinates.chart.slot.shape, CHAINS))
+        self.key, start = jax.random.split(random_key(seed))
+        self.position = normal_point(start, coordinates, CHAINS)
         self.rounds: list[_Round] = []
 
     def walk(self, rounds: int) -> Walk:
@@ -81,26 +86,53 @@ class Chains:
         return _summarise(coordinates, self.rounds[1:])
 
 
-def last_points(coordinates: Coordinates, rounds: int, seed: int) -> Float[np.ndarray, "actions states chains"]:
-    """Action values by slot where 256 chains end."""
-    chains = Chains(coordinates, seed)
-    chains.walk(rounds)
-    return np.asarray(weigh_normals(coordinates.kind, coordinates.structure, chains.position).q)
+def normal_point(key: PRNGKeyArray, coordinates: Coordinates, batch: int) -> Point:
+    """Standard normal coordinates."""
+    slots, scales = jax.random.split(key)
+    return Point(
+        jax.random.normal(slots, (*coordinates.chart.slot.shape, batch)),
+        jax.random.normal(scales, (coordinates.scales, batch)),
+    )
+
+
+@partial(jax.jit, static_argnames=("kind", "steps"))
+def advance(kind: Kind, steps: int, structure: Structure, key: PRNGKeyArray, position: Point) -> Point:
+    """Where chains are after a number of steps that nobody needs a record of."""
+
+    def log_likelihood(point: Point) -> Float[Array, "chains"]:
+        return weigh_normals(kind, structure, point).log_weight
+
+    def move(state: elliptical.State, key: PRNGKeyArray) -> tuple[elliptical.State, None]:
+        return elliptical.step(key, state, log_likelihood)[0], None
+
+    begin = elliptical.init(position, log_likelihood)
+    return jax.lax.scan(move, begin, jax.random.split(key, steps))[0].position
+
+
+def end_points(chains: Chains) -> Weighed:
+    """Where the chains are now; those without any likelihood are left out."""
+    weighed = weigh_normals(chains.coordinates.kind, chains.coordinates.structure, chains.position)
+    kept = np.isfinite(weighed.log_weight)
+    return weighed._replace(
+        log_weight=weighed.log_weight[kept], q=weighed.q[..., kept], noise_scale=weighed.noise_scale[:, kept]
+    )
 
 
 class _Record(NamedTuple):
-    """One step of all chains: hash and slots of the greedy policies, state values, cost."""
+    """One step of all chains: log weight, hash and slots of the greedy policies, state values, noise scale, cost."""
 
+    log_weight: Float[Array, "*steps chains"]
     code: UInt64[Array, "*steps chains"]
     choice: Int[Array, "*steps states chains"]
     value: Float[Array, "*steps states chains"]
+    noise_scale: Float[Array, "*steps scales chains"]
     evaluations: Int[Array, "*steps"]
 
 
 class _Round(NamedTuple):
     """Where the chains ended, their records, and the chains' sums of moments of the action values."""
 
-    position: Float[Array, "actions states chains"]
+    position: Point
     record: _Record
     first: Float[Array, "actions states chains"]
     second: Float[Array, "actions states chains"]
@@ -112,12 +144,12 @@ def _run(
     steps: int,
     structure: Structure,
     key: PRNGKeyArray,
-    position: Float[Array, "actions states chains"],
+    position: Point,
 ) -> _Round:
     weigh = partial(weigh_normals, kind, structure)
 
-    def log_likelihood(x: Float[Array, "actions states chains"]) -> Float[Array, "chains"]:
-        return weigh(x).log_weight
+    def log_likelihood(point: Point) -> Float[Array, "chains"]:
+        return weigh(point).log_weight
 
     def move(
         carry: tuple[elliptical.State, Array, Array], key: PRNGKeyArray
@@ -126,36 +158,59 @@ def _run(
         state, info = elliptical.step(key, state, log_likelihood)
         found = weigh(state.position)
         more_first, more_second = member_moments(structure, found.q)
-        record = _Record(found.code, found.choice, jnp.max(found.q, axis=0), info.evaluations)
+        value = jnp.max(found.q, axis=0)
+        record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, info.evaluations)
         return (state, first + more_first, second + more_second), record
 
-    nothing = jnp.zeros_like(position)
+    nothing = jnp.zeros_like(position.x)
     begin = (elliptical.init(position, log_likelihood), nothing, nothing)
     (state, first, second), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
     return _Round(state.position, record, first, second)
+
+
+def nowhere() -> UnsupportedError:
+    """What to say when no chain finds a point of positive likelihood."""
+    return UnsupportedError(
+        "no chain found a parameter that fits the data: check the rewards, or use a larger --epsilon"
+    )
 
 
 def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
     target, chart = coordinates.target, coordinates.chart
     stand = coordinates.stand_in
     action, state = chart.place
-    whole = np.ones(CHAINS)
+    kept = np.isfinite(np.asarray(rounds[0].record.log_weight[0]))  # a chain that has found the posterior stays there
+    if not kept.any():
+        raise nowhere()
+    chains = int(kept.sum())
     steps = ROUND * len(rounds)
     moments = []
     for name in ("first", "second"):
         total = np.sum([np.asarray(getattr(done, name)) for done in rounds], axis=0) / steps
-        moments.append(ratio(total[action[stand], state[stand]].T, whole))
+        moments.append(ratio(total[action[stand], state[stand]][:, kept].T, np.ones(chains)))
     value = np.concatenate([np.asarray(done.record.value) for done in rounds])[:, target.coupled[chart.order]]
-    r_hat, effective = diagnose(np.moveaxis(value, 2, 0))
-    code = np.concatenate([np.asarray(done.record.code) for done in rounds])
+    eta = np.concatenate([np.asarray(done.record.noise_scale) for done in rounds])[:, :, kept]
+    r_hat, effective = diagnose(np.moveaxis(np.concatenate([value[:, :, kept], eta], axis=1), 2, 0))
+    code = np.concatenate([np.asarray(done.record.code) for done in rounds])[:, kept]
     _, first, row = np.unique(code, return_index=True, return_inverse=True)
-    chain = np.broadcast_to(np.arange(CHAINS), code.shape)
-    weight = np.bincount((chain * len(first) + row.reshape(code.shape)).ravel(), minlength=CHAINS * len(first))
-    choices = np.concatenate([np.asarray(done.record.choice) for done in rounds])
-    choice = choices[first // CHAINS, :, first % CHAINS]
-    table = policy_table(coordinates, choice, weight.reshape(CHAINS, -1).astype(np.float64))
+    chain = np.broadcast_to(np.arange(chains), code.shape)
+    weight = np.bincount((chain * len(first) + row.reshape(code.shape)).ravel(), minlength=chains * len(first))
+    choices = np.concatenate([np.asarray(done.record.choice) for done in rounds])[:, :, kept]
+    choice = choices[first // chains, :, first % chains]
+    table = policy_table(coordinates, choice, weight.reshape(chains, -1).astype(np.float64))
     evaluations = float(np.mean([np.asarray(done.record.evaluations).mean() for done in rounds]))
-    return Walk(table, moments[0], moments[1], r_hat, effective, steps, evaluations)
+    q_mean, q_sd = from_moments(target, moments[0], moments[1])
+    return Walk(
+        table=table,
+        q_mean=q_mean,
+        q_sd=q_sd,
+        r_hat=r_hat,
+        effective_sample_size=effective,
+        steps=steps,
+        lost=CHAINS - chains,
+        evaluations=evaluations,
+        noise_scale=(float(eta.mean()), float(eta.std())) if eta.size else None,
+    )
 
 
 def diagnose(value: Float[np.ndarray, "chains steps states"]) -> tuple[float, float]:

@@ -3,21 +3,24 @@
 The target has density proportional to N(x; 0, I) L(x). A step draws an ellipse through the current point and a fresh
 normal vector, a level below the current log L, and shrinks an interval of angles towards the current point until it
 meets a point above the level. There is nothing to tune, and points of zero likelihood are simply shrunk away from.
-Chains lie along the last axis and shrink independently; those that are done wait for the others.
+Chains lie along the last axis and shrink independently; those that are done wait for the others. A position may be
+one array or a tree of arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-LogLikelihood = Callable[[Float[Array, "*shape chains"]], Float[Array, "chains"]]
+Position: TypeAlias = Any
+"""An array or a tree of arrays, whose last axis runs over the chains."""
+LogLikelihood = Callable[[Position], Float[Array, "chains"]]
 MOST_SHRINKS = 100
-_Carry = tuple[Array, Array, Array, Array, Array, Array, Array]
+_Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
 """Shrinks so far, who is done, angle, bracket, position, log likelihood."""
 
 
@@ -25,11 +28,11 @@ class State(NamedTuple):
     """Where the chains are.
 
     Attributes:
-        position: shape (*shape, chains).
+        position: the last axis runs over the chains.
         log_likelihood: shape (chains,).
     """
 
-    position: Float[Array, "*shape chains"]
+    position: Position
     log_likelihood: Float[Array, "chains"]
 
 
@@ -43,7 +46,7 @@ class Info(NamedTuple):
     evaluations: Int[Array, ""]
 
 
-def init(position: Float[Array, "*shape chains"], log_likelihood: LogLikelihood) -> State:
+def init(position: Position, log_likelihood: LogLikelihood) -> State:
     """Start chains at given positions."""
     return State(position, log_likelihood(position))
 
@@ -52,16 +55,19 @@ def step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> tupl
     """Move every chain once."""
     key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
     chains = state.log_likelihood.shape
-    other = jax.random.normal(key_ellipse, state.position.shape)
+    leaves, tree = jax.tree.flatten(state.position)
+    keys = jax.random.split(key_ellipse, len(leaves))
+    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    other = jax.tree.unflatten(tree, drawn)
     level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, chains))
     angle = jax.random.uniform(key_angle, chains, maxval=2 * jnp.pi)
 
     def shrink(carry: _Carry) -> _Carry:
         count, done, angle, low, high, position, value = carry
-        proposal = state.position * jnp.cos(angle) + other * jnp.sin(angle)
+        proposal = jax.tree.map(lambda a, b: a * jnp.cos(angle) + b * jnp.sin(angle), state.position, other)
         proposed = log_likelihood(proposal)
         accept = ~done & (proposed > level)
-        position = jnp.where(accept, proposal, position)
+        position = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, position)
         value = jnp.where(accept, proposed, value)
         done = done | accept
         low = jnp.where(~done & (angle < 0), angle, low)

@@ -1,0 +1,63 @@
+"""Solving the problems that agents make up: small, new in every episode, and never quite closed.
+
+A made-up problem pays reward_i for pair i and moves to state s with probability law[i, s]. The rows of `law` sum to
+*less* than 1: from every pair the problem may end. Then every policy ends, the Bellman equations have one solution
+whatever the rewards are, and policy iteration finds it; Assumption 2, which a sampled problem need not satisfy, is not
+needed.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.linalg import splu
+
+from bellmanifold.ssp import SSP
+
+Law: TypeAlias = csr_array | np.ndarray
+"""Probabilities of the next states, one row a pair; sparse or dense."""
+
+DENSE = 300
+"""Sparse problems with at most this many states are solved densely: it is faster."""
+MAX_POLICIES = 1000
+
+
+def solve_leaky(
+    model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Int[np.ndarray, "states"]
+) -> Float[np.ndarray, "pairs"]:
+    """Optimal action values of a made-up problem, by policy iteration.
+
+    Args:
+        model: says which pairs a state has; nothing else of it is used.
+        reward: expected reward of each pair.
+        law: where each pair leads; every row sums to less than 1.
+        policy: where to begin.
+    """
+    for _ in range(MAX_POLICIES):
+        value = _policy_value(reward[policy], law[policy])
+        q = np.asarray(reward + law @ value)
+        best = model.greedy(q)
+        noise = 64 * np.finfo(float).eps * (np.abs(value).max() + np.abs(reward).max())
+        better = q[best] > q[policy] + noise
+        if not better.any():
+            break
+        policy = np.where(better, best, policy)
+    return q
+
+
+def _policy_value(reward: Float[np.ndarray, "states"], law: Law) -> Float[np.ndarray, "states"]:
+    """Solve (I - law) value = reward."""
+    if isinstance(law, csr_array):
+        if len(reward) > DENSE:
+            return np.asarray(splu((eye_array(len(reward)) - law).tocsc()).solve(reward))
+        law = law.toarray()
+    return np.linalg.solve(np.eye(len(reward)) - law, reward)
+
+
+def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float[np.ndarray, "pairs"]:
+    """The draw of action values that promises most at the start (optimism; one draw is plain posterior sampling)."""
+    at_start = np.maximum.reduceat(draws, model.pair_start[:-1], axis=1) @ model.initial
+    return draws[int(np.argmax(at_start))]

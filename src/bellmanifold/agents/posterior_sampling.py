@@ -1,0 +1,325 @@
+"""Algorithm 1: before every episode draw action values from the posterior and play their greedy policy.
+
+`bayes-br` draws from the relaxed posterior (or the one for noisy rewards), `manifold` from the exact one. A draw is
+made in the chart of the *known* pairs (`bellmanifold.chart.known_chart`), in one of two ways:
+
+- By importance. A few thousand points of the reference law are weighed, and policies are drawn in proportion to the
+  weights: this is method B of the paper. They are weighed anew only when something was learnt; until then further
+  policies are drawn from the same points.
+- By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of elliptical slice
+  steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
+  walked on sparse systems.
+
+Method A of the paper computes the probability of every route first and then draws a route. It looks at the transitions
+of all pairs to enumerate routes, so it is an option for deterministic problems only.
+
+A pair that was never played has an unknown law and an unknown value; nothing of the problem but which pairs a state has
+is looked at beyond what was played. Unknown pairs of a state are exchangeable: which of them is the best is drawn.
+With optimism M the most promising of M draws is played.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.agents.memory import Memory
+from bellmanifold.chart import BatchChart, TooLargeError, known_chart
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.graph import end_components
+from bellmanifold.laws import Gaussian
+from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, from_normals, weigh_normals
+from bellmanifold.posteriors.cut import LargeCutError
+from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
+from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
+from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
+from bellmanifold.posteriors.walk import advance, normal_point
+from bellmanifold.ssp import SSP
+
+POINTS = 1024
+"""Points weighed at a time in each component of a mixture."""
+TIMES = (4, 32)
+"""How many times that many points are tried before the agent begins to walk."""
+ENOUGH = 200.0
+"""Effective points that policies are drawn from."""
+MOST_COORDINATES = 150
+"""More coordinates than this are walked without trying importance."""
+FIRST_STEPS, STEPS = 200, 20
+"""Slice steps when a walk begins, and before every later episode."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a posterior-sampling agent believes and how it plays.
+
+    Attributes:
+        prior_scale: sd of the prior of every action value.
+        epsilon: tolerance; 0 is the exact posterior.
+        noise_sd: known sd of the rewards' noise; replaces epsilon.
+        infer_noise: unknown sd of the rewards' noise, half-normal prior of scale 1; replaces epsilon.
+        optimism: play the most promising of this many draws; 1 is the paper.
+        method: "B" draws action values, "A" routes.
+    """
+
+    prior_scale: float = 10.0
+    epsilon: float = 0.01
+    noise_sd: float | None = None
+    infer_noise: bool = False
+    optimism: int = 1
+    method: Literal["A", "B"] = "B"
+
+
+class Pool(NamedTuple):
+    """Draws to play.
+
+    Attributes:
+        policy: greedy pairs, -1 where any unknown pair is the best, shape (states, draws).
+        at_start: expected best value at the start, shape (draws,).
+        probability: shape (draws,).
+        effective: how many draws of equal weight these are worth.
+    """
+
+    policy: Int[np.ndarray, "states draws"]
+    at_start: Float[np.ndarray, "draws"]
+    probability: Float[np.ndarray, "draws"]
+    effective: float
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where an agent's draws come from."""
+
+    dimension: int
+    diagnostics: dict[str, float]
+
+    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+        """A greedy policy; -1 where any unknown pair of the state is the best."""
+
+
+class PosteriorSampling:
+    """Plays greedy policies of posterior draws."""
+
+    def __init__(self, model: SSP, settings: Settings) -> None:
+        if settings.method == "A" and not model.is_deterministic:
+            raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
+        self.model, self.settings = model, settings
+        self.memory = Memory(model)
+        self.diagnostics: dict[str, float] = {}
+        self._target: Target | None = None
+        self._source: Source | None = None
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of a posterior draw."""
+        unknown = self.memory.count == 0
+        if not self.memory.count.any():
+            return self._filled(np.full(self.model.n_states, -1), unknown, rng)
+        if self._target is None:
+            self._target = self._believed()
+            self._source = self._renewed(self._target, rng)
+        assert self._source is not None, "a target comes with a source of draws"
+        drawn = self._source.draw(rng, self.settings.optimism)
+        self.diagnostics = {"coordinates": float(self._source.dimension), **self._source.diagnostics}
+        return self._filled(drawn, unknown, rng)
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Remember the visits; believe something else only if they said something new."""
+        noisy = self.settings.noise_sd is not None or self.settings.infer_noise
+        if noisy or (self.memory.count[pairs] == 0).any():
+            self._target = None
+        self.memory.add(pairs, rewards)
+
+    def _filled(
+        self, policy: Int[np.ndarray, "states"], unknown: np.ndarray, rng: np.random.Generator
+    ) -> Int[np.ndarray, "states"]:
+        """The policy with entries of -1 replaced by a random unknown pair of the state, any pair if all are known."""
+        model = self.model
+        open_ = np.maximum.reduceat(unknown, model.pair_start[:-1])
+        chance = np.where(unknown | ~open_[model.pair_state], rng.random(model.n_pairs), -1.0)
+        return np.where(policy < 0, model.greedy(chance), policy)
+
+    def _believed(self) -> Target:
+        settings, memory = self.settings, self.memory
+        if settings.infer_noise or settings.noise_sd is not None:
+            noise = HalfNormal() if settings.noise_sd is None else settings.noise_sd
+            return noisy_target(memory, noise, settings.prior_scale, Gaussian())
+        target = relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
+        if target.is_exact:
+            require_assumption_2(target)
+        return target
+
+    def _renewed(self, target: Target, rng: np.random.Generator) -> Source:
+        """Where the next draws come from."""
+        if self.settings.method == "A":
+            return _Routes(target, int(rng.integers(2**31)))
+        try:
+            chart = known_chart(target.model, target.observed)
+        except TooLargeError:
+            return _SparseWalk(target, self._source, self.settings.optimism, rng)
+        if not isinstance(self._source, _Walk):
+            drawn = _by_importance(target, chart, int(rng.integers(2**31)))
+            if drawn is not None:
+                return drawn
+        return _Walk(target, chart, self._source, self.settings.optimism)
+
+
+class _Importance:
+    """Draws from weighed points."""
+
+    def __init__(self, pool: Pool, dimension: int) -> None:
+        self.pool, self.dimension = pool, dimension
+        self.diagnostics = {"effective_sample_size": pool.effective}
+
+    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+        chosen = rng.choice(len(self.pool.probability), size=optimism, p=self.pool.probability)
+        return self.pool.policy[:, chosen[np.argmax(self.pool.at_start[chosen])]]
+
+
+def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance | None:
+    """Weighed points of the posterior, if enough of them count."""
+    try:
+        ways = covering(target, chart, proper_only=False)
+    except LargeCutError:
+        return None
+    if int((ways[0][0].free | (ways[0][0].residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
+        return None
+    for times in TIMES:
+        for way in ways:
+            pool = _weighed(way, times, seed)
+            if pool.effective >= ENOUGH:
+                return _Importance(pool, way[0].dimension)
+    return None
+
+
+def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:
+    parts = []
+    for number, coordinates in enumerate(way):
+        for time in range(times):
+            point = normal_point(random_key(seed, number, time), coordinates, POINTS)
+            if not coordinates.centred:
+                point = from_normals(coordinates.structure, point)
+            parts.append((_policies(coordinates, found := coordinates.weigh(point)), np.asarray(found.log_weight)))
+    log_weight = np.concatenate([part[1] for part in parts])
+    top = log_weight.max()
+    weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
+    total, square = float(weight.sum()), float((weight**2).sum())
+    return Pool(
+        np.concatenate([part[0][0] for part in parts], axis=1),
+        np.concatenate([part[0][1] for part in parts]),
+        weight / (total or 1.0),
+        total**2 / square if square > 0 else 0.0,
+    )
+
+
+def _policies(
+    coordinates: Coordinates, weighed: Weighed
+) -> tuple[Int[np.ndarray, "states batch"], Float[np.ndarray, "batch"]]:
+    """Greedy pairs (-1 for an unknown one) and expected value at the start of a batch."""
+    chart, target = coordinates.chart, coordinates.target
+    pair = chart.slot[np.asarray(weighed.choice), np.arange(len(chart.order))[:, None]]
+    best = np.asarray(weighed.q).max(axis=0)
+    return _known(target, pair), target.model.initial[chart.order] @ np.where(np.isfinite(best), best, 0.0)
+
+
+def _known(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
+    """The policy with -1 for pairs that were not observed."""
+    return np.where(target.observed[policy], policy, -1)
+
+
+class _Walk:
+    """Draws from chains of elliptical slice steps, as many as optimism asks for."""
+
+    def __init__(self, target: Target, chart: BatchChart, before: object, chains: int) -> None:
+        covered = target.is_exact or not end_components(target.model, target.observed)
+        self.coordinates = Coordinates(target, chart)
+        self.dimension = self.coordinates.dimension
+        self.diagnostics = {"proper_only": 0.0 if covered else 1.0}
+        self.point = before.carried_to(self.coordinates) if isinstance(before, _Walk) else None
+        self.chains = chains
+
+    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+        start, key = (random_key(int(number)) for number in rng.integers(2**63, size=2))
+        steps = STEPS
+        if self.point is None:
+            self.point, steps = normal_point(start, self.coordinates, optimism), FIRST_STEPS
+        kind, structure = self.coordinates.kind, self.coordinates.structure
+        self.point = advance(kind, steps, structure, key, self.point)
+        policy, at_start = _policies(self.coordinates, weigh_normals(kind, structure, self.point))
+        return policy[:, int(np.argmax(at_start))]
+
+    def carried_to(self, coordinates: Coordinates) -> Point | None:
+        """The chains' points in the coordinates of more data: a state's unknown pairs keep their number."""
+        if self.point is None:
+            return None
+        action, state = coordinates.chart.place
+        x = np.array(self.point.x)
+        before = np.full(x.shape[1], -1)
+        before[state[self.coordinates.free]] = np.flatnonzero(self.coordinates.free)
+        for pair in np.flatnonzero(coordinates.free & ~self.coordinates.free):
+            other = before[state[pair]]
+            if other >= 0:
+                x[action[[pair, other]], state[pair]] = x[action[[other, pair]], state[pair]]
+        return self.point._replace(x=jnp.asarray(x))
+
+
+class _SparseWalk:
+    """Draws from one chain after the other, on sparse systems."""
+
+    def __init__(self, target: Target, before: object, chains: int, rng: np.random.Generator) -> None:
+        self.coordinates = SparseCoordinates(target)
+        self.dimension = self.coordinates.dimension
+        self.diagnostics: dict[str, float] = {}
+        self.places: list[Place] = []
+        if isinstance(before, _SparseWalk):
+            self.places = [self.coordinates.place(self._carried(before, at, rng), at.policy) for at in before.places]
+        self.steps = STEPS if self.places else FIRST_STEPS
+        while len(self.places) < chains:
+            self.places.append(self.coordinates.place(rng.standard_normal(self.coordinates.size), None))
+
+    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+        for _ in range(self.steps):
+            self.places = [self.coordinates.step(place, rng) for place in self.places]
+        self.steps = STEPS
+        model = self.coordinates.target.model
+        best = max(self.places, key=lambda place: float(model.initial @ np.nan_to_num(model.best(place.q))))
+        return _known(self.coordinates.target, model.greedy(best.q))
+
+    def _carried(self, before: _SparseWalk, at: Place, rng: np.random.Generator) -> Float[np.ndarray, "coordinates"]:
+        """A chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
+        new, old, state = self.coordinates, before.coordinates, self.coordinates.target.model.pair_state
+        x = rng.standard_normal(new.size)
+        by_state = np.full(self.coordinates.target.model.n_states, np.nan)
+        by_state[state[old.free]] = at.x[: len(old.free)]
+        kept = by_state[state[new.free]]
+        x[: len(new.free)] = np.where(np.isnan(kept), x[: len(new.free)], kept)
+        residual = np.full(len(state), np.nan)
+        residual[old.residual] = at.x[len(old.free) :]
+        kept = residual[new.residual]
+        x[len(new.free) :] = np.where(np.isnan(kept), x[len(new.free) :], kept)
+        return x
+
+
+class _Routes:
+    """Method A: draws routes in proportion to their probabilities."""
+
+    def __init__(self, target: Target, seed: int) -> None:
+        summary = replace(posterior_of(target, seed=seed), top=10**6)
+        routes = summary.routes
+        assert routes is not None, "method A is for deterministic transitions"
+        self.model, self.routes = target.model, routes
+        self.probability = np.array([route.probability for route in routes])
+        self.probability /= self.probability.sum()
+        self.dimension = summary.dimension
+        self.diagnostics = {"routes": float(len(routes))}
+
+    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+        route = self.routes[int(rng.choice(len(self.routes), p=self.probability))]
+        policy = self.model.pair_start[:-1].copy()
+        pairs = np.array(route.pairs)
+        policy[self.model.pair_state[pairs]] = pairs
+        return policy

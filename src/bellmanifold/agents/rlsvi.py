@@ -1,0 +1,63 @@
+"""RLSVI, randomised least-squares value iteration, for tables (Osband, Van Roy and Wen 2016).
+
+Nothing is known of the transition laws. A pair that was played n times, paid r on average and led to the states s' with
+frequencies f(s') is taken to have the value
+
+    q = shrink (r + sum f(s') max_a q(s', a)) + w,    w ~ N(0, 1 / precision),
+    precision = n / noise_sd^2 + 1 / prior_scale^2,   shrink = (n / noise_sd^2) / precision,
+
+which is Bayesian regression on the value of what came next, with one parameter a pair; w is drawn anew for each
+episode. The authors solve it backwards from a fixed horizon. Here there is none: the equations are solved for the q on
+both sides. There is exactly one, because shrink < 1 makes the right-hand side a contraction. prior_scale and noise_sd
+are 1 unless given, as in Osband's code (lam = 1, sigma = 1 in TabulaRL).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+
+from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.planning import most_promising, solve_leaky
+from bellmanifold.ssp import SSP
+
+
+class RLSVI:
+    """Plays the greedy policy of randomly perturbed action values."""
+
+    def __init__(self, model: SSP, prior_scale: float = 1.0, noise_sd: float = 1.0, optimism: int = 1) -> None:
+        self.model, self.prior_scale, self.noise_sd, self.optimism = model, prior_scale, noise_sd, optimism
+        self.memory = Memory(model)
+        self._landed: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._last = model.pair_start[:-1]
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of perturbed action values."""
+        seen = self.memory.count / self.noise_sd**2
+        precision = seen + 1.0 / self.prior_scale**2
+        shrink = seen / precision
+        law = self._frequencies(shrink)
+        draws = []
+        for _ in range(self.optimism):
+            noise = rng.standard_normal(len(seen)) / np.sqrt(precision)
+            draws.append(solve_leaky(self.model, shrink * self.memory.mean_reward + noise, law, self._last))
+        self._last = self.model.greedy(most_promising(self.model, np.stack(draws)))
+        return self._last
+
+    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+        """Count where the pair led."""
+        self._landed[pair, landing] += 1
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Remember the rewards."""
+        self.memory.add(pairs, rewards)
+
+    def _frequencies(self, shrink: Float[np.ndarray, "pairs"]) -> csr_array:
+        """How often each pair led to each state, times `shrink`; the goal, worth 0, is left out."""
+        inner = [(pair, state, n) for (pair, state), n in self._landed.items() if state < self.model.n_states]
+        pair, state, times = np.array(inner, dtype=np.int64).reshape(-1, 3).T
+        share = shrink[pair] * times / self.memory.count[pair]
+        return csr_array((share, (pair, state)), shape=(self.model.n_pairs, self.model.n_states))

@@ -1,0 +1,116 @@
+"""The command `learn`: let an agent learn a problem several times and say how it went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bellmanifold.commands.pictures import check_picture, save_picture
+from bellmanifold.commands.terminal import print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from bellmanifold.experiments.learning import Learning
+
+SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
+
+
+def learn(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False
+        ),
+    ],
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False)
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None,
+    prior_scale: Annotated[
+        float | None,
+        typer.Option(help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."),
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes of a run.")] = 100,
+    runs: Annotated[int, typer.Option(help="Independent runs; run i has the seed K + i.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="K", help="Fixes every result.")] = 0,
+    optimism: Annotated[
+        int | None, typer.Option(metavar="M", help="Play the most promising of M draws [default: 1].")
+    ] = None,
+    noise_sd: Annotated[
+        float | None,
+        typer.Option(metavar="ETA", help="Standard deviation of the rewards' noise, instead of a tolerance."),
+    ] = None,
+    infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the regret, as .png, .pdf or .svg.")
+    ] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Let an agent learn a problem several times from nothing, and report its regret.
+
+    Example: bellmanifold learn env:deep-sea?depth=5 --agent bayes-td-max --runs 20 --json
+    """
+    from bellmanifold.experiments.learning import learn as let_learn
+    from bellmanifold.models import load_problem
+
+    if picture is not None:
+        check_picture(picture)
+    problem = load_problem(model)
+    options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
+    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
+    with progress(f"{agent} learns", runs) as one_more:
+        learning = let_learn(problem, agent, episodes, runs, seed, after_run=lambda run: one_more(), **options)
+    if picture is not None:
+        save_picture(picture, lambda: _drawn(learning))
+    answer = learning.to_dict()
+    if json_out:
+        print_json(answer)
+    else:
+        _print_learning(answer)
+
+
+def _drawn(learning: Learning) -> Any:
+    from bellmanifold.figures.regret import draw_regret
+
+    return draw_regret({learning.agent: (learning.cumulative_regret.mean, learning.cumulative_regret.sd)})
+
+
+def _print_learning(answer: dict[str, Any]) -> None:
+    chosen = ", ".join(f"{name} {value}" for name, value in answer["options"].items() if value is not None)
+    typer.echo(f"{answer['agent']} ({chosen})")
+    best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
+    typer.echo(f"{answer['runs']} runs of {answer['episodes']} episodes, optimal value {best}")
+    for message in answer["messages"]:
+        typer.echo(f"- {message}")
+    last = answer["episodes"]
+    rows: list[tuple[str, ...]] = [
+        ("episode", "cumulative regret", "sd", "95% interval", "pairs seen", "reached goal", "optimal policy")
+    ]
+    for episode in [*(k for k in SHOWN_EPISODES if k < last), last]:
+        k = episode - 1
+        low, high = answer["cumulative_regret_interval"][k]
+        rows.append(
+            (
+                str(episode),
+                _number(answer["cumulative_regret_mean"][k]),
+                _number(answer["cumulative_regret_sd"][k]),
+                f"{_number(low)} to {_number(high)}",
+                f"{answer['coverage_mean'][k]:.0%}",
+                f"{answer['goal_reached_mean'][k]:.0%}",
+                f"{answer['optimal_mean'][k]:.0%}",
+            )
+        )
+    print_table(rows)
+    names = {"first_optimal_episode": "first optimal policy", "all_pairs_episode": "every pair seen"}
+    for key, meaning in {**names, "solved_episode": "solved by bsuite's rule"}.items():
+        reached = sorted(k for k in answer[key] if k is not None)
+        if reached:
+            middle = reached[len(reached) // 2]
+            typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
+    if any(answer["capped_episodes"]):
+        typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

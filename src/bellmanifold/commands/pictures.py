@@ -1,0 +1,31 @@
+"""Pictures that commands draw on the side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bellmanifold.errors import BadInputError
+from bellmanifold.formats.files import write_atomically
+
+KINDS = ("png", "pdf", "svg")
+
+
+def check_picture(path: Path) -> str:
+    """The kind of picture a file name asks for."""
+    kind = path.suffix.removeprefix(".")
+    if kind not in KINDS:
+        raise BadInputError(f"{path}: a picture ends in .png, .pdf or .svg")
+    return kind
+
+
+def save_picture(path: Path, draw: Callable[[], Any]) -> None:
+    """Write the figure of the axes that `draw` returns, all of it or nothing."""
+    kind = check_picture(path)
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    figure = draw().get_figure(root=True)
+    assert figure is not None, "axes are drawn on a figure"
+    write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))

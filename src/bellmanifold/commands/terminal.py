@@ -1,0 +1,57 @@
+"""What commands show: tables, JSON, one-line complaints, and that something is going on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows as aligned columns, cells cut at 60 characters."""
+    printable = [["".join(c if c.isprintable() else "?" for c in cell[:60]) for cell in row] for row in rows]
+    widths = [max(len(row[k]) for row in printable) for k in range(len(rows[0]))]
+    for row in printable:
+        typer.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on stdout, without NaN or Infinity."""
+    typer.echo(json.dumps(value, allow_nan=False))
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    one_line = " ".join(message.split())
+    print(f"bellmanifold: {one_line}", file=sys.stderr)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on a terminal, for what takes more than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} ..."):
+        yield
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal, nothing elsewhere; the function it hands over marks one more item as done."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,130 @@
+"""Several runs of one agent on one problem, and what they say together: the `learn` of the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.agents.registry import find_agent, refuse
+from bellmanifold.agents.worlds import open_world
+from bellmanifold.errors import BadInputError
+from bellmanifold.experiments.measured import Run, play_run
+from bellmanifold.experiments.measures import Spread, find_optimum, share_of_runs, spread
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """Runs of one agent on one problem.
+
+    Attributes:
+        agent: name of the agent.
+        runs: what was measured, run by run.
+        seconds: how long all of it took.
+        messages: what a reader should know.
+        out: the directory the runs were written to, if they were.
+    """
+
+    agent: str
+    runs: tuple[Run, ...]
+    seconds: float
+    messages: tuple[str, ...] = ()
+    out: str | None = None
+
+    @cached_property
+    def cumulative_regret(self) -> Spread:
+        """Regret added up over episodes."""
+        return spread(np.cumsum([run.regret for run in self.runs], axis=1))
+
+    @cached_property
+    def expected_regret(self) -> Float[np.ndarray, "episodes"]:
+        """Mean over runs of the played policies' expected regret; NaN where one of them is improper."""
+        return np.mean([run.expected_regret for run in self.runs], axis=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `learn` object of the interface."""
+        runs, regret = self.runs, self.cumulative_regret
+        return {
+            "agent": self.agent,
+            "options": dict(runs[0].options),
+            "episodes": len(runs[0].regret),
+            "runs": len(runs),
+            "seeds": [run.seed for run in runs],
+            "optimal_value": _listed(np.array([runs[0].optimal_value]))[0],
+            "cumulative_regret_mean": _listed(regret.mean),
+            "cumulative_regret_sd": _listed(regret.sd),
+            "cumulative_regret_interval": _listed_pairs(regret.mean_low, regret.mean_high),
+            "cumulative_regret_iqm": _listed(regret.interquartile_mean),
+            "cumulative_regret_iqm_interval": _listed_pairs(regret.interquartile_low, regret.interquartile_high),
+            "expected_regret_mean": _listed(self.expected_regret),
+            "coverage_mean": _listed(np.mean([run.coverage for run in runs], axis=0)),
+            "goal_reached_mean": _listed(share_of_runs([run.reached_goal for run in runs])),
+            "optimal_mean": _listed(share_of_runs([run.optimal for run in runs])),
+            "capped_episodes": [int(run.capped.sum()) for run in runs],
+            "first_optimal_episode": [run.first_optimal_episode for run in runs],
+            "all_pairs_episode": [run.all_pairs_episode for run in runs],
+            "solved_episode": [run.solved_episode for run in runs],
+            "seconds": self.seconds,
+            "messages": list(self.messages),
+            "out": self.out,
+        }
+
+
+def learn(
+    problem: Any,
+    agent: str,
+    episodes: int = 100,
+    runs: int = 10,
+    seed: int = 0,
+    *,
+    after_run: Callable[[Run], object] | None = None,
+    **options: Any,
+) -> Learning:
+    """Let an agent learn a problem several times from nothing.
+
+    Args:
+        problem: an `SSP`, or a Gymnasium environment, which is stepped from outside.
+        agent: its name, one of `bellmanifold.agents.registry.AGENTS`.
+        episodes: how many each run plays.
+        runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
+        seed: fixes everything but the seconds.
+        after_run: called with each run as soon as it is done, to store it or to show progress.
+        options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
+
+    Raises:
+        BadInputError: for an unknown agent, an option it does not have, or a value that makes no sense.
+        UnsupportedError: if this agent cannot learn this problem.
+
+    >>> from bellmanifold import envs
+    >>> learn(envs.deep_sea(depth=2), "bayes-td", episodes=30, runs=2).to_dict()["optimal_value"]
+    0.85
+    """
+    if runs < 1:
+        raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
+    kind = find_agent(agent)
+    kind.settle(options)
+    began = perf_counter()
+    world = open_world(problem)
+    refuse(kind, world)
+    best, reason = find_optimum(world.model) if world.has_laws else (np.nan, "the environment has no table P")
+    messages = () if reason is None else (f"there is no optimum to compare with: {reason}",)
+    done = []
+    for k in range(runs):
+        done.append(play_run(problem, kind, episodes, seed + k, options, best))
+        if after_run is not None:
+            after_run(done[-1])
+    return Learning(agent, tuple(done), perf_counter() - began, messages)
+
+
+def _listed(values: Float[np.ndarray, "n"]) -> list[float | None]:
+    """Numbers for JSON; null where one is infinite or undefined."""
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _listed_pairs(low: Float[np.ndarray, "n"], high: Float[np.ndarray, "n"]) -> list[list[float | None]]:
+    return [list(pair) for pair in zip(_listed(low), _listed(high), strict=True)]

@@ -1,0 +1,108 @@
+"""The scale eta of reward noise, when it has to be inferred: one more coordinate of the chart.
+
+Pair i was seen m_i times with mean r_i and squared deviations from it that sum to S_i. For Gaussian noise of sd eta its
+rewards have density
+
+    N(r_i; g_i, eta^2 / m_i) x  (2 pi eta^2)^(-(m_i - 1)/2) m_i^(-1/2) exp(-S_i / (2 eta^2)).
+
+The first factor is a kernel of width eta / sqrt(m_i), which the chart's residual coordinates absorb whatever eta is.
+The second, the *scatter*, depends on eta alone. So eta is drawn from a law proportional to prior times scatter, which
+leaves nothing of eta in the weight but how it shifts the action values. That law has one dimension: its quantile
+function is tabulated against a standard normal number, so that samplers see one more normal coordinate, and its
+normaliser enters the evidence.
+
+Where repeats of every pair agree exactly, prior times scatter has infinite mass near eta = 0: such data come from
+deterministic rewards and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.integrate import cumulative_simpson
+from scipy.special import ndtri
+
+from bellmanifold.data import Visits
+from bellmanifold.errors import BadInputError
+
+LogPrior = Callable[[Float[np.ndarray, "scales"]], Float[np.ndarray, "scales"]]
+"""Log density of a prior over eta > 0, for arrays."""
+NEGLIGIBLE = 50.0
+"""Where the log density of log eta is this far below its maximum nothing is tabulated."""
+WIDEST = 150.0
+KNOTS = 4097
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleTable:
+    """The quantile function of eta's law.
+
+    Attributes:
+        normal: standard normal numbers, ascending, shape (knots,).
+        log_scale: log eta at the same probabilities, shape (knots,).
+        log_mass: log of the integral of prior times scatter.
+    """
+
+    normal: Float[np.ndarray, "knots"]
+    log_scale: Float[np.ndarray, "knots"]
+    log_mass: float
+
+
+@dataclass(frozen=True)
+class HalfNormal:
+    """The law of |x| for x ~ N(0, scale^2)."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            raise BadInputError(f"the prior scale of the noise is {self.scale}: give a positive number")
+
+    def __call__(self, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
+        return 0.5 * np.log(2.0 / np.pi) - np.log(self.scale) - 0.5 * (eta / self.scale) ** 2
+
+
+def log_scatter(data: Visits, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
+    """Log of what repeats of the same pair say about eta, in the product over pairs."""
+    count = data.count[data.observed]
+    repeats = float((count - 1).sum())
+    constant = -0.5 * repeats * np.log(2 * np.pi) - 0.5 * float(np.log(count).sum())
+    return constant - repeats * np.log(eta) - 0.5 * float(data.scatter.sum()) / eta / eta
+
+
+def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
+    """Tabulate the law proportional to prior times scatter.
+
+    Raises:
+        BadInputError: if it has no finite mass.
+    """
+
+    def log_density(t: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:
+        eta = np.exp(t)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            return np.asarray(log_prior(eta) + t + log_scatter(data, eta))
+
+    t = np.linspace(-WIDEST, WIDEST, KNOTS)
+    for _ in range(4):  # a narrow peak shows its width only to a fine grid
+        log_values = log_density(t)
+        if np.isnan(log_values).any() or not np.isfinite(log_values.max()):
+            raise BadInputError("the prior of the noise scale is not a log density: give finite numbers or -inf")
+        counts = np.flatnonzero(log_values > log_values.max() - NEGLIGIBLE)
+        if counts[0] == 0 or counts[-1] == KNOTS - 1:
+            raise BadInputError(
+                "the scale of the noise cannot be inferred: its posterior has no finite mass, as repeated rewards "
+                "agree exactly or the prior is improper: give --noise-sd, or use deterministic rewards"
+            )
+        t = np.linspace(t[counts[0] - 1], t[counts[-1] + 1], KNOTS)
+    log_values = log_density(t)
+    top = float(log_values.max())
+    values = np.exp(log_values - top)
+    below = np.asarray(cumulative_simpson(values, x=t, initial=0.0))
+    above = np.asarray(cumulative_simpson(values[::-1], dx=t[1] - t[0], initial=0.0))[::-1]
+    mass = float(below[-1])
+    normal = np.where(below < 0.5 * mass, ndtri(below / mass), -ndtri(above / mass))
+    keep = np.isfinite(normal) & np.append(True, np.diff(normal) > 0)
+    return ScaleTable(normal[keep], t[keep], top + float(np.log(mass)))

@@ -1,0 +1,356 @@
+"""Measures on episodes made by hand, several runs together, and the command."""
+
+import itertools
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from problems import all_policies, chain, random_problem
+from test_agents import Masked
+
+import bellmanifold as bm
+from bellmanifold import envs
+from bellmanifold.agents import run_episodes
+from bellmanifold.agents.registry import AGENTS, AgentKind
+from bellmanifold.cli import run
+from bellmanifold.envs.building import Move, from_moves, with_action_order
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.experiments.measured import play_run, play_seed
+from bellmanifold.experiments.measures import Yardstick, find_optimum, first_episode, solved_episode, spread
+from bellmanifold.health import assumption_2
+from bellmanifold.solver import solve
+
+
+class Script:
+    """Plays given policies one after the other."""
+
+    def __init__(self, policies):
+        self.policies = itertools.cycle(policies)
+
+    def policy(self, rng):
+        return next(self.policies)
+
+    def observe(self, pairs, rewards):
+        pass
+
+
+def scripted(*named):
+    """An agent that plays, in turn, the same action in every state: an AgentKind for `play_run`."""
+
+    def make(model, options):
+        index = model.pair_index
+        return Script([np.array([index[(state, choose(state))] for state in model.states]) for choose in named])
+
+    return AgentKind("script", "plays what it is told", {}, make)
+
+
+def left(state):
+    return "left"
+
+
+def right(state):
+    return "right"
+
+
+def test_regret_of_episodes_made_by_hand():
+    """Deep sea of depth 3: right for ever is optimal, 0.85; left for ever earns 3 times 0.05."""
+    found = play_run(envs.deep_sea(3), scripted(left, right, left), 4, seed=0)
+    assert found.optimal_value == pytest.approx(0.85)
+    np.testing.assert_allclose(found.regret, [0.7, 0.0, 0.7, 0.7], atol=1e-12)
+    np.testing.assert_allclose(found.expected_regret, found.regret, atol=1e-12)
+    assert found.optimal.tolist() == [False, True, False, False]
+    assert found.first_optimal_episode == 2
+    assert found.reached_goal.all()
+    np.testing.assert_allclose(found.coverage, np.array([3, 6, 6, 6]) / 12)
+    assert found.all_pairs_episode is None
+    assert found.solved_episode is None
+    assert found.moves.tolist() == [3, 3, 3, 3]
+
+
+def test_regret_of_a_loop_is_what_was_collected_and_its_expectation_is_undefined():
+    """Two-state problem: staying pays -1 and repeats; the optimum is -1, so the empirical regret is 0."""
+    found = play_run(envs.two_state(), scripted(lambda s: "stay", lambda s: "go"), 2, seed=0)
+    np.testing.assert_allclose(found.regret, [0.0, 0.0])
+    assert np.isnan(found.expected_regret[0])
+    assert found.expected_regret[1] == 0.0
+    assert found.reached_goal.tolist() == [False, True]
+    assert found.optimal.tolist() == [False, True]
+    assert found.all_pairs_episode == 2
+
+
+def test_expected_regret_averages_the_empirical_one():
+    """2,000 slippery episodes of right but for the first move: within 5 standard errors (false alarm 6e-7)."""
+    choose = scripted(lambda state: "left" if state == "0,0" else "right")
+    found = play_run(envs.deep_sea(3, slip=0.2), choose, 2000, seed=0)
+    error = found.regret.std() / np.sqrt(2000)
+    assert abs(found.regret.mean() - found.expected_regret[0]) < 5 * error
+    assert found.expected_regret[0] > 0
+
+
+def test_values_of_policies_against_the_dense_chain(rng):
+    finite = 0
+    for _ in range(25):
+        model = random_problem(rng, states=4, actions=2)
+        yardstick = Yardstick(model, 0.0)
+        for policy in all_policies(model):
+            matrix = chain(model, policy)
+            arrives = np.linalg.matrix_power(matrix, 4000)[:-1, -1]
+            start = np.flatnonzero(model.initial)
+            if (arrives[start] > 1 - 1e-6).all():
+                inner = matrix[:-1, :-1]
+                keep = np.flatnonzero(arrives > 1 - 1e-6)
+                reward = model.reward[policy][keep]
+                value = np.linalg.solve(np.eye(len(keep)) - inner[np.ix_(keep, keep)], reward)
+                assert yardstick.value(policy) == pytest.approx(model.initial[keep] @ value, abs=1e-8)
+                finite += 1
+            else:
+                assert yardstick.value(policy) == -np.inf
+    assert finite > 50
+
+
+def test_only_what_the_policy_visits_counts():
+    """The swirl's loop is not on the way of a policy that goes round it: its value is finite all the same."""
+    model = envs.swirl(3)
+    policy = np.array([model.pair_index[(s, "right")] for s in model.states])
+    policy[model.state_index["2,1"]] = model.pair_index[("2,1", "left")]
+    yardstick = Yardstick(model)
+    assert not bm.check(model).to_dict()["acyclic"]
+    assert yardstick.value(policy) == pytest.approx(0.85)
+    looping = policy.copy()
+    looping[0] = model.pair_index[("0,0", "left")]
+    looping[model.state_index["1,1"]] = model.pair_index[("1,1", "left")]
+    assert yardstick.value(looping) == -np.inf
+
+
+def test_optimality_tolerates_rounding_only():
+    yardstick = Yardstick(envs.deep_sea(5))
+    best = yardstick.optimal_value
+    assert yardstick.is_optimal(best - 1e-10)
+    assert not yardstick.is_optimal(best - 1e-8)
+    assert not yardstick.is_optimal(-np.inf)
+    free = from_moves("free", {("a", "x"): Move(1.0, {"b": 1.0}), ("b", "y"): Move(-1.0, {"goal": 1.0})}, "a")
+    assert Yardstick(free).is_optimal(-1e-16)
+
+
+def test_pairs_that_cannot_be_reached_do_not_count():
+    moves = {("a", "x"): Move(-1.0, {"goal": 1.0}), ("island", "y"): Move(-1.0, {"goal": 1.0})}
+    moves |= {("island", "stay"): Move(0.0, {"island": 1.0})}
+    model = from_moves("island", moves, start="a")
+    assert not assumption_2(model).holds
+    assert find_optimum(model) == (-1.0, None)
+    found = play_run(model, "bayes-td", 3, seed=0)
+    assert found.all_pairs_episode == 1
+    assert found.coverage.tolist() == [1.0] * 3
+
+
+def test_a_problem_without_an_optimum_is_learnt_all_the_same():
+    learning = bm.learn(bm.load_model("gym:FrozenLake-v1"), "q-learning", episodes=3, runs=2)
+    answer = learning.to_dict()
+    assert answer["optimal_value"] is None
+    assert answer["cumulative_regret_mean"] == [None] * 3
+    assert answer["first_optimal_episode"] == [None, None]
+    assert "there is no optimum to compare with: wandering" in answer["messages"][0]
+
+
+def test_first_and_solved_episodes():
+    assert first_episode(np.array([False, False])) is None
+    assert solved_episode(np.array([False])) == 1
+    assert solved_episode(np.array([True] * 4 + [False])) is None, "4 of 5 is not fewer than 80%"
+    assert solved_episode(np.array([True] * 4 + [False] * 2)) == 6
+    assert solved_episode(np.array([True] * 100)) is None
+
+
+def test_bad_episodes_are_those_that_leave_the_diagonal():
+    """bsuite counts a left move on the diagonal; after 2 bad and 1 good episodes fewer than 80% are bad."""
+    model = envs.deep_sea(4, convention="bsuite")
+
+    def late(state):
+        return "left" if state == "3,3" else "right"
+
+    def after(state):
+        return "left" if state in ("1,0", "2,1", "3,2") else "right"
+
+    found = play_run(model, scripted(left, late, after), 3, seed=0)
+    assert found.solved_episode == 3
+    assert play_run(model, scripted(left, late), 3, seed=0).solved_episode is None
+    assert play_run(envs.deep_sea(4), scripted(right), 3, seed=0).solved_episode is None, "another problem"
+
+
+def test_spread_over_runs():
+    """The 2.5% point of 1,000 resamples lies between the 0.5% and the 6% point of 20,000 others (false alarm 1e-5)."""
+    values = np.random.default_rng(3).normal(size=(12, 5)) + np.arange(5)
+    found = spread(values)
+    np.testing.assert_allclose(found.mean, values.mean(axis=0))
+    np.testing.assert_allclose(found.sd, values.std(axis=0))
+    np.testing.assert_allclose(found.interquartile_mean, np.sort(values, axis=0)[3:9].mean(axis=0))
+    again = values[np.random.default_rng(4).integers(12, size=(20_000, 12))]
+    middle = np.sort(again, axis=1)[:, 3:9].mean(axis=1)
+    ends = (found.mean_low, found.mean_high, again.mean(axis=1))
+    for low, high, resampled in (ends, (found.interquartile_low, found.interquartile_high, middle)):
+        near, far = np.quantile(resampled, [0.005, 0.06], axis=0), np.quantile(resampled, [0.94, 0.995], axis=0)
+        assert np.all((near[0] < low) & (low < near[1]))
+        assert np.all((far[0] < high) & (high < far[1]))
+    two = spread(np.array([[1.0], [4.0]]))
+    assert (two.mean_low[0], two.mean_high[0]) == (1.0, 4.0), "a quarter of the resamples is (1, 1)"
+    same = spread(np.ones((4, 3)))
+    assert same.mean_low.tolist() == same.mean_high.tolist() == [1.0] * 3
+    assert np.isnan(spread(np.ones((1, 3))).mean_low).all()
+
+
+# --- several runs
+
+
+def test_learn_is_the_contract():
+    answer = bm.learn(envs.deep_sea(3), agent="bayes-td-max", episodes=40, runs=3, seed=5).to_dict()
+    assert answer["agent"] == "bayes-td-max"
+    assert (answer["episodes"], answer["runs"], answer["seeds"]) == (40, 3, [5, 6, 7])
+    assert answer["optimal_value"] == pytest.approx(0.85)
+    for key in ("cumulative_regret_mean", "cumulative_regret_sd", "coverage_mean", "goal_reached_mean"):
+        assert len(answer[key]) == 40
+    for key in ("first_optimal_episode", "all_pairs_episode", "solved_episode"):
+        assert len(answer[key]) == 3
+    assert answer["out"] is None
+    json.dumps(answer, allow_nan=False)
+
+
+def test_runs_have_seeds_of_their_own():
+    """Run i of `learn` with seed K is the run with seed K + i, on the actions' order that it draws."""
+    model = envs.deep_sea(3)
+    seen = []
+    learning = bm.learn(model, "bayes-td-en", episodes=6, runs=2, seed=3, after_run=seen.append)
+    assert tuple(seen) == learning.runs
+    alone = play_run(model, "bayes-td-en", 6, seed=4)
+    np.testing.assert_array_equal(alone.regret, learning.runs[1].regret)
+    assert alone.model == with_action_order(model, 4)
+    again = run_episodes(with_action_order(model, 4), AGENTS["bayes-td-en"].build(alone.model, {}), 6, play_seed(4))
+    for mine, theirs in zip(alone.played, again, strict=True):
+        np.testing.assert_array_equal(mine.pairs, theirs.pairs)
+
+
+def test_cumulative_regret_adds_up():
+    learning = bm.learn(envs.deep_sea(3), "rlsvi", episodes=5, runs=4)
+    total = np.sum([run.regret.sum() for run in learning.runs]) / 4
+    assert learning.to_dict()["cumulative_regret_mean"][-1] == pytest.approx(total)
+
+
+def test_an_environment_with_a_table_is_stepped_and_measured():
+    env = gymnasium.make("CliffWalking-v1")
+    learning = bm.learn(env, "q-learning", episodes=150, runs=2)
+    assert learning.to_dict()["optimal_value"] == -13.0
+    for one in learning.runs:
+        reached = one.played[-1]
+        assert one.regret[-1] == pytest.approx(-13.0 - reached.rewards.sum())
+        assert one.first_optimal_episode is not None
+    assert learning.runs[0].model.states == bm.from_gymnasium(env).states
+    repeated = bm.learn(env, "q-learning", episodes=20, runs=1).runs[0]
+    np.testing.assert_array_equal(repeated.regret, learning.runs[0].regret[:20])
+
+
+def test_an_environment_without_a_table_has_no_regret():
+    answer = bm.learn(Masked(), "q-learning", episodes=5, runs=2).to_dict()
+    assert answer["cumulative_regret_mean"] == [None] * 5
+    assert answer["optimal_value"] is None
+    assert answer["goal_reached_mean"] == [1.0] * 5
+    with pytest.raises(UnsupportedError, match="needs the transition laws"):
+        bm.learn(Masked(), "bayes-td")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"runs": 0}, "runs is 0"),
+        ({"episodes": 0}, "episodes is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"epsilon": -0.1}, "epsilon is -0.1: give a number that is not negative"),
+        ({"optimism": 0}, "optimism is 0: give a whole number, at least 1"),
+        ({"members": 3}, 'bayes-td has no option "members"'),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(BadInputError, match=message):
+        bm.learn(envs.two_state(), "bayes-td", **settings)
+
+
+# --- the command
+
+
+@pytest.fixture
+def cli(capfd):
+    def call(*arguments):
+        code = run(list(arguments))
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_command_prints_the_same_object(cli):
+    given = (
+        "learn",
+        "env:deep-sea?depth=3",
+        "--agent",
+        "bayes-td",
+        "--epsilon",
+        "0.1",
+        "--episodes",
+        "8",
+        "--runs",
+        "2",
+    )
+    code, out, err = cli(*given, "--seed", "9", "--json")
+    assert code == 0
+    assert not err
+    answer = json.loads(out)
+    expected = bm.learn(envs.deep_sea(3), "bayes-td", episodes=8, runs=2, seed=9, epsilon=0.1).to_dict()
+    assert answer.pop("seconds") > 0
+    expected.pop("seconds")
+    assert answer == expected
+
+
+def test_command_prints_a_table_and_draws(cli, tmp_path):
+    place = tmp_path / "regret.png"
+    model = "env:deep-sea?depth=3&convention=bsuite"
+    code, out, _ = cli(
+        "learn", model, "--agent", "bayes-td-max", "--episodes", "30", "--runs", "3", "--picture", str(place)
+    )
+    assert code == 0
+    assert "3 runs of 30 episodes, optimal value 0.99" in out
+    assert "solved by bsuite's rule: 3 of 3 runs" in out
+    assert place.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("env:two-state", "--agent", "nobody"), 2, "choose from bayes-td"),
+        (("env:two-state",), 2, "--agent"),
+        (("env:two-state", "--agent", "q-learning", "--epsilon", "0.1"), 2, 'has no option "epsilon"'),
+        (("env:two-state", "--agent", "psrl", "--prior-scale", "2"), 2, 'has no option "prior_scale"'),
+        (("env:two-state", "--agent", "bayes-td", "--infer-noise"), 2, 'has no option "infer_noise"'),
+        (("env:two-state", "--agent", "bayes-td", "--epsilon", "1", "--noise-sd", "1"), 2, "exclude each other"),
+        (("env:two-state", "--agent", "bayes-td", "--picture", "x.txt"), 2, "a picture ends in"),
+        (("gym:Blackjack-v1", "--agent", "bayes-td"), 3, "must be single numbers"),
+        (("no-such-file.json", "--agent", "bayes-td"), 2, "no such file"),
+    ],
+)
+def test_command_refuses_with_one_line(cli, arguments, code, message):
+    found, out, err = cli("learn", *arguments)
+    assert found == code
+    assert not out
+    assert err.startswith("bellmanifold: ")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_help_has_an_example(cli):
+    code, out, _ = cli("learn", "--help")
+    assert code == 0
+    assert "Example: bellmanifold learn" in out
+
+
+def test_solved_problems_agree_with_the_solver():
+    for model in (envs.deep_sea(4, slip=0.1), envs.swirl(4), envs.grid(3, 4, slip=0.1)):
+        solution = solve(model)
+        yardstick = Yardstick(model)
+        assert yardstick.is_optimal(yardstick.value(model.greedy(solution.q)))
