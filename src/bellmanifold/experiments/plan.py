@@ -298,8 +298,7 @@ def _value(item: Any, what: str, key: str) -> Value:
         if isinstance(item, bool) or not isinstance(item, int) or not least <= item <= LARGEST:
             raise BadInputError(f"{what} is {item!r:.60}: give a whole number, {least} or more")
         return item
-    is_number = isinstance(item, (int, float))
-    if not isinstance(item, (int, float, str)) or (is_number and not abs(item) <= LARGEST):
+    if not isinstance(item, str) and not (isinstance(item, (int, float)) and abs(item) <= LARGEST):
         raise BadInputError(f"{what} is {item!r:.60}: give a finite number, a text, true or false")
     return item
 
