@@ -8,13 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 from problems import random_problem
+from scipy.sparse import csr_array
 from scipy.stats import norm
 
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
 from bellmanifold.agents.bayes_td import BayesTD, Settings, ensemble, maximal, plain
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.planning import most_promising, solve_leaky
+from bellmanifold.agents.planning import DENSE, most_promising, solve_leaky
 from bellmanifold.agents.psrl import PSRL
 from bellmanifold.agents.q_learning import QLearning
 from bellmanifold.agents.registry import AGENTS, make_agent
@@ -318,14 +319,13 @@ def test_optimism_plays_the_draw_that_promises_most():
     assert most_promising(model, draws).tolist() == draws[1].tolist()
 
 
-def test_leaky_problems_by_value_iteration(rng):
-    from scipy.sparse import csr_array
-
-    for _ in range(10):
-        model = random_problem(rng, states=6)
-        law = rng.dirichlet(np.ones(7), model.n_pairs)[:, :-1] * 0.98
+@pytest.mark.parametrize("states", [6, DENSE + 10])
+def test_leaky_problems_by_value_iteration(rng, states):
+    for _ in range(4):
+        model = random_problem(rng, states=states)
+        law = rng.dirichlet(np.ones(states + 1), model.n_pairs)[:, :-1] * 0.98
         reward = rng.normal(size=model.n_pairs)
-        value = np.zeros(6)
+        value = np.zeros(states)
         for _ in range(3000):
             value = model.best(reward + law @ value)
         for given in (law, csr_array(law)):

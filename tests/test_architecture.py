@@ -35,6 +35,8 @@ MAY_IMPORT = {
     "samplers": set(),
     "posteriors": {"chart", "data", "errors", "gain", "graph", "health", "laws", "linear"}
     | {"samplers", "sparse_chart", "ssp"},
+    "identifiability": {"bellman", "data", "errors", "graph", "health", "linear", "posteriors", "ssp"},
+    "hausdorff": {"bellman", "data", "errors", "posteriors"},
     "agents": {"chart", "data", "errors", "formats", "graph", "laws", "posteriors", "ssp"},
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},

@@ -8,7 +8,7 @@ from problems import random_problem
 
 from bellmanifold import envs
 from bellmanifold.bellman import residuals, transitions
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart import batch_chart, known_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components, is_proper
 from bellmanifold.sparse_chart import sparse_chart
@@ -198,3 +198,38 @@ def test_sparse_chart_of_a_large_grid_solves_it():
             if model.next_state[e] < model.n_states:
                 matrix[s, model.next_state[e]] += model.next_prob[e]
     assert point.log_det == pytest.approx(np.linalg.slogdet(np.eye(model.n_states) - matrix)[1], abs=1e-8)
+
+
+def test_charts_of_known_pairs_agree(rng):
+    """Solved by sweeps (nothing random, or no cycle) or as one block: as the chart of the whole problem solves them."""
+    swept = 0
+    for deterministic in (True, False) * 6:
+        model = random_problem(rng, states=int(rng.integers(2, 6)), successors=1 if deterministic else 3)
+        _, solved, payment, value, _ = random_coordinates(rng, model, 8)
+        if batch_chart(model).first_policy(solved) is None:
+            continue
+        answers = []
+        for chart in (batch_chart(model), known_chart(model, solved)):
+            by_slot = (jnp.asarray(chart.spread(payment, 0.0)), jnp.asarray(chart.spread(value, -np.inf)))
+            found = chart.solve(solved, *by_slot)
+            good = np.asarray(found.solvable)
+            answers.append((good, np.asarray(found.q)[chart.place][:, good], np.asarray(found.log_det)[good]))
+            swept += chart.blocks[0].sweeps
+        np.testing.assert_array_equal(answers[0][0], answers[1][0])
+        np.testing.assert_allclose(answers[0][1], answers[1][1], atol=1e-9)
+        np.testing.assert_allclose(answers[0][2], answers[1][2], atol=1e-12)
+    assert swept > 4
+
+
+def test_sweeps_certify_loops_that_pay():
+    """Two states that lead to each other, both solved, and a way out: a loop that pays 0.1 has no solution."""
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {("a", "on"): Move(0.0, {"b": 1.0}), ("a", "out"): Move(0.0, {"goal": 1.0})}
+    moves |= {("b", "on"): Move(0.0, {"a": 1.0})}
+    chart = batch_chart(from_moves("loop", moves, start="a"))
+    assert chart.blocks[0].sweeps
+    payment = np.array([[1.0, 1.0], [0.0, 0.0], [-0.9, -1.1]])
+    none = jnp.asarray(chart.spread(np.full((3, 2), -np.inf), -np.inf))
+    answer = chart.solve(np.ones(3, dtype=bool), jnp.asarray(chart.spread(payment, 0.0)), none)
+    assert np.asarray(answer.solvable).tolist() == [False, True]

@@ -239,3 +239,23 @@ def test_wrong_posteriors_are_one_line(cli, tmp_path, observations, options, cod
     assert message in err
     assert err.count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == ["data.json"]
+
+
+def test_no_parameter_is_listed_without_a_value(cli):
+    code, out, _ = cli("env", "list")
+    assert code == 0
+    assert "=&" not in out
+    assert "=\n" not in out
+    assert "It also takes move_cost, action_seed." in out
+
+
+def test_messages_of_wrong_choices_and_files(cli, tmp_path):
+    code, _, err = cli("solve", "env:two-state", "--method", "best")
+    assert code == 2
+    assert "Value error" not in err
+    assert "'best' is not one of" in err
+    garbage = tmp_path / "garbage.npz"
+    garbage.write_bytes(bytes(range(128, 256)))
+    code, _, err = cli("check", str(garbage))
+    assert code == 2
+    assert "is not an npz file: write it again" in err

@@ -56,3 +56,16 @@ def test_hostile_names_are_drawn(name, tmp_path):
 def test_too_many_states():
     with pytest.raises(ValueError, match=str(MAX_STATES)):
         figures.draw(envs.grid(50, 50))
+
+
+def test_improper_mass_has_a_line_for_each_prior_scale_and_discount(tmp_path):
+    epsilon, scale, discount = np.array([0.1, 1.0, 10.0]), np.array([1.0, 10.0]), np.array([1.0, 0.9])
+    mass = np.arange(12.0).reshape(2, 2, 3) / 12
+    axes = figures.improper_mass(epsilon, scale, discount, mass)
+    assert [list(line.get_ydata()) for line in axes.lines] == mass.reshape(4, 3).tolist()
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--", "--"]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["prior scale 1", "prior scale 10", "no discount", "discount 0.9"]
+    axes.figure.savefig(tmp_path / "x.png")
+    with pytest.raises(ValueError, match="told apart"):
+        figures.improper_mass(epsilon, scale, np.full(5, 0.5), np.zeros((5, 2, 3)))

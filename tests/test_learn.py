@@ -18,6 +18,7 @@ from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.experiments.measured import play_run, play_seed
 from bellmanifold.experiments.measures import Yardstick, find_optimum, first_episode, solved_episode, spread
+from bellmanifold.graph import is_proper
 from bellmanifold.health import assumption_2
 from bellmanifold.solver import solve
 
@@ -110,17 +111,16 @@ def test_values_of_policies_against_the_dense_chain(rng):
 
 
 def test_only_what_the_policy_visits_counts():
-    """The swirl's loop is not on the way of a policy that goes round it: its value is finite all the same."""
-    model = envs.swirl(3)
+    """Always right, but in the swirl's far corner in circles: the value is finite, the start never comes there."""
+    model = envs.swirl(5)
     policy = np.array([model.pair_index[(s, "right")] for s in model.states])
-    policy[model.state_index["2,1"]] = model.pair_index[("2,1", "left")]
+    policy[model.state_index["4,1"]] = model.pair_index[("4,1", "left")]
+    assert not is_proper(model, policy)
     yardstick = Yardstick(model)
-    assert not bm.check(model).to_dict()["acyclic"]
     assert yardstick.value(policy) == pytest.approx(0.85)
-    looping = policy.copy()
-    looping[0] = model.pair_index[("0,0", "left")]
-    looping[model.state_index["1,1"]] = model.pair_index[("1,1", "left")]
-    assert yardstick.value(looping) == -np.inf
+    policy[[model.state_index[s] for s in ("0,0", "1,0", "2,0", "3,0")]] -= 1
+    assert [model.pair_name(i)[1] for i in policy[:2]] == ["left", "left"]
+    assert yardstick.value(policy) == -np.inf
 
 
 def test_optimality_tolerates_rounding_only():
@@ -341,6 +341,21 @@ def test_command_refuses_with_one_line(cli, arguments, code, message):
     assert err.startswith("bellmanifold: ")
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_command_steps_an_environment_without_a_table(cli):
+    gymnasium.register(id="MaskedCorridor-v0", entry_point=Masked)
+    try:
+        given = ("learn", "gym:MaskedCorridor-v0", "--episodes", "5", "--runs", "2", "--agent")
+        code, out, _ = cli(*given, "q-learning")
+        assert code == 0
+        assert "optimal value unknown" in out
+        code, out, err = cli(*given, "bayes-td")
+        assert code == 3
+        assert not out
+        assert '"MaskedCorridor-v0" has no table P: use psrl, rlsvi, q-learning' in err
+    finally:
+        gymnasium.registry.pop("MaskedCorridor-v0")
 
 
 def test_help_has_an_example(cli):

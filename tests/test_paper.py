@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import all_policies, chain, random_problem, recurrent
 
 from bellmanifold import SSP, envs, solve
-from bellmanifold.bellman import residuals, transitions
 from bellmanifold.graph import end_components, is_proper
 from bellmanifold.health import assumption_2, direction
+from bellmanifold.identifiability import flat_cones
 from bellmanifold.linear import solve_chain
 
 
@@ -26,28 +25,13 @@ CYCLIC = [envs.two_state(), envs.swirl(2), envs.swirl(3), envs.grid(2, 3, slip=0
 CYCLIC += [model for model in small_problems(30) if end_components(model)][:5]
 
 
-def residual(model: SSP, q: np.ndarray) -> np.ndarray:
-    return np.asarray(residuals(transitions(model), jnp.asarray(q)))
-
-
-def linear_part(model: SSP, policy: np.ndarray) -> np.ndarray:
-    """Derivative of g where the policy is greedy, shape (pairs, pairs), from its definition."""
-    matrix = np.eye(model.n_pairs)
-    for i in range(model.n_pairs):
-        for e in range(model.next_start[i], model.next_start[i + 1]):
-            if model.next_state[e] < model.n_states:
-                matrix[i, policy[model.next_state[e]]] -= model.next_prob[e]
-    return matrix
-
-
 def cones(model: SSP, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each end component: its direction u, and action values whose greedy actions also maximise u."""
     found = []
-    for component in end_components(model):
-        u = direction(model, component)
+    for cone in flat_cones(model):
         q = rng.normal(size=model.n_pairs)
-        q[model.greedy(u)] = model.best(q) + rng.exponential(size=model.n_states)
-        found.append((u, q))
+        q[cone.policy] = model.best(q) + rng.exponential(size=model.n_states)
+        found.append((cone.direction, q))
     return found
 
 
@@ -102,56 +86,10 @@ def test_improper_policies_exist_where_recurrent_states_do() -> None:
 
 
 @pytest.mark.parametrize("model", CYCLIC, ids=lambda model: f"{model.name}-{model.n_pairs}")
-def test_the_likelihood_is_constant_along_u(model: SSP) -> None:
-    """All residuals stay, so the likelihood does, for every kernel, tolerance, data set and number of noisy repeats."""
-    found = cones(model, np.random.default_rng(1))
-    assert found
-    for u, q in found:
-        for c in (0.1, 1.0, 100.0):
-            np.testing.assert_allclose(residual(model, q + c * u), residual(model, q), atol=1e-11)
-        backwards = q - 100.0 * u
-        if not np.array_equal(model.greedy(backwards), model.greedy(q)):
-            assert not np.allclose(residual(model, backwards), residual(model, q)), "outside the cone it must change"
-
-
-@pytest.mark.parametrize("model", CYCLIC, ids=lambda model: f"{model.name}-{model.n_pairs}")
 def test_best_values_move_with_u(model: SSP) -> None:
     for u, q in cones(model, np.random.default_rng(2)):
         for c in (0.0, 0.5, 50.0):
             np.testing.assert_allclose(model.best(q + c * u), model.best(q) + c * model.best(u), atol=1e-12)
-
-
-def test_no_direction_keeps_the_likelihood_of_a_proper_policy() -> None:
-    """Where one policy is greedy g is linear, and it loses a direction if and only if the policy is improper."""
-    rng = np.random.default_rng(5)
-    proper = []
-    for model in small_problems(20):
-        for policy in all_policies(model):
-            q = rng.normal(size=model.n_pairs)
-            q[policy] = model.best(q) + 1.0
-            step = 1e-3 * rng.normal(size=model.n_pairs)
-            change = linear_part(model, policy)
-            np.testing.assert_allclose(residual(model, q + step) - residual(model, q), change @ step, atol=1e-12)
-            proper.append(is_proper(model, policy))
-            assert (np.linalg.matrix_rank(change, tol=1e-9) == model.n_pairs) == proper[-1]
-    assert 0.1 < np.mean(proper) < 0.95
-
-
-@pytest.mark.parametrize("model", CYCLIC, ids=lambda model: f"{model.name}-{model.n_pairs}")
-def test_the_mass_of_the_likelihood_is_finite_exactly_for_proper_policies(model: SSP) -> None:
-    """With all pairs seen the mass over a policy's cone is that of a Gaussian, finite if its matrix is regular.
-
-    The cone of an improper policy holds a half-line along which the likelihood stays; a discount leaves none.
-    """
-    rng = np.random.default_rng(3)
-    discounted = model.discounted(0.9)
-    for policy in (model.greedy(rng.normal(size=model.n_pairs)) for _ in range(20)):
-        regular = np.linalg.matrix_rank(linear_part(model, policy), tol=1e-9) == model.n_pairs
-        assert regular == is_proper(model, policy)
-        assert np.linalg.matrix_rank(linear_part(discounted, policy), tol=1e-9) == model.n_pairs
-    for u, q in cones(model, rng):
-        assert not is_proper(model, model.greedy(q))
-        np.testing.assert_array_equal(model.greedy(q + 1e3 * u), model.greedy(q))
 
 
 # --- environments

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import figures as figures
+    from bellmanifold import hausdorff as hausdorff
+    from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
     from bellmanifold.experiments.learning import learn as learn
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
@@ -44,7 +46,7 @@ _HOME = {
     "write_data": "formats.observations",
     "write_problem": "formats.problem",
 }
-_MODULES = ("envs", "figures")
+_MODULES = ("envs", "figures", "hausdorff", "identifiability")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -3,7 +3,9 @@
 A made-up problem pays reward_i for pair i and moves to state s with probability law[i, s]. The rows of `law` sum to
 *less* than 1: from every pair the problem may end. Then every policy ends, the Bellman equations have one solution
 whatever the rewards are, and policy iteration finds it; Assumption 2, which a sampled problem need not satisfy, is not
-needed.
+needed. Where the law is sparse, a few sweeps of value iteration before each switch carry news several states far at a
+fraction of the price of a linear system: they start from a policy's value, so they only rise, and what is greedy at
+their end is better still.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from bellmanifold.ssp import SSP
 Law: TypeAlias = csr_array | np.ndarray
 """Probabilities of the next states, one row a pair; sparse or dense."""
 
-DENSE = 300
+DENSE = 60
 """Sparse problems with at most this many states are solved densely: it is faster."""
 MAX_POLICIES = 1000
+SWEEPS = 20
 
 
 def solve_leaky(
@@ -44,7 +47,10 @@ def solve_leaky(
         better = q[best] > q[policy] + noise
         if not better.any():
             break
-        policy = np.where(better, best, policy)
+        ahead = q
+        for _ in range(SWEEPS if isinstance(law, csr_array) else 0):
+            ahead = np.asarray(reward + law @ model.best(ahead))
+        policy = model.greedy(ahead)
     return q
 
 

@@ -20,7 +20,7 @@ from bellmanifold.posteriors.walk import Chains, end_points, normal_point
 if TYPE_CHECKING:
     import xarray
 
-CHAIN_ROUNDS = 4
+CHAIN_ROUNDS = 2
 """Rounds the chains walk before their ends are taken for draws."""
 
 

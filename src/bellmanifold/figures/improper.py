@@ -1,0 +1,56 @@
+"""Improper mass against tolerance, one line for each prior scale and discount."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.figures.problem import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STYLES: Final = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D")
+
+
+def improper_mass(
+    epsilon: Float[np.ndarray, "epsilons"],
+    prior_scale: Float[np.ndarray, "scales"],
+    discount: Float[np.ndarray, "discounts"],
+    mass: Float[np.ndarray, "discounts scales epsilons"],
+    axes: Axes | None = None,
+) -> Axes:
+    """Draw improper mass against tolerance: a colour for each prior scale, a line style for each discount.
+
+    Args:
+        epsilon: tolerances, positive.
+        prior_scale: at most eight prior standard deviations.
+        discount: at most four discounts.
+        mass: probabilities, as `identifiability.improper_mass_sweep` finds them.
+        axes: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+
+    if len(prior_scale) > len(COLOURS) or len(discount) > len(STYLES):
+        raise ValueError(f"at most {len(COLOURS)} prior scales and {len(STYLES)} discounts can be told apart")
+    if axes is None:
+        _, axes = pyplot.subplots(figsize=(6.0, 3.6), layout="constrained")
+    for d, s in np.ndindex(len(discount), len(prior_scale)):
+        axes.plot(epsilon, mass[d, s], color=COLOURS[s], linestyle=STYLES[d], marker=MARKERS[d], markersize=3.5)
+    axes.set_xscale("log")
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("tolerance epsilon")
+    axes.set_ylabel("improper mass")
+    handles = [Line2D([], [], color=COLOURS[s], label=f"prior scale {x:g}") for s, x in enumerate(prior_scale)]
+    for d, x in enumerate(discount):
+        label = "no discount" if x == 1.0 else f"discount {x:g}"
+        handles.append(
+            Line2D([], [], color="black", linestyle=STYLES[d], marker=MARKERS[d], markersize=3.5, label=label)
+        )
+    axes.legend(handles=handles, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes

@@ -1,0 +1,143 @@
+"""The exact posterior as a density on the manifold itself, for any differentiable model of the action values.
+
+Let theta have the prior density p on R^k, let Q_theta be differentiable, and let n <= k pairs be observed. With
+
+    G_i(theta) = Q_theta(s_i, a_i) - sum p(s'|i) max_a Q_theta(s', a),    M = {theta: G(theta) = r},
+
+Theorem hausdorff_maintext says that the posterior given G = r has, with respect to (k - n)-dimensional Hausdorff
+measure on M (length, area, ...), the density
+
+    p(theta) / (m(r) J(theta)),    J = sqrt(det(DG DG')),    m(r) = the integral of p / J over M.
+
+J is the factor by which G stretches space across M, so p / J is what the co-area formula leaves of the prior; m(r) is
+the density of the random vector G(theta) at r, the evidence. DG is taken by automatic differentiation, and J as the
+product of the diagonal of a triangular factor of DG', which does not square its condition.
+
+For tables (theta = q) M is the graph of h over the unobserved values theta_U, and its surface factor is sqrt(det(I +
+Dh'Dh)): times the density here it is the density p / |det A| of the chart, and m(r) is the chart's evidence.
+
+G has kinks where two actions tie. The formula holds where DG exists; values at a kink mean nothing, and kinks carry
+no mass unless observed actions tie on a part of M that has mass, where the chart takes the limit of small tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bellmanifold.bellman import residuals, transitions
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.inference import by_chart
+from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.target import relaxed_target
+
+Point = Float[Array, "parameters"]
+
+
+@dataclass(frozen=True, eq=False)
+class Manifold:
+    """Parameters that solve the observed Bellman equations exactly, with the posterior density on them.
+
+    Attributes:
+        data: observations with deterministic rewards.
+        q_of: parameters -> action values by pair, a JAX function.
+        log_prior: log density of the parameters, a JAX function.
+        log_evidence: log m(r), or None: then the density lacks its normaliser.
+    """
+
+    data: Dataset
+    q_of: Callable[[Point], Float[Array, "pairs"]]
+    log_prior: Callable[[Point], Float[Array, ""]]
+    log_evidence: Estimate | None = None
+
+    def constraint(self, theta: Point) -> Float[Array, "observed"]:
+        """G(theta) - r: 0 exactly on the manifold."""
+        seen = np.flatnonzero(self.data.observed)
+        residual = residuals(transitions(self.data.model), self.q_of(theta))
+        return residual[seen] - jnp.asarray(self.data.deterministic_reward()[seen])
+
+    def log_stretch(self, theta: Point) -> Float[Array, ""]:
+        """log J(theta), -inf where the derivative of the constraint loses rank."""
+        derivative = jax.jacrev(self.constraint)(theta)
+        upper = jnp.linalg.qr(derivative.T, mode="r")
+        return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(upper))))
+
+    def log_density(self, theta: Point) -> Float[Array, ""]:
+        """Log density of the posterior at a point of the manifold, with respect to Hausdorff measure.
+
+        The formula has a value elsewhere too; whether `constraint` is 0 is for the caller to see to.
+        """
+        normaliser = 0.0 if self.log_evidence is None else float(self.log_evidence.value)
+        return self.log_prior(theta) - self.log_stretch(theta) - normaliser
+
+
+def manifold(
+    data: Dataset,
+    q_of: Callable[[Point], Float[Array, "pairs"]],
+    log_prior: Callable[[Point], Float[Array, ""]],
+    parameters: int,
+) -> Manifold:
+    """The manifold of a model Q_theta; its density lacks the normaliser 1 / m(r).
+
+    Args:
+        data: observations with deterministic rewards.
+        q_of: parameters -> action values by pair, a JAX function.
+        log_prior: log density of the parameters, a JAX function.
+        parameters: how many parameters there are.
+
+    Raises:
+        BadInputError: if q_of does not return one finite number a pair.
+        UnsupportedError: if there are more observed pairs than parameters.
+
+    >>> from bellmanifold import envs
+    >>> go = Dataset.from_pairs(envs.two_state(), [("s1", "go")])
+    >>> found = manifold(go, lambda theta: 2.0 * theta, lambda theta: -0.5 * theta @ theta, parameters=2)
+    >>> round(float(found.log_density(jnp.array([0.0, -0.5]))) + 0.125, 6)
+    -0.693147
+    """
+    observed = int(data.observed.sum())
+    if observed > parameters:
+        raise UnsupportedError(
+            f"{observed} observed pairs leave no manifold among {parameters} parameters: use a relaxed posterior, "
+            "or bm.identifiability.best_linear_fit for a linear model"
+        )
+    found = q_of(jnp.zeros(parameters))
+    if found.shape != (data.model.n_pairs,) or not bool(jnp.isfinite(found).all()):
+        raise BadInputError(
+            f"q_of returned shape {found.shape} at 0: give one finite number for each of the {data.model.n_pairs} pairs"
+        )
+    data.deterministic_reward()
+    return Manifold(data, q_of, log_prior)
+
+
+def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) -> Manifold:
+    """The manifold of a table with prior N(0, prior_scale^2 I), its density normalised by the chart's evidence.
+
+    Args:
+        data: observations with deterministic rewards.
+        prior_scale: sigma.
+        seed: of the evidence.
+
+    Raises:
+        UnsupportedError: where the exact posterior does not exist, or importance sampling finds no evidence.
+    """
+    summary = by_chart(relaxed_target(data, 0.0, prior_scale), proper_only=False, samples=None, seed=seed)
+    evidence = summary.log_evidence
+    if evidence is None or not summary.trustworthy:
+        raise UnsupportedError(
+            f"importance weights are too uneven for an evidence (effective sample size "
+            f"{summary.effective_sample_size:.0f}): use a larger prior_scale, or manifold() without a normaliser"
+        )
+    pairs = data.model.n_pairs
+    constant = pairs * float(np.log(prior_scale) + 0.5 * np.log(2 * np.pi))
+
+    def log_prior(q: Point) -> Float[Array, ""]:
+        return -0.5 * jnp.sum((q / prior_scale) ** 2) - constant
+
+    return Manifold(data, lambda q: q, log_prior, evidence)

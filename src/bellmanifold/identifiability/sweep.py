@@ -1,0 +1,76 @@
+"""Improper mass of the relaxed posterior against prior scale, tolerance and discount.
+
+The likelihood is flat over cones of improper policies (`flat`), so the prior alone bounds what they weigh. They vanish
+as the tolerance falls, weigh most where it is of the order of the rewards and the prior is wide, and keep their share
+of the prior where it is so wide that the data say nothing. A discount ends every move at the goal with some
+probability; then no policy is improper and nothing is flat, but policies that *would* loop for ever in the original
+problem still get some mass. That is what is measured here: the probability that the greedy policy is improper in the
+original problem, unobserved pairs taken to end at the goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError
+from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.policies import improper_mass
+
+
+@dataclass(frozen=True, eq=False)
+class ImproperMass:
+    """Probabilities that the greedy policy is improper, ready for `figures.improper_mass`.
+
+    Attributes:
+        epsilon: tolerances, shape (epsilons,).
+        prior_scale: prior standard deviations, shape (scales,).
+        discount: discounts, 1 for none, shape (discounts,).
+        probability: shape (discounts, scales, epsilons).
+        se: standard errors, shape (discounts, scales, epsilons).
+    """
+
+    epsilon: Float[np.ndarray, "epsilons"]
+    prior_scale: Float[np.ndarray, "scales"]
+    discount: Float[np.ndarray, "discounts"]
+    probability: Float[np.ndarray, "discounts scales epsilons"]
+    se: Float[np.ndarray, "discounts scales epsilons"]
+
+
+def improper_mass_sweep(
+    data: Dataset,
+    epsilon: Sequence[float],
+    prior_scale: Sequence[float],
+    discount: Sequence[float] = (1.0,),
+    seed: int = 0,
+) -> ImproperMass:
+    """Compute the improper mass for every combination of settings.
+
+    Args:
+        data: observations with deterministic rewards.
+        epsilon: tolerances.
+        prior_scale: prior standard deviations.
+        discount: discounts in (0, 1]; 1 is the problem itself.
+        seed: of every posterior.
+
+    Raises:
+        BadInputError: if a list is empty; `posterior` says what else may be wrong.
+    """
+    settings = {"epsilon": epsilon, "prior_scale": prior_scale, "discount": discount}
+    for name, values in settings.items():
+        if not len(values):
+            raise BadInputError(f"{name} is empty: give at least one number")
+    shape = (len(discount), len(prior_scale), len(epsilon))
+    value, se = np.zeros(shape), np.zeros(shape)
+    for d, s, e in np.ndindex(shape):
+        summary = posterior(
+            data.model, data, epsilon=epsilon[e], prior_scale=prior_scale[s], discount=discount[d], seed=seed
+        )
+        found = improper_mass(data.model, summary.table, data.observed)
+        value[d, s, e], se[d, s, e] = found.value, found.se
+    axes = [np.array(values, dtype=np.float64) for values in settings.values()]
+    return ImproperMass(axes[0], axes[1], axes[2], value, se)

@@ -1,0 +1,197 @@
+"""Agents that draw from the posterior: what they draw, what they may not look at, and that they learn."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bellmanifold as bm
+from bellmanifold import envs
+from bellmanifold.agents import posterior_sampling, run_episodes
+from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Settings
+from bellmanifold.agents.registry import make_agent
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import UnsupportedError
+
+
+def having_seen(model, settings, pairs):
+    agent = PosteriorSampling(model, settings)
+    pairs = np.array(pairs)
+    agent.observe(pairs, model.reward[pairs])
+    return agent
+
+
+def route_of(model, policy):
+    """The pairs a policy plays from the start of a deterministic problem."""
+    state, route = int(np.argmax(model.initial)), []
+    while state < model.n_states and int(policy[state]) not in route:
+        route.append(int(policy[state]))
+        state = int(model.next_state[model.next_start[route[-1]]])
+    return tuple(route)
+
+
+def route_counts(model, agent, draws, seed):
+    rng = np.random.default_rng(seed)
+    found = {}
+    for _ in range(draws):
+        route = route_of(model, agent.policy(rng))
+        found[route] = found.get(route, 0) + 1
+    return found
+
+
+def chi_square(model, counts, summary, draws):
+    """p-value of counted routes under a summary's probabilities; routes expected less than 8 times are lumped."""
+    expected = {route.pairs: draws * route.probability for route in summary.routes}
+    assert set(counts) <= {route for route, number in expected.items() if number > 0}
+    common = [route for route, number in expected.items() if number >= 8]
+    observed = np.array([counts.get(route, 0) for route in common] + [0.0])
+    predicted = np.array([expected[route] for route in common] + [0.0])
+    observed[-1], predicted[-1] = draws - observed.sum(), draws - predicted.sum()
+    keep = predicted > 1e-3 * draws
+    return stats.chisquare(observed[keep], predicted[keep] * observed[keep].sum() / predicted[keep].sum()).pvalue
+
+
+@pytest.mark.parametrize("method", ["A", "B"])
+@pytest.mark.parametrize(
+    ("name", "depth", "epsilon"), [("deep_sea", 3, 0.0), ("deep_sea", 3, 0.5), ("swirl", 3, 0.5), ("swirl", 3, 0.0)]
+)
+def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, method):
+    """Methods A and B of Algorithm 1 agree in distribution: both with the posterior's routes, loops included. 3,000
+    draws, chi-square: false alarm 1e-4 a case. The pool of method B has its own noise, worth about 2% of a route."""
+    model = getattr(envs, name)(depth)
+    pairs = np.flatnonzero(np.arange(model.n_pairs) % 4 != 1)
+    agent = having_seen(model, Settings(epsilon=epsilon, prior_scale=2.0, method=method), pairs)
+    summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), epsilon=epsilon, prior_scale=2.0)
+    draws = 3000
+    pools = 10  # a fresh pool every 300 draws
+    counts = {}
+    for k in range(pools):
+        agent._target = None
+        for route, number in route_counts(model, agent, draws // pools, seed=k).items():
+            counts[route] = counts.get(route, 0) + number
+    assert chi_square(model, counts, summary, draws) > 1e-4
+
+
+def test_walks_play_the_same_routes(monkeypatch):
+    """Chains that start anew from the prior, 200 slice steps each: 1,000 independent draws; false alarm 1e-4."""
+    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    model = envs.deep_sea(3)
+    pairs = np.array([0, 1, 3, 5, 6])
+    summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), prior_scale=2.0)
+    agent = having_seen(model, Settings(epsilon=0.0, prior_scale=2.0), pairs)
+    rng, counts, draws = np.random.default_rng(1), {}, 1000
+    for _ in range(draws):
+        agent._target, agent._source = None, None
+        route = route_of(model, agent.policy(rng))
+        counts[route] = counts.get(route, 0) + 1
+    assert chi_square(model, counts, summary, draws) > 1e-4
+
+
+def other_world(model, kept, rng):
+    """The same states and actions; every pair that is not kept pays and leads elsewhere, at random."""
+    moves = {}
+    for i in range(model.n_pairs):
+        state, action = model.pair_name(i)
+        own = range(model.next_start[i], model.next_start[i + 1])
+        leads = {model.state_name(model.next_state[e]): float(model.next_prob[e]) for e in own}
+        if kept[i]:
+            moves[(state, action)] = Move(float(model.reward[i]), leads)
+        else:
+            there, elsewhere = rng.choice([*model.states, "goal"], 2, replace=False)
+            moves[(state, action)] = Move(float(rng.normal()), {str(there): 0.5, str(elsewhere): 0.5})
+    start = model.states[int(np.argmax(model.initial))]
+    changed = from_moves("elsewhere", moves, start=start)
+    assert changed.states == model.states
+    return changed
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(epsilon=0.0), Settings(epsilon=0.1, optimism=4)], ids=["exact", "relaxed"]
+)
+@pytest.mark.parametrize("walking", [False, True], ids=["importance", "walk"])
+def test_what_was_not_visited_changes_nothing(settings, walking, monkeypatch):
+    """Six episodes on deep sea, and on a problem that differs everywhere they did not come: the same, bit for bit."""
+    if walking:
+        monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    model = envs.deep_sea(4)
+    played = run_episodes(model, PosteriorSampling(model, settings), 6, seed=3)
+    visited = np.zeros(model.n_pairs, dtype=bool)
+    visited[np.concatenate([episode.pairs for episode in played])] = True
+    assert 0.2 < visited.mean() < 0.9
+    changed = other_world(model, visited, np.random.default_rng(0))
+    again = run_episodes(changed, PosteriorSampling(changed, settings), 6, seed=3)
+    for one, other in zip(played, again, strict=True):
+        np.testing.assert_array_equal(one.policy, other.policy)
+        np.testing.assert_array_equal(one.rewards, other.rewards)
+
+
+def test_nothing_new_is_not_computed_again(monkeypatch):
+    model = envs.deep_sea(3)
+    agent = having_seen(model, Settings(epsilon=0.0), [0, 2])
+    rng = np.random.default_rng(0)
+    agent.policy(rng)
+    source = agent._source
+    agent.observe(np.array([0]), model.reward[[0]])
+    agent.policy(rng)
+    assert agent._source is source
+    agent.observe(np.array([1]), model.reward[[1]])
+    agent.policy(rng)
+    assert agent._source is not source
+
+
+def test_optimism_plays_the_most_promising_draw():
+    """Of M draws the best is played: the best of three equally probable ones with probability 1 - (2/3)^M. 2,000 plays,
+    5 standard deviations: false alarm 6e-7 a number."""
+    pool = Pool(np.array([[0, 1, 2]]), np.array([1.0, 3.0, 2.0]), np.full(3, 1 / 3), 3.0)
+    source, rng, plays = posterior_sampling._Importance(pool, 1), np.random.default_rng(0), 2000
+    for optimism in (1, 2, 8):
+        share = np.mean([source.draw(rng, optimism)[0] == 1 for _ in range(plays)])
+        exact = 1 - (2 / 3) ** optimism
+        assert share == pytest.approx(exact, abs=5 * np.sqrt(exact * (1 - exact) / plays))
+
+
+@pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
+@pytest.mark.parametrize("model", [envs.deep_sea(4), envs.swirl(3), envs.pyramid(3)], ids=lambda m: m.name)
+def test_learns(agent, model):
+    found = bm.learn(model, agent=agent, episodes=60, runs=2, seed=1).to_dict()
+    assert all(first is not None and first <= 60 for first in found["first_optimal_episode"])
+
+
+def test_random_cycles_are_walked_sparsely():
+    """49 states, slippery: too many for elimination; every pair that is played belongs to its state."""
+    model = envs.grid(7, 7, slip=0.1)
+    agent = make_agent("manifold", model, {"optimism": 2})
+    played = run_episodes(model, agent, 4, seed=0)
+    assert agent.diagnostics["coordinates"] > 0
+    for episode in played:
+        np.testing.assert_array_equal(model.pair_state[episode.policy], np.arange(model.n_states))
+
+
+def test_small_random_cycles():
+    model = envs.grid(3, 3, slip=0.2)
+    found = bm.learn(model, agent="manifold", episodes=40, runs=1, seed=0).to_dict()
+    assert found["first_optimal_episode"][0] is not None
+
+
+def test_noise():
+    """Rewards with noise: the agent averages what it sees; the inferred scale comes near the truth."""
+    model = replace(envs.deep_sea(3), reward_sd=np.full(12, 0.1))
+    for options in ({"noise_sd": 0.1}, {"infer_noise": True}):
+        agent = make_agent("bayes-br", model, options)
+        run_episodes(model, agent, 80, seed=0)
+        value = [agent.policy(np.random.default_rng(k))[0] for k in range(10)]
+        assert all(model.pair_name(pair)[1] == "right" for pair in value)
+    with pytest.raises(UnsupportedError, match="bayes-br --noise-sd"):
+        make_agent("manifold", model)
+
+
+def test_a_loop_that_pays_is_refused():
+    moves = {("s", "round"): Move(1.0, {"s": 1.0}), ("s", "out"): Move(0.0, {"goal": 1.0})}
+    model = from_moves("greed", moves, start="s")
+    agent = having_seen(model, Settings(epsilon=0.0), [0])
+    with pytest.raises(UnsupportedError, match="exact posterior does not exist"):
+        agent.policy(np.random.default_rng(0))
+    with pytest.raises(UnsupportedError, match="method B"):
+        PosteriorSampling(envs.deep_sea(3, slip=0.1), Settings(method="A"))
