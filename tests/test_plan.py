@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from toy_agents import PLAIN, TOY
@@ -47,6 +48,16 @@ def test_what_is_left_out_is_the_default_of_learn(plan):
     assert {(r.epsilon, r.prior_scale, r.episodes) for r in runs} == {(0.01, 10.0, 100), (None, 1.0, 100)}
     for given in ("optimism = 1", "epsilon = 0.01", "episodes = 100", "infer_noise = false"):
         assert load_plan(plan(f"model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']\n{given}")) == runs
+
+
+def test_the_plan_in_the_documentation(plan):
+    page = (Path(__file__).parent.parent / "docs" / "plans.md").read_text()
+    runs = load_plan(plan(page.split("```toml\n")[1].split("```")[0]))
+    counts = {
+        agent: sum(r.agent == agent for r in runs) for agent in ("bayes-br", "manifold", "bayes-td", "q-learning")
+    }
+    assert counts == {"bayes-br": 20, "manifold": 10, "bayes-td": 20, "q-learning": 10}
+    assert {r.epsilon for r in runs if dict(r.options).get("optimism") == 8} == {0.1}
 
 
 def test_equal_runs_are_run_once(plan):

@@ -525,6 +525,25 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(tmp_path, capfd):
     assert "3 done, 1 to play" in capfd.readouterr().out
 
 
+def test_learn_keeps_its_runs_as_a_sweep_does(tmp_path, capfd):
+    options = ["--agent", "bayes-td", "--runs", "2", "--seed", "3", "--episodes", "5", "--epsilon", "0.5", "--json"]
+    learn_it = ["learn", "env:swirl?depth=3", *options, "--out", str(tmp_path / "learn")]
+    assert command(learn_it) == 0
+    assert json.loads(capfd.readouterr().out)["out"] == str(tmp_path / "learn")
+    path = tmp_path / "plan.toml"
+    path.write_text("model='env:swirl?depth=3'\nagent='bayes-td'\nepsilon=0.5\nepisodes=5\nseeds=[3, 4]\n")
+    sweep(read_plan(path), tmp_path / "sweep", play_here)
+    assert numbers(tmp_path / "learn") == numbers(tmp_path / "sweep")
+    assert sweep(read_plan(path), tmp_path / "learn", play_here).kept == 2
+    assert command([*learn_it, "--optimism", "2"]) == 2
+    assert "belongs to another plan" in capfd.readouterr().err
+    for wrong, message in (("--noise-sd", "epsilon"), ("--infer-noise", "no option")):
+        assert command([*learn_it[:-1], str(tmp_path / "new"), wrong, *(["1"] if wrong == "--noise-sd" else [])]) == 2
+        out, err = capfd.readouterr()
+        assert (out, err.count("\n"), message in err) == ("", 1, True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_estimates_are_near_the_truth(tmp_path):
     """A toy that pauses 10 ms an episode: 100 episodes take a second, more if the machine is slow, never much less."""
     from bellmanifold.experiments.estimate import estimate

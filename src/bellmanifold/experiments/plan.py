@@ -94,7 +94,7 @@ class RunSettings:
         return " ".join(f"{name}={value}" for name, value in self.to_dict().items())
 
 
-def make_settings(entry: Mapping[str, Value]) -> RunSettings:
+def make_settings(entry: Mapping[str, Any]) -> RunSettings:
     """The settings of a run from a plan's entry, without what its agent does not have.
 
     Options that were not given have the agent's defaults, so that a run is the same whether they were or not.

@@ -77,7 +77,7 @@ def show_progress(total: int, kept: int) -> Progress:
 def duration(seconds: float) -> str:
     """A time span for people.
 
-    >>> duration(4.2), duration(200), duration(7000)
+    >>> duration(4.2), duration(200.0), duration(7000.0)
     ('5 s', '4 min', '2.0 h')
     """
     if seconds < 90:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -163,12 +162,9 @@ def play_run(settings: RunSettings, kind: AgentKind | None = None, problem: Prob
     """
     kind = kind or find_agent(settings.agent)
     problem = problem or prepare(load_problem(settings.model))
-    began = time.perf_counter()
     known = problem.optimal_value
     run = measured.play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), known)
-    result = record(settings, problem, run)
-    result["seconds_total"] = ((), time.perf_counter() - began)
-    return result
+    return record(settings, problem, run)
 
 
 def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dataset:
@@ -193,6 +189,7 @@ def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dat
     data["policy"] = (("episode", "state"), number[np.array([episode.policy for episode in run.played])])
     data["pair"] = (("move",), number[np.concatenate([episode.pairs for episode in run.played])])
     data["reward"] = (("move",), np.concatenate([episode.rewards for episode in run.played]))
+    data["seconds_total"] = ((), float(run.seconds.sum()))
     data["optimal_value"] = ((), run.optimal_value)
     data["solved_episode"] = ((), np.nan if run.solved_episode is None else float(run.solved_episode))
     counted = {"episode": np.arange(1, len(run.played) + 1, dtype=np.int32)}

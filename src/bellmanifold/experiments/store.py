@@ -48,7 +48,7 @@ def file_name(settings: RunSettings) -> str:
     """The name of a run's file, relative to the output directory.
 
     >>> file_name(RunSettings("env:deep-sea?depth=5", "q-learning", None, None, 100, 3))
-    'env-deep-sea-depth-5_q-learning_3_6c9b1a8dbd9a6ee1.nc'
+    'env-deep-sea-depth-5_q-learning_3_ae1d0fc73ff39d12.nc'
     """
     readable = re.sub("[^a-z0-9]+", "-", settings.model.lower()).strip("-")[-60:]
     return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
