@@ -53,10 +53,7 @@ def test_what_is_left_out_is_the_default_of_learn(plan):
 def test_the_plan_in_the_documentation(plan):
     page = (Path(__file__).parent.parent / "docs" / "plans.md").read_text()
     runs = load_plan(plan(page.split("```toml\n")[1].split("```")[0]))
-    counts = {
-        agent: sum(r.agent == agent for r in runs) for agent in ("bayes-br", "manifold", "bayes-td", "q-learning")
-    }
-    assert counts == {"bayes-br": 20, "manifold": 10, "bayes-td": 20, "q-learning": 10}
+    assert Counter(run.agent for run in runs) == {"bayes-br": 20, "manifold": 10, "bayes-td": 20, "q-learning": 10}
     assert {r.epsilon for r in runs if dict(r.options).get("optimism") == 8} == {0.1}
 
 

@@ -1,8 +1,8 @@
 """How long will a plan take? A rough answer, from runs that are there already and from short trials.
 
 Runs of one *cell* differ only in their seeds, so a finished run of a cell tells what the others will take. For a cell
-without one a trial of a few episodes is played: its first episode (which compiles programs) and the mean of the
-others, times their number. When trials have taken `BUDGET` seconds, the remaining cells are taken to be like the mean
+without one a trial of a few episodes is played. What its first episode takes longer than the others (it compiles
+programs) is counted once, the mean of the others as often as there are episodes. When trials have taken `BUDGET` seconds, the remaining cells are taken to be like the mean
 of those known of the same agent, episode by episode. Posterior work grows while an agent explores and stops when it
 has seen everything, so the answer can be off by some factor in either direction.
 """
@@ -28,11 +28,13 @@ class Estimate:
 
     Attributes:
         seconds: by cell (a run's settings with seed 0); None where nothing is known.
+        starting: seconds that only the first run of a cell takes.
         refused: cells that cannot be run, and why.
         tried, found, guessed: cells known from a trial, from a finished run, and from other cells.
     """
 
     seconds: dict[RunSettings, float | None] = field(default_factory=dict)
+    starting: dict[RunSettings, float] = field(default_factory=dict)
     refused: dict[RunSettings, str] = field(default_factory=dict)
     tried: int = 0
     found: int = 0
@@ -40,7 +42,7 @@ class Estimate:
 
     def total(self, runs: Sequence[RunSettings]) -> float:
         """Seconds of one process for the given runs; what cannot be run takes none."""
-        return sum(self.seconds.get(cell_of(run)) or 0.0 for run in runs)
+        return sum(self.starting.values()) + sum(self.seconds.get(cell_of(run)) or 0.0 for run in runs)
 
 
 def cell_of(run: RunSettings) -> RunSettings:
@@ -77,8 +79,9 @@ def _try(result: Estimate, run: RunSettings, plan: Plan) -> None:
         result.refused[cell_of(run)] = str(error)
     else:
         each = found["seconds_episode"].values
-        rest = float(each[1:].mean()) if len(each) > 1 else 0.0
-        result.seconds[cell_of(run)] = float(found["seconds_total"]) + rest * (run.episodes - short.episodes)
+        usual = float(each[1:].mean()) if len(each) > 1 else float(each[0])
+        result.seconds[cell_of(run)] = usual * run.episodes
+        result.starting[cell_of(run)] = max(float(each[0]) - usual, 0.0)
         result.tried += 1
 
 
