@@ -1,10 +1,11 @@
 """Sweeps on a Dask cluster: a real scheduler and real worker processes."""
 
+import json
 import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from toy_agents import TOY
 import bellmanifold
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import run as command
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.experiments.cluster import play_on_cluster
 from bellmanifold.experiments.plan import plan_runs
 from bellmanifold.experiments.runner import sweep
@@ -46,6 +47,15 @@ def started(program, *arguments):
         process.wait()
 
 
+def wait_for_address(described):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(OSError, ValueError):  # not there yet, or half written
+            return json.loads(described.read_text())["address"]
+        time.sleep(0.05)
+    raise AssertionError("no scheduler")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """The address of a scheduler with two workers, and the workers' processes."""
@@ -55,13 +65,9 @@ def cluster(tmp_path_factory):
     alone = ("--nthreads", "1", "--no-nanny", "--local-directory", str(home))
     scheduler = started("scheduler", "--host", "127.0.0.1", "--port", "0", *quiet)
     with scheduler, started("worker", *alone, *quiet) as one, started("worker", *alone, *quiet) as two:
-        deadline = time.monotonic() + 60
-        while not Path(described).exists():
-            assert time.monotonic() < deadline, "no scheduler"
-            time.sleep(0.05)
-        with Client(scheduler_file=described, set_as_default=False) as client:
+        address = wait_for_address(Path(described))
+        with Client(address, set_as_default=False) as client:
             client.wait_for_workers(2, timeout=60)
-            address = client.scheduler.address
         yield address, (one, two)
 
 
@@ -106,6 +112,28 @@ def test_an_address_without_a_scheduler_is_refused(address, monkeypatch):
     with pytest.raises(BadInputError, match="no scheduler answers at") as caught:
         next(play_on_cluster([], address))
     assert "\n" not in str(caught.value)
+
+
+def test_a_scheduler_that_goes_is_reported(tmp_path, capfd):
+    """It is killed after the first of many results; the command says so in one line, and what was finished is kept."""
+    described = tmp_path / "scheduler.json"
+    place = ("--no-dashboard", "--scheduler-file", str(described))
+    alone = ("--nthreads", "1", "--no-nanny", "--local-directory", str(tmp_path))
+    with (
+        started("scheduler", "--host", "127.0.0.1", "--port", "0", *place) as scheduler,
+        started("worker", *alone, *place),
+    ):
+        address = wait_for_address(described)
+
+        def disturbed(units):
+            for played in play_on_cluster(units, address):
+                yield played
+                scheduler.kill()
+
+        with pytest.raises(BellmanifoldError, match="the Dask scheduler has gone: finished runs are kept"):
+            sweep(plan_runs([toy(k, pause=0.2) for k in range(6)]), tmp_path / "out", disturbed)
+    assert 1 <= len(numbers(tmp_path / "out")) < 6
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_without_dask_the_message_names_the_extra(monkeypatch):

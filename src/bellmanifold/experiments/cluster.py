@@ -7,7 +7,9 @@ to another one (three times, unless the scheduler's `allowed-failures` says othe
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bellmanifold.errors import BadInputError, BellmanifoldError, quote
@@ -19,11 +21,24 @@ PATIENCE = "20s"
 
 def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, None, None]:
     """Play units on the workers of a Dask scheduler; answers come as they are ready."""
-    client = connect(address)
+    with _quiet("distributed"):
+        client = connect(address)
+        try:
+            yield from _play(client, units)
+        finally:
+            client.close()
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a library from logging: what goes wrong is said once, by us."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield from _play(client, units)
+        yield
     finally:
-        client.close()
+        logger.setLevel(before)
 
 
 def connect(address: str) -> Any:

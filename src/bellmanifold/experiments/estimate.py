@@ -2,9 +2,10 @@
 
 Runs of one *cell* differ only in their seeds, so a finished run of a cell tells what the others will take. For a cell
 without one a trial of a few episodes is played. What its first episode takes longer than the others (it compiles
-programs) is counted once, the mean of the others as often as there are episodes. When trials have taken `BUDGET` seconds, the remaining cells are taken to be like the mean
-of those known of the same agent, episode by episode. Posterior work grows while an agent explores and stops when it
-has seen everything, so the answer can be off by some factor in either direction.
+programs) is counted once, the mean of the others as often as there are episodes. When trials have taken `BUDGET`
+seconds, the remaining cells are taken to be like the mean of those known of the same agent, episode by episode.
+Posterior work grows while an agent explores and stops when it has seen everything, so the answer can be off by some
+factor in either direction.
 """
 
 from __future__ import annotations
