@@ -1,12 +1,18 @@
-"""Benchmarks: every row is a ratio measured in one run, with the spread of its repeats. `make bench` prints them."""
+"""Benchmarks: ratios measured in one run, or seconds against a goal, with the spread of repeats (`make bench`).
+
+Rows with a goal run on one core, in a process of their own, after compilation and with point sets cached. On a busy
+machine their processor time says more than the clock, so both are given.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from bellmanifold import envs
+from bellmanifold.data import Dataset
+from bellmanifold.formats.observations import write_data
 from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP, Description, assemble
 
@@ -85,6 +93,148 @@ def size_row(name: str, build: str, job: str) -> dict[str, object]:
     return {"row": name, "pairs": pairs, "seconds": took, "gigabytes_before": before, "gigabytes_peak": peak}
 
 
+GOAL_CODE = """
+import json, resource, sys, time
+import numpy as np
+import bellmanifold as bm
+{setup}
+times = []
+for _ in range({repeats} + 1):
+    begin = time.perf_counter(), time.process_time()
+    error = job()
+    times.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+print(json.dumps([times[1:] or times, error, peak]))
+"""
+
+SEA_CODE = """
+sea = bm.envs.deep_sea(depth=5)
+def observe(pairs):
+    return bm.Dataset(sea, pairs, sea.reward[pairs])
+def largest_se(data, **options):
+    summary = bm.posterior(sea, data, **options)
+    assert summary.trustworthy
+    return max([float(summary.action_probability.se.max())] + [route.se for route in summary.routes])
+"""
+
+ALL_SEEN = (
+    SEA_CODE
+    + """
+everything = observe(np.arange(sea.n_pairs))
+def job():
+    return largest_se(everything, epsilon=0.01)
+"""
+)
+HALF_SEEN = (
+    SEA_CODE
+    + """
+half = observe(np.sort(np.random.default_rng({seed}).permutation(sea.n_pairs)[: sea.n_pairs // 2]))
+def job():
+    return largest_se(half, epsilon=0.01)
+"""
+)
+CHART = (
+    SEA_CODE
+    + """
+import jax, jax.numpy as jnp
+from bellmanifold.chart import batch_chart, solve_blocks
+chart, solved, batch = batch_chart(sea), np.ones(sea.n_pairs, dtype=bool), 8192
+arrays = (chart.successor, chart.law, chart.spread(solved, False), chart.first_policy(solved))
+structure = [jnp.asarray(array) for array in arrays]
+value = jnp.zeros((*chart.slot.shape, batch))
+given = np.random.default_rng(0).normal(size=(*chart.slot.shape, 1_000_000))
+pieces = [jnp.asarray(given[:, :, k : k + batch]) for k in range(0, 1_000_000 - batch, batch)]
+pieces.append(jnp.asarray(given[:, :, -batch:]))
+def job():
+    for piece in pieces:
+        answer = solve_blocks(chart.blocks, *structure, piece, value)
+    jax.block_until_ready(answer)
+    return 0.0
+"""
+)
+MIXTURE = (
+    SEA_CODE
+    + """
+everything = observe(np.arange(sea.n_pairs))
+def job():
+    return largest_se(everything, epsilon=0.5, engine="mixture")
+"""
+)
+GRID_WALK = """
+grid = bm.envs.grid(20, 20, slip=0.1)
+half = np.sort(np.random.default_rng(0).permutation(grid.n_pairs)[: grid.n_pairs // 2])
+data = bm.Dataset(grid, half, grid.reward[half])
+def job():
+    bm.posterior(grid, data, samples=1000)
+    return 0.0
+"""
+ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+HALVES = range(8)
+
+
+def on_one_core(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command on one core, this process's last."""
+    core = max(os.sched_getaffinity(0))
+    environment = os.environ | ONE_CORE
+    pinned = ["taskset", "-c", str(core), *command]
+    return subprocess.run(pinned, capture_output=True, text=True, check=True, env=environment)
+
+
+def goal_row(name: str, goal: float, setup: str, repeats: int = 5) -> dict[str, object]:
+    """Median seconds of a job on one core after a first run, its largest standard error and its peak memory."""
+    code = GOAL_CODE.format(setup=setup, repeats=repeats)
+    times, largest_se, peak = json.loads(on_one_core([sys.executable, "-c", code]).stdout)
+    wall, processor = np.array(times).T
+    return {
+        "row": name,
+        "goal_seconds": goal,
+        "seconds": float(np.median(wall)),
+        "seconds_range": [float(wall.min()), float(wall.max())],
+        "processor_seconds": float(np.median(processor)),
+        "largest_se": largest_se,
+        "gigabytes_peak": peak,
+    }
+
+
+def command_row(name: str, goal: float, command: list[str], repeats: int = 5) -> dict[str, object]:
+    """Median seconds of a whole process on one core, after a first one that fills the caches."""
+    on_one_core(command)
+    wall, processor = [], []
+    for _ in range(repeats):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall += seconds(lambda: on_one_core(command), 1)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return {
+        "row": name,
+        "goal_seconds": goal,
+        "seconds": float(np.median(wall)),
+        "seconds_range": [min(wall), max(wall)],
+        "processor_seconds": float(np.median(processor)),
+    }
+
+
+def posterior_rows() -> Iterator[dict[str, object]]:
+    """The speed goals of posteriors."""
+    yield goal_row("chart, depth 5, epsilon 0.01, all pairs seen", 0.05, ALL_SEEN)
+    halves = [goal_row("", 0.3, HALF_SEEN.format(seed=seed)) for seed in HALVES]
+    by_seconds = sorted(halves, key=lambda row: float(str(row["processor_seconds"])))
+    yield by_seconds[len(halves) // 2] | {"row": f"chart, the same with half of them: median of {len(halves)} halves"}
+    yield by_seconds[-1] | {"row": f"chart, the same: slowest of {len(halves)} halves"}
+    yield goal_row("chart, a million coordinate vectors at depth 5", 0.1, CHART)
+    yield goal_row("mixture, depth 5, complete data, epsilon 0.5", 3.0, MIXTURE, repeats=3)
+    yield goal_row("walk, 1,000 steps on a slippery 20 x 20 grid, half seen", 60.0, GRID_WALK, repeats=0)
+    yield command_row("import bellmanifold", 1.0, [sys.executable, "-c", "import bellmanifold"])
+    program = [sys.executable, "-c", "from bellmanifold.cli import main; main()"]
+    yield command_row("bellmanifold --help", 0.7, [*program, "--help"])
+    with tempfile.TemporaryDirectory() as folder:
+        sea, file = envs.deep_sea(5), Path(folder) / "data.json"
+        half = np.sort(np.random.default_rng(0).permutation(sea.n_pairs)[: sea.n_pairs // 2])
+        write_data(Dataset(sea, half, sea.reward[half]), file)
+        ask = ["posterior", "env:deep-sea?depth=5", str(file), "--epsilon", "0.01", "--json"]
+        yield command_row("a second bellmanifold posterior at depth 5", 3.0, [*program, *ask])
+
+
 def rows(full: bool) -> Iterator[dict[str, object]]:
     grid = envs.grid(20, 20, slip=0.1)
     sea = envs.deep_sea(60)
@@ -104,6 +254,7 @@ def rows(full: bool) -> Iterator[dict[str, object]]:
     for name, build in sizes:
         for job in ("check", "solve"):
             yield size_row(f"{job}, {name}", build, job)
+    yield from posterior_rows()
 
 
 def main() -> None:

@@ -153,7 +153,7 @@ def test_growing_data_do_not_recompile(rng):
     """Acyclic problems: the compiled programs see masks, so data of any size run the same one."""
     from bellmanifold.data import Dataset
     from bellmanifold.posteriors import coordinates as module
-    from bellmanifold.posteriors.importance import sample
+    from bellmanifold.posteriors.importance import Nets
     from bellmanifold.posteriors.target import relaxed_target
 
     model = envs.deep_sea(4)
@@ -162,7 +162,7 @@ def test_growing_data_do_not_recompile(rng):
     order = rng.permutation(model.n_pairs)
     for n in (1, 3, 7, 12, 20):
         data = Dataset(model, order[:n], model.reward[order[:n]])
-        sample([module.Coordinates(relaxed_target(data, 0.1, 10.0), chart)], 12, seed=0)
+        Nets([module.Coordinates(relaxed_target(data, 0.1, 10.0), chart)], seed=0).sample(12)
     assert module._weigh._cache_size() == before + 1
 
 

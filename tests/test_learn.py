@@ -323,7 +323,7 @@ def test_command_prints_a_table_and_draws(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("env:two-state", "--agent", "nobody"), 2, "choose from bayes-td"),
+        (("env:two-state", "--agent", "nobody"), 2, "choose from "),
         (("env:two-state",), 2, "--agent"),
         (("env:two-state", "--agent", "q-learning", "--epsilon", "0.1"), 2, 'has no option "epsilon"'),
         (("env:two-state", "--agent", "psrl", "--prior-scale", "2"), 2, 'has no option "prior_scale"'),

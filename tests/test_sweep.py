@@ -447,11 +447,12 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
         assert time.monotonic() < deadline, "no worker plays"
         time.sleep(0.02)
     process.kill()
-    process.communicate()
+    process.wait()  # its pipes stay open as long as its workers live
     deadline = time.monotonic() + 10
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline, "orphans go on"
         time.sleep(0.02)
+    process.communicate()
 
 
 def test_interruption_is_clean_and_says_how_to_go_on(tmp_path):

@@ -163,9 +163,10 @@ def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> Stat
     allowed = np.zeros(model.n_pairs, dtype=bool)
     allowed[policy if ends is None else policy[~ends]] = True
     also = np.zeros(0, dtype=np.int64) if ends is None else np.flatnonzero(ends)
-    graph = state_graph(model, allowed).tocoo()
-    goal = np.full(len(also), model.n_states)
-    backwards = _graph(np.append(graph.col, goal), np.append(graph.row, also), model.n_states + 1)
+    played = np.flatnonzero(allowed[model.next_pair])
+    source = np.append(model.next_state[played], np.full(len(also), model.n_states))
+    target = np.append(model.pair_state[model.next_pair[played]], also)
+    backwards = _graph(source, target, model.n_states + 1)
     return _search(backwards, model.n_states)[0][: model.n_states]
 
 

@@ -8,7 +8,8 @@ made in the chart of the *known* pairs (`bellmanifold.chart.known_chart`), in on
   policies are drawn from the same points.
 - By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of elliptical slice
   steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
-  walked on sparse systems.
+  walked on sparse systems. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cut`) are
+  walked too, within the parameters that are not known to be improper; the diagnostic `proper_only` says so.
 
 Method A of the paper computes the probability of every route first and then draws a route. It looks at the transitions
 of all pairs to enumerate routes, so it is an option for deterministic problems only.
@@ -23,7 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -32,21 +32,21 @@ from bellmanifold.chart import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components
 from bellmanifold.laws import Gaussian
-from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, from_normals, weigh_normals
+from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, normal_point, weigh_normals
 from bellmanifold.posteriors.cut import LargeCutError
 from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
-from bellmanifold.posteriors.walk import advance, normal_point
+from bellmanifold.posteriors.walk import advance
 from bellmanifold.ssp import SSP
 
 POINTS = 1024
 """Points weighed at a time in each component of a mixture."""
 TIMES = (4, 32)
 """How many times that many points are tried before the agent begins to walk."""
-ENOUGH = 200.0
+ENOUGH = 100.0
 """Effective points that policies are drawn from."""
 MOST_COORDINATES = 150
 """More coordinates than this are walked without trying importance."""
@@ -165,7 +165,7 @@ class PosteriorSampling:
             drawn = _by_importance(target, chart, int(rng.integers(2**31)))
             if drawn is not None:
                 return drawn
-        return _Walk(target, chart, self._source, self.settings.optimism)
+        return _Walk(target, chart, self._source)
 
 
 class _Importance:
@@ -181,29 +181,31 @@ class _Importance:
 
 
 def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance | None:
-    """Weighed points of the posterior, if enough of them count."""
+    """Weighed points of the posterior, if enough of them count, or if walks could not cover it."""
     try:
         ways = covering(target, chart, proper_only=False)
     except LargeCutError:
         return None
-    if int((ways[0][0].free | (ways[0][0].residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
+    first = ways[0][0]
+    if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
+    tried: list[_Importance] = []
     for times in TIMES:
+        if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:
+            break  # more points would not help
         for way in ways:
-            pool = _weighed(way, times, seed)
-            if pool.effective >= ENOUGH:
-                return _Importance(pool, way[0].dimension)
-    return None
+            tried.append(_Importance(_weighed(way, times, seed), way[0].dimension))
+            if tried[-1].pool.effective >= ENOUGH:
+                return tried[-1]
+    return max(tried, key=lambda source: source.pool.effective) if first.cut and tried else None
 
 
 def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:
     parts = []
     for number, coordinates in enumerate(way):
         for time in range(times):
-            point = normal_point(random_key(seed, number, time), coordinates, POINTS)
-            if not coordinates.centred:
-                point = from_normals(coordinates.structure, point)
-            parts.append((_policies(coordinates, found := coordinates.weigh(point)), np.asarray(found.log_weight)))
+            found = coordinates.propose(random_key(seed, number, time), POINTS)
+            parts.append((_policies(coordinates, found), np.asarray(found.log_weight)))
     log_weight = np.concatenate([part[1] for part in parts])
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
@@ -232,39 +234,28 @@ def _known(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.n
 
 
 class _Walk:
-    """Draws from chains of elliptical slice steps, as many as optimism asks for."""
+    """Draws from chains of elliptical slice steps, as many as optimism asks for.
 
-    def __init__(self, target: Target, chart: BatchChart, before: object, chains: int) -> None:
+    Every pair has a normal number of its own, so the chains go on where they were when more pairs become known.
+    """
+
+    def __init__(self, target: Target, chart: BatchChart, before: object) -> None:
         covered = target.is_exact or not end_components(target.model, target.observed)
         self.coordinates = Coordinates(target, chart)
         self.dimension = self.coordinates.dimension
         self.diagnostics = {"proper_only": 0.0 if covered else 1.0}
-        self.point = before.carried_to(self.coordinates) if isinstance(before, _Walk) else None
-        self.chains = chains
+        self.point: Point | None = before.point if isinstance(before, _Walk) else None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         start, key = (random_key(int(number)) for number in rng.integers(2**63, size=2))
         steps = STEPS
         if self.point is None:
-            self.point, steps = normal_point(start, self.coordinates, optimism), FIRST_STEPS
+            shape = (*self.coordinates.chart.slot.shape, optimism)
+            self.point, steps = normal_point(start, shape, self.coordinates.scales), FIRST_STEPS
         kind, structure = self.coordinates.kind, self.coordinates.structure
         self.point = advance(kind, steps, structure, key, self.point)
         policy, at_start = _policies(self.coordinates, weigh_normals(kind, structure, self.point))
         return policy[:, int(np.argmax(at_start))]
-
-    def carried_to(self, coordinates: Coordinates) -> Point | None:
-        """The chains' points in the coordinates of more data: a state's unknown pairs keep their number."""
-        if self.point is None:
-            return None
-        action, state = coordinates.chart.place
-        x = np.array(self.point.x)
-        before = np.full(x.shape[1], -1)
-        before[state[self.coordinates.free]] = np.flatnonzero(self.coordinates.free)
-        for pair in np.flatnonzero(coordinates.free & ~self.coordinates.free):
-            other = before[state[pair]]
-            if other >= 0:
-                x[action[[pair, other]], state[pair]] = x[action[[other, pair]], state[pair]]
-        return self.point._replace(x=jnp.asarray(x))
 
 
 class _SparseWalk:

@@ -76,10 +76,9 @@ class AgentKind:
                 raise BadInputError(f"{self.name} has no option {quote(name)}: it has {has}; leave it out")
             if not self.options[name].allows(value):
                 raise BadInputError(f"{name} is {value}: give {self.options[name].wanted}")
-        if "epsilon" in chosen and "noise_sd" in chosen:
-            raise BadInputError(
-                "epsilon and noise_sd exclude each other: noise replaces the tolerance, give one of them"
-            )
+        rivals = [name for name in ("epsilon", "noise_sd", "infer_noise") if chosen.get(name, False) is not False]
+        if len(rivals) > 1:
+            raise BadInputError(f"{' and '.join(rivals)} exclude each other: noise replaces the tolerance; give one")
         return {name: chosen.get(name, option.default) for name, option in self.options.items()}
 
 

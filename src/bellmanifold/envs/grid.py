@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 from jaxtyping import Bool
-from scipy.ndimage import label as connected_areas
 
 from bellmanifold.envs.building import GOAL, MAX_PAIRS, require, with_action_order
 from bellmanifold.errors import BadInputError, quote
@@ -102,6 +101,8 @@ def _cell(text: str, what: str, size: tuple[int, int]) -> tuple[int, int]:
 
 def _reachable(free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], last: tuple[int, int]) -> np.ndarray:
     """Cells the start can reach; an episode ends at the goal, so nothing is reached through it."""
+    from scipy.ndimage import label as connected_areas  # slow to import, and only grids need it
+
     open_cells = free.copy()
     open_cells[last] = False
     areas, _ = connected_areas(open_cells)

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtri
-from jaxtyping import Array, Bool, Float, Int, UInt64
+from jax.scipy.special import log_ndtr
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
@@ -59,6 +59,7 @@ class Structure(NamedTuple):
         successor, law: the chart's, shape (actions, states, successors).
         solved: observed pairs, shape (actions, states).
         free: pairs that stand for the unobserved ones of a coupled state, shape (actions, states).
+        member: all the unobserved pairs of coupled states, shape (actions, states).
         reward, scale: of observed pairs, shape (actions, states).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
@@ -72,6 +73,7 @@ class Structure(NamedTuple):
     law: Float[Array, "actions states successors"]
     solved: Bool[Array, "actions states"]
     free: Bool[Array, "actions states"]
+    member: Bool[Array, "actions states"]
     reward: Float[Array, "actions states"]
     scale: Float[Array, "actions states"]
     knots: Float[Array, "knots"]
@@ -217,6 +219,7 @@ class Coordinates:
             law=jnp.asarray(chart.law),
             solved=jnp.asarray(chart.spread(self.solved, False)),
             free=jnp.asarray(chart.spread(self.free | idle, False)),
+            member=jnp.asarray(chart.spread(~target.observed & target.coupled[model.pair_state], False)),
             reward=jnp.asarray(chart.spread(target.reward, 0.0)),
             scale=jnp.asarray(chart.spread(scale, 0.0)),
             knots=jnp.asarray(table.normal if table else np.zeros(0)),
@@ -265,6 +268,11 @@ class Coordinates:
             return _weigh_cut(self.kind, self.structure, self.subsets, point)
         return weigh(self.kind, self.structure, point)
 
+    def propose(self, key: PRNGKeyArray, batch: int) -> Weighed:
+        """Draw points from the reference law and weigh them."""
+        subsets = self.subsets if self.cut and not self.centred else None
+        return _propose(self.kind, (*self.chart.slot.shape, batch), self.scales, self.structure, subsets, key)
+
 
 def policy_table(
     coordinates: Coordinates, choice: Int[np.ndarray, "rows states"], weight: Float[np.ndarray, "replicates rows"]
@@ -276,14 +284,31 @@ def policy_table(
     return PolicyTable(coupled, by_state[:, coupled], weight, coordinates.stand_in)
 
 
+@partial(jax.jit, static_argnames=("kind", "shape", "scales"))
+def _propose(
+    kind: Kind, shape: tuple[int, int, int], scales: int, s: Structure, subsets: Subsets | None, key: PRNGKeyArray
+) -> Weighed:
+    point = normal_point(key, shape, scales)
+    if subsets is None:
+        return weigh_normals(kind, s, point)
+    return _weigh_cut(kind, s, subsets, from_normals(s, point))
+
+
+def normal_point(key: PRNGKeyArray, shape: tuple[int, int, int], scales: int) -> Point:
+    """Standard normal coordinates: by slot, and of the noise scale."""
+    of_slots, of_scales = jax.random.split(key)
+    return Point(jax.random.normal(of_slots, shape), jax.random.normal(of_scales, (scales, shape[-1])))
+
+
 def weigh_normals(kind: Kind, s: Structure, point: Point) -> Weighed:
     """Weigh standard normal vectors."""
     return weigh(kind, s, point if kind.centred else from_normals(s, point))
 
 
 def from_normals(s: Structure, point: Point) -> Point:
-    """Standard normals with those of free pairs turned into draws of the largest of their group."""
-    return point._replace(x=jnp.where(s.free[..., None], _largest_normal(point.x, s.alternatives), point.x))
+    """Standard normals with the largest of a state's unobserved pairs where one of them stands for all."""
+    largest = jnp.max(jnp.where(s.member[..., None], point.x, -jnp.inf), axis=0)
+    return point._replace(x=jnp.where((s.free & s.member)[..., None], largest, point.x))
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -441,15 +466,3 @@ def member_moments(
     first = jnp.where(shared, (q - (k - 1) * sigma * hazard) / k, q)
     second = jnp.where(shared, (q**2 + (k - 1) * (sigma**2 - sigma * q * hazard)) / k, q**2)
     return first, second
-
-
-def _largest_normal(
-    x: Float[Array, "actions states batch"], of: Int[Array, "actions states"]
-) -> Float[Array, "actions states batch"]:
-    """Turn a standard normal into a draw of the largest of `of` standard normals, by its distribution function.
-
-    The upper half is computed from the upper tail: 1 - Phi(x)^(1/k) = -expm1(log Phi(x) / k).
-    """
-    log_p = log_ndtr(x) / of[..., None].astype(x.dtype)
-    moved = jnp.where(log_p < -0.7, ndtri(jnp.exp(log_p)), -ndtri(-jnp.expm1(log_p)))
-    return jnp.where(of[..., None] > 1, moved, x)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
-from bellmanifold.posteriors.coordinates import Coordinates, Weighed, from_normals
+from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.walk import Chains, end_points, normal_point
+from bellmanifold.posteriors.walk import Chains, end_points
 
 if TYPE_CHECKING:
     import xarray
@@ -57,7 +57,7 @@ def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarr
     log_weights: list[np.ndarray] = []
     scales: list[np.ndarray] = []
     for coordinates in components:
-        weighed = _prior_batch(coordinates, each, random_key(seed, len(parts)))
+        weighed = coordinates.propose(random_key(seed, len(parts)), each)
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
         scales.append(np.asarray(weighed.noise_scale))
@@ -91,11 +91,6 @@ def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset | None:
     ends = end_points(chains)
     values = completed(coordinates, np.asarray(ends.q), np.random.default_rng(seed))
     return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)), np.asarray(ends.noise_scale))
-
-
-def _prior_batch(coordinates: Coordinates, count: int, key: PRNGKeyArray) -> Weighed:
-    point = normal_point(key, coordinates, count)
-    return coordinates.weigh(point if coordinates.centred else from_normals(coordinates.structure, point))
 
 
 def as_dataset(

@@ -7,23 +7,25 @@ lie. Everything goes through the compiled programs in pieces of one size: more p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, policy_table
 from bellmanifold.posteriors.findings import Findings, from_moments
-from bellmanifold.posteriors.points import largest_normal_points, member_moments
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.points import Part, member_moments, normal_points, uniform_points
+from bellmanifold.posteriors.policies import Estimate, ratio
 
 PIECE = 4096
 """Points that go through a compiled program at a time; also the smallest net."""
 REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
+NOTHING = jnp.zeros((0, 0, 0))
+NO_SCALE = jnp.zeros((0, PIECE))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,65 +45,148 @@ class Sample(Findings):
     tied_states: Int[np.ndarray, "tied"]
 
 
-def sample(components: Sequence[Coordinates], log2_size: int, seed: int) -> Sample:
-    """Weigh 32 scrambled nets of 2^log2_size points (at least 4,096) of each component of a mixture in equal shares.
+class Nets:
+    """32 scrambled nets of each component of a mixture in equal shares, which can be grown as long as needed.
+
+    A net is the beginning of the net twice its size, so growing costs only the new points.
 
     Args:
         components: coordinates whose weights are relative to the mixture of all of them; mostly just one.
-        log2_size: size of each net.
         seed: fixes the points.
     """
-    nets = [_Net(coordinates, max(PIECE, 2**log2_size), seed, k) for k, coordinates in enumerate(components)]
-    weighed = [[net.weigh(k) for k in range(net.pieces)] for net in nets]
-    log_weight = np.stack([np.concatenate([np.asarray(piece.log_weight) for piece in pieces]) for pieces in weighed])
-    top = log_weight.max()
-    reference = float(top) if np.isfinite(top) else 0.0
-    weight = np.exp(log_weight - reference).reshape(len(nets), REPLICATES, -1)
-    whole = weight.sum(axis=(0, 2))
-    moments = [net.moments(pieces, own, reference) for net, pieces, own in zip(nets, weighed, weight, strict=True)]
-    first, second = (np.sum([moment[power] for moment in moments], axis=0) for power in (0, 1))
-    mean_weight = ratio(whole / (len(nets) * nets[0].size), np.ones(REPLICATES))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        constant = reference + components[0].target.log_constant
-        evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
-        effective = float(weight.sum() ** 2 / (weight**2).sum())
-    tied = np.any([np.asarray(piece.tied) for pieces in weighed for piece in pieces], axis=0)
-    q_mean, q_sd = from_moments(components[0].target, ratio(first, whole), ratio(second, whole))
-    return Sample(
-        table=_table(components[0], weighed, weight),
-        q_mean=q_mean,
-        q_sd=q_sd,
-        log_evidence=evidence,
-        effective_sample_size=effective if np.isfinite(effective) else 0.0,
-        points=weight.size,
-        unsolvable=float(np.isneginf(log_weight).mean()),
-        tied_states=np.sort(components[0].chart.order[tied]),
-        noise_scale=_noise_scale(weighed, weight) if components[0].scales else None,
-    )
 
+    def __init__(self, components: list[Coordinates], seed: int) -> None:
+        self.components, self.seed = components, seed
+        self.size = 0
+        self.sums: list[_Sums] = []
 
-def _noise_scale(
-    weighed: list[list[Weighed]], weight: Float[np.ndarray, "components replicates points"]
-) -> tuple[float, float]:
-    """Posterior mean and standard deviation of the noise scale."""
-    eta = np.concatenate([np.asarray(piece.noise_scale)[0] for pieces in weighed for piece in pieces])
-    share = weight.ravel() / weight.sum()
-    mean = float(share @ eta)
-    return mean, float(np.sqrt(share @ (eta - mean) ** 2))
+    def sample(self, log2_size: int) -> Sample:
+        """Grow the nets to 2^log2_size points (at least 4,096), if they are smaller, and sum up."""
+        while self.size < max(PIECE, 2**log2_size):
+            more = self.size or PIECE
+            for k, coordinates in enumerate(self.components):
+                self.sums.append(_weigh(_Part(coordinates, self.size, more, self.seed + (k << 32))))
+            self.size += more
+        return _sample(self.components[0], self.sums)
 
 
 @dataclass(frozen=True, eq=False)
-class _Net:
-    """The points of a sample, by slot: free pairs come first, because Sobol's first dimensions are the best."""
+class _Sums:
+    """Sums over some points, of weights relative to exp(reference). Those of several parts add up.
+
+    Attributes:
+        reference: -inf where nothing has any weight.
+        points, unsolvable: how many.
+        square: sum of squared weights.
+        whole: sum of weights, shape (replicates,).
+        first, second: of q and q^2, shape (replicates, pairs).
+        noise_scale: of the noise scale and its square, or nothing unless it is inferred, shape (2 or 0,).
+        code, choice, weight: distinct policies: hash, action slots and weights.
+        tied: states where best actions tie, shape (states,).
+    """
+
+    reference: float
+    points: int
+    unsolvable: int
+    square: float
+    whole: Float[np.ndarray, "replicates"]
+    first: Float[np.ndarray, "replicates pairs"]
+    second: Float[np.ndarray, "replicates pairs"]
+    noise_scale: Float[np.ndarray, "powers"]
+    code: UInt64[np.ndarray, "rows"]
+    choice: Int[np.ndarray, "rows states"]
+    weight: Float[np.ndarray, "replicates rows"]
+    tied: Bool[np.ndarray, "states"]
+
+
+def _weigh(part: _Part) -> _Sums:
+    weighed = part.weigh()
+    log_weight = np.stack([np.asarray(piece.log_weight) for piece in weighed])
+    top = float(log_weight.max())
+    reference = top if np.isfinite(top) else 0.0
+    weight = np.exp(log_weight - reference).reshape(REPLICATES, -1)
+    code, choice, by_policy = _merged(weighed, weight)
+    first, second = part.moments(weighed, weight, reference)
+    eta = np.concatenate([np.asarray(piece.noise_scale) for piece in weighed], axis=1)[: part.coordinates.scales]
+    return _Sums(
+        top,
+        weight.size,
+        int(np.isneginf(log_weight).sum()),
+        float((weight**2).sum()),
+        weight.sum(axis=1),
+        first,
+        second,
+        np.concatenate([eta @ weight.ravel(), eta**2 @ weight.ravel()]),
+        code,
+        choice,
+        by_policy,
+        np.any([np.asarray(piece.tied) for piece in weighed], axis=0),
+    )
+
+
+def _merged(
+    weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"]
+) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows states"], Float[np.ndarray, "replicates rows"]]:
+    """Hash, choices and weights of the distinct policies that have any weight."""
+    codes = np.concatenate([np.asarray(piece.code) for piece in weighed])
+    code, first, row = np.unique(codes, return_index=True, return_inverse=True)
+    summed = _by_row(row.reshape(weight.shape), weight, len(code))
+    keep = summed.sum(axis=0) > 0
+    choices = [np.asarray(piece.choice) for piece in weighed]
+    picked = [choices[k // PIECE][:, k % PIECE] for k in first[keep]]
+    return code[keep], np.array(picked, dtype=np.int64).reshape(-1, len(choices[0])), summed[:, keep]
+
+
+def _by_row(
+    row: Int[np.ndarray, "replicates n"], weight: Float[np.ndarray, "replicates n"], rows: int
+) -> Float[np.ndarray, "replicates rows"]:
+    """Sum each replicate's weights by row."""
+    place = row + rows * np.arange(REPLICATES)[:, None]
+    return np.bincount(place.ravel(), weight.ravel(), REPLICATES * rows).reshape(REPLICATES, rows)
+
+
+def _sample(coordinates: Coordinates, parts: list[_Sums]) -> Sample:
+    """Add the sums of all parts up, on one scale."""
+    top = max(part.reference for part in parts)
+    reference = top if np.isfinite(top) else 0.0
+    factor = [float(np.exp(part.reference - reference)) for part in parts]
+
+    def total(name: str) -> np.ndarray:
+        return np.asarray(sum(scale * getattr(part, name) for scale, part in zip(factor, parts, strict=True)))
+
+    whole, points = total("whole"), sum(part.points for part in parts)
+    square = sum(scale**2 * part.square for scale, part in zip(factor, parts, strict=True))
+    mean_weight = ratio(whole * REPLICATES / points, np.ones(REPLICATES))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        constant = reference + coordinates.target.log_constant
+        evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
+    codes = np.concatenate([part.code for part in parts])
+    code, first, row = np.unique(codes, return_index=True, return_inverse=True)
+    weights = np.concatenate([scale * part.weight for scale, part in zip(factor, parts, strict=True)], axis=1)
+    summed = _by_row(np.broadcast_to(row, weights.shape), weights, len(code))
+    q_mean, q_sd = from_moments(coordinates.target, ratio(total("first"), whole), ratio(total("second"), whole))
+    eta = total("noise_scale") / (whole.sum() or np.nan)
+    return Sample(
+        table=policy_table(coordinates, np.concatenate([part.choice for part in parts])[first], summed),
+        q_mean=q_mean,
+        q_sd=q_sd,
+        log_evidence=evidence,
+        effective_sample_size=float(whole.sum() ** 2 / square) if square > 0 else 0.0,
+        points=points,
+        unsolvable=sum(part.unsolvable for part in parts) / points,
+        tied_states=np.sort(coordinates.chart.order[np.any([part.tied for part in parts], axis=0)]),
+        noise_scale=(float(eta[0]), float(np.sqrt(max(0.0, eta[1] - eta[0] ** 2)))) if len(eta) else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Points of all nets from `begin` on, by slot: free pairs come first, as Sobol's first dimensions are the best."""
 
     coordinates: Coordinates
+    begin: int
     size: int
     seed: int
-    number: int
-
-    @property
-    def pieces(self) -> int:
-        return REPLICATES * self.size // PIECE
 
     @cached_property
     def free(self) -> Int[np.ndarray, "free"]:
@@ -116,29 +201,29 @@ class _Net:
         """How many exchangeable pairs each free pair stands for."""
         return np.bincount(self.coordinates.stand_in, minlength=len(self.coordinates.free))[self.free]
 
-    @property
-    def key(self) -> tuple[int, int, int, int]:
+    @cached_property
+    def key(self) -> Part:
         dimension = max(1, len(self.free) + len(self.residual) + self.coordinates.scales)
-        return dimension, int(np.log2(self.size)), REPLICATES, self.seed + (self.number << 32)
+        return dimension, self.begin, self.size, REPLICATES, self.seed
 
-    def piece(self, number: int) -> Point:
-        """The points of one piece."""
+    @cached_property
+    def row(self) -> Int[Array, "actions states"]:
+        """The coordinate each slot holds; the last one, which is 0, where it holds none."""
         chart = self.coordinates.chart
-        own = slice(number * PIECE, (number + 1) * PIECE)
-        x = np.zeros((*chart.slot.shape, PIECE))
-        action, state = chart.place
-        for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
-            x[action[pair], state[pair]] = largest_normal_points(self.key, len(self.free), int(of))[row, own]
-        rest = largest_normal_points(self.key, self.key[0], 1)[len(self.free) :, own]
-        scales = self.coordinates.scales
-        if len(self.residual):
-            x[action[self.residual], state[self.residual]] = rest[scales:]
-        return Point(jnp.asarray(x), jnp.asarray(rest[:scales]))
+        row = np.full(len(self.coordinates.free), -1)
+        row[self.free] = np.arange(len(self.free))
+        row[self.residual] = len(self.free) + self.coordinates.scales + np.arange(len(self.residual))
+        return jnp.asarray(chart.spread(row % (self.key[0] + 1), self.key[0]))
 
-    def weigh(self, number: int) -> Weighed:
-        """One piece weighed, without its action values: those of all pieces would fill the memory."""
-        weighed = self.coordinates.weigh(self.piece(number))
-        return weighed._replace(q=weighed.q[:, :, :0])
+    def weigh(self) -> list[Weighed]:
+        """All pieces weighed, without their action values: those would fill the memory."""
+        groups = tuple(int(of) for of in self.group)
+        pieces = reference_points(self.key, groups)
+        first, last = len(groups), len(groups) + self.coordinates.scales
+        points = [
+            Point(_arranged(self.row, piece), piece[first:last] if last > first else NO_SCALE) for piece in pieces
+        ]
+        return [self.coordinates.weigh(point)._replace(q=NOTHING) for point in points]
 
     def moments(
         self, weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"], reference: float
@@ -161,19 +246,18 @@ class _Net:
         return sums
 
 
-def _table(
-    coordinates: Coordinates, weighed: list[list[Weighed]], weight: Float[np.ndarray, "components replicates points"]
-) -> PolicyTable:
-    """Merge equal policies."""
-    chart = coordinates.chart
-    pieces = [piece for own in weighed for piece in own]
-    code = np.concatenate([np.asarray(piece.code) for piece in pieces])
-    _, first, row = np.unique(code, return_index=True, return_inverse=True)
-    rows = len(first)
-    replicate = np.broadcast_to(np.arange(REPLICATES)[:, None], weight.shape).ravel()
-    summed = np.bincount(replicate * rows + row, weight.ravel(), REPLICATES * rows).reshape(REPLICATES, rows)
-    keep = summed.sum(axis=0) > 0
-    choices = [np.asarray(piece.choice) for piece in pieces]
-    picked = [choices[k // PIECE][:, k % PIECE] for k in first[keep]]
-    choice = np.array(picked, dtype=np.int64).reshape(-1, len(chart.order))
-    return policy_table(coordinates, choice, summed[:, keep])
+@lru_cache(maxsize=16)
+def reference_points(part: Part, groups: tuple[int, ...]) -> list[Float[Array, "coordinates piece"]]:
+    """Standard normals in pieces: the largest of each group, one for every other coordinate, and a row of zeros."""
+    points = uniform_points(*part)
+    free = [normal_points(points[k], of) for k, of in enumerate(groups)]
+    zero = np.zeros((1, points.shape[1]))
+    x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
+    return [jnp.asarray(x[:, k : k + PIECE]) for k in range(0, x.shape[1], PIECE)]
+
+
+@jax.jit
+def _arranged(
+    row: Int[Array, "actions states"], points: Float[Array, "coordinates piece"]
+) -> Float[Array, "actions states piece"]:
+    return points.at[row].get(mode="promise_in_bounds")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
-    from bellmanifold.posteriors.importance import Sample
+    from bellmanifold.posteriors.importance import Nets, Sample
     from bellmanifold.posteriors.sparse_walk import SparseCoordinates
     from bellmanifold.posteriors.walk import Walk
 
@@ -182,7 +182,7 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
     """Importance sampling through the chart, in the coordinates that weigh best."""
     from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.importance import PIECE, REPLICATES, sample
+    from bellmanifold.posteriors.importance import PIECE, REPLICATES, Nets
 
     if target.is_exact:
         require_assumption_2(target)
@@ -193,11 +193,12 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     log2_size = int(np.log2(PIECE))
     tried = []
     for components in candidates:
-        drawn = sample(components, log2_size, seed)
-        tried.append((drawn.effective_sample_size, drawn, components))
+        nets = Nets(components, seed)
+        drawn = nets.sample(log2_size)
+        tried.append((drawn.effective_sample_size, drawn, nets))
         if drawn.effective_sample_size > GOOD * drawn.points:
             break
-    _, drawn, components = max(tried, key=lambda entry: entry[0])
+    _, drawn, nets = max(tried, key=lambda entry: entry[0])
     if drawn.unsolvable == 1.0:
         raise UnsupportedError(
             "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
@@ -205,28 +206,28 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
             if proper_only
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
-    summary = _summarise(components, drawn)
     if samples is not None:
-        wanted = int(np.ceil(np.log2(samples / REPLICATES))) if samples > REPLICATES else 0
-        summary = summary if wanted <= log2_size else _summarise(components, sample(components, wanted, seed))
-        return _confirmed(components, summary, seed)
-    while (error := _largest_error(summary)) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
-        doublings = int(np.ceil(1.5 * np.log2(error / ACCURACY))) if np.isfinite(error) else 1
-        log2_size = min(log2_size + max(1, doublings), int(np.log2(MOST_POINTS / REPLICATES)))
-        drawn = sample(components, log2_size, seed)
-        summary = _summarise(components, drawn)
-    return _confirmed(components, summary, seed)
+        summary = _summarise(nets, nets.sample(int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))))
+        return _confirmed(nets, summary)
+    summary = _summarise(nets, drawn)
+    hopeless = drawn.effective_sample_size * MOST_POINTS < ENOUGH * drawn.points
+    while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
+        log2_size += 1
+        drawn = nets.sample(log2_size)
+        summary = _summarise(nets, drawn)
+    return _confirmed(nets, summary)
 
 
-def _confirmed(components: list[Coordinates], summary: Summary, seed: int) -> Summary:
+def _confirmed(nets: Nets, summary: Summary) -> Summary:
     """The summary, no longer trusted if a second cut of the observed loops finds another improper mass."""
     from bellmanifold.posteriors.cut import other_cut
-    from bellmanifold.posteriors.importance import PIECE, sample
+    from bellmanifold.posteriors.importance import PIECE, Nets
 
-    other = other_cut(components) if components[0].cut and summary.trustworthy else None
+    other = other_cut(nets.components) if nets.components[0].cut and summary.trustworthy else None
     if other is None:
         return summary
-    second = _summarise(other, sample(other, int(np.log2(PIECE)), seed))
+    others = Nets(other, nets.seed)
+    second = _summarise(others, others.sample(int(np.log2(PIECE))))
     mass, again = summary.improper_mass, second.improper_mass
     gap = abs(float(mass.value) - float(again.value))
     agree = not second.trustworthy or gap <= max(ACCURACY, DISAGREEMENT * float(np.hypot(mass.se, again.se)))
@@ -272,8 +273,8 @@ def _largest_error(summary: Summary) -> float:
     return max(errors)
 
 
-def _summarise(components: list[Coordinates], drawn: Sample) -> Summary:
-    coordinates = components[0]
+def _summarise(nets: Nets, drawn: Sample) -> Summary:
+    coordinates = nets.components[0]
     target, model = coordinates.target, coordinates.target.model
     restricted = coordinates.way == "non-centred" and not target.is_exact and end_components(model, target.observed)
     return Summary(

@@ -15,40 +15,43 @@ from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import qmc
 
-Net: TypeAlias = tuple[int, int, int, int]
-"""What fixes a net: dimension, log2 of its size, number of scramblings, seed."""
+Part: TypeAlias = tuple[int, int, int, int, int]
+"""What fixes a part of a net: dimension, its first point, its size, number of scramblings, seed."""
 
 
 @lru_cache(maxsize=8)
-def uniform_points(dimension: int, log2_size: int, replicates: int, seed: int) -> Float[np.ndarray, "dimension points"]:
-    """Independent scramblings of one net in the open unit cube, one after the other along the last axis."""
-    children = np.random.SeedSequence([seed, dimension]).spawn(replicates)
-    nets = [
-        qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(child)).random_base2(log2_size).T
-        for child in children
-    ]
+def uniform_points(
+    dimension: int, begin: int, size: int, replicates: int, seed: int
+) -> Float[np.ndarray, "dimension points"]:
+    """A part of independent scramblings of one net in the open unit cube, one after the other along the last axis.
+
+    A net is the beginning of every larger one. Parts that start at 0 or at their own size are nets themselves.
+    """
+    parts = []
+    for child in np.random.SeedSequence([seed, dimension]).spawn(replicates):
+        net = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(child))
+        if begin:
+            net.fast_forward(begin)
+        parts.append(net.random(size).T)
     tiny = 2.0**-54
-    points = np.clip(np.concatenate(nets, axis=1), tiny, 1.0 - 2.0**-53)
+    points = np.clip(np.concatenate(parts, axis=1), tiny, 1.0 - 2.0**-53)
     points.setflags(write=False)
     return points
 
 
-@lru_cache(maxsize=64)
-def largest_normal_points(net: Net, rows: int, of: int) -> Float[np.ndarray, "rows points"]:
-    """The first rows of a net as draws of the largest of `of` independent standard normals (1: plain normals)."""
-    points = ndtri(uniform_points(*net)[:rows] ** (1.0 / of))
-    points.setflags(write=False)
-    return points
+def normal_points(uniform: Float[np.ndarray, "*shape"], of: int = 1) -> Float[np.ndarray, "*shape"]:
+    """Uniform points as draws of the largest of `of` independent standard normals."""
+    return np.asarray(ndtri(uniform if of == 1 else uniform ** (1.0 / of)))
 
 
 @lru_cache(maxsize=64)
-def member_moments(net: Net, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
+def member_moments(part: Part, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
     """First and second moment of any one of `of` standard normals whose largest is the given point.
 
     It is the largest itself with probability 1/of, and otherwise a normal below it, which has moments -h and 1 - m h at
     the largest m, with h = phi(m) / Phi(m).
     """
-    largest = ndtri(uniform_points(*net)[row] ** (1.0 / of))
+    largest = normal_points(uniform_points(*part)[row], of)
     hazard = np.exp(-0.5 * largest**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(largest))
     first = (largest - (of - 1) * hazard) / of
     second = (largest**2 + (of - 1) * (1.0 - largest * hazard)) / of

@@ -51,6 +51,11 @@ class PolicyTable:
         return self.weight.sum(axis=1)
 
     @cached_property
+    def share(self) -> Float[np.ndarray, "rows"]:
+        """Each row's share of the weight of all replicates."""
+        return self.weight.sum(axis=0) / (self.weight.sum() or np.nan)
+
+    @cached_property
     def column(self) -> Int[np.ndarray, "states"]:
         """The column of `policy` that speaks about each state; -1 if none does."""
         return np.where(self.coupled, np.cumsum(self.coupled) - 1, -1)
@@ -126,10 +131,9 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
     stand, share = table.standing(model)
     start = int(np.argmax(model.initial))
     alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
-    total = float(table.weight.sum())
     finished: list[_Beginning] = []
     while alive and limit > 0:
-        longer = [more for one in alive for more in _extensions(model, table, one, stand, share, total)]
+        longer = [more for one in alive for more in _extensions(model, table, one, stand, share)]
         finished += [one for one in longer if one.is_complete(model)]
         finished = sorted(finished, key=_by_bound)[:limit]
         least = finished[-1].bound if len(finished) == limit else 0.0
@@ -165,7 +169,6 @@ def _extensions(
     beginning: _Beginning,
     stand: Int[np.ndarray, "pairs"],
     share: Float[np.ndarray, "pairs"],
-    total: float,
 ) -> Iterator[_Beginning]:
     """The beginning with each possible next move, but for impossible ones."""
     state = beginning.states[-1]
@@ -174,7 +177,7 @@ def _extensions(
         rows, weight = beginning.rows, beginning.bound / beginning.share
         if column >= 0:
             rows = rows[table.policy[rows, column] == stand[pair]]
-            weight = float(table.weight[:, rows].sum()) / total
+            weight = float(table.share[rows].sum())
         left = beginning.share * float(share[pair])
         if weight > 0:
             after = int(model.next_state[model.next_start[pair]])

@@ -24,6 +24,7 @@ from bellmanifold.posteriors.coordinates import (
     Structure,
     Weighed,
     member_moments,
+    normal_point,
     policy_table,
     weigh_normals,
 )
@@ -73,7 +74,7 @@ class Chains:
     def __init__(self, coordinates: Coordinates, seed: int) -> None:
         self.coordinates = coordinates
         self.key, start = jax.random.split(random_key(seed))
-        self.position = normal_point(start, coordinates, CHAINS)
+        self.position = normal_point(start, (*coordinates.chart.slot.shape, CHAINS), coordinates.scales)
         self.rounds: list[_Round] = []
 
     def walk(self, rounds: int) -> Walk:
@@ -84,15 +85,6 @@ class Chains:
             self.rounds.append(_run(coordinates.kind, ROUND, coordinates.structure, key, self.position))
             self.position = self.rounds[-1].position
         return _summarise(coordinates, self.rounds[1:])
-
-
-def normal_point(key: PRNGKeyArray, coordinates: Coordinates, batch: int) -> Point:
-    """Standard normal coordinates."""
-    slots, scales = jax.random.split(key)
-    return Point(
-        jax.random.normal(slots, (*coordinates.chart.slot.shape, batch)),
-        jax.random.normal(scales, (coordinates.scales, batch)),
-    )
 
 
 @partial(jax.jit, static_argnames=("kind", "steps"))
