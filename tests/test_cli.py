@@ -24,7 +24,17 @@ def cli(capfd):
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("env",), ("env", "list"), ("env", "show"), ("env", "export"), ("check",), ("solve",), ("posterior",)],
+    [
+        (),
+        ("env",),
+        ("env", "list"),
+        ("env", "show"),
+        ("env", "export"),
+        ("check",),
+        ("solve",),
+        ("posterior",),
+        ("sweep",),
+    ],
     ids=" ".join,
 )
 def test_every_command_has_help_with_an_example(cli, command):
@@ -32,7 +42,7 @@ def test_every_command_has_help_with_an_example(cli, command):
     assert code == 0
     assert "Usage: " in out
     assert not err
-    if len(command) > 1 or command in (("check",), ("solve",), ("posterior",)):
+    if len(command) > 1 or command in (("check",), ("solve",), ("posterior",), ("sweep",)):
         assert "Example: bellmanifold" in out
 
 

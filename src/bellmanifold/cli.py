@@ -13,6 +13,7 @@ import typer
 
 from bellmanifold import __version__
 from bellmanifold.commands.learn import learn
+from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import complain as _complain
 from bellmanifold.commands.terminal import print_json as _print_json
 from bellmanifold.commands.terminal import print_table as _print_table
@@ -34,6 +35,7 @@ app = typer.Typer(
 env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.", no_args_is_help=True)
 app.add_typer(env_app, name="env")
 app.command("learn")(learn)
+app.command("sweep")(sweep)
 
 Model = Annotated[
     str,

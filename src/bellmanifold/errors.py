@@ -32,6 +32,12 @@ class DiskError(BellmanifoldError):
     exit_code = 74
 
 
+class StoppedError(BellmanifoldError):
+    """The user interrupted a longer piece of work; the message says what is kept and how to go on."""
+
+    exit_code = 130
+
+
 def quote(name: object) -> str:
     """Show a name inside a one-line message: quoted, unprintable characters escaped, shortened.
 

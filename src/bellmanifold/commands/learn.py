@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ from bellmanifold.commands.terminal import print_json, print_table, progress
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.learning import Learning
+    from bellmanifold.experiments.measured import Run
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 
@@ -45,6 +48,7 @@ def learn(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the regret, as .png, .pdf or .svg.")
     ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the runs there, as `sweep` does.")] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Let an agent learn a problem several times from nothing, and report its regret.
@@ -59,8 +63,15 @@ def learn(
     problem = load_problem(model)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
+    keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
     with progress(f"{agent} learns", runs) as one_more:
-        learning = let_learn(problem, agent, episodes, runs, seed, after_run=lambda run: one_more(), **options)
+
+        def after_run(run: Run) -> None:
+            keep(run)
+            one_more()
+
+        learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)
+    learning = replace(learning, out=None if out is None else str(out))
     if picture is not None:
         save_picture(picture, lambda: _drawn(learning))
     answer = learning.to_dict()
@@ -68,6 +79,16 @@ def learn(
         print_json(answer)
     else:
         _print_learning(answer)
+
+
+def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> Callable[[Run], None]:
+    if (
+        out is None or not seeds or seeds[0] < 0 or entry["episodes"] < 1
+    ):  # `learn` itself says what is wrong with these
+        return lambda run: None
+    from bellmanifold.experiments.keeping import keep_runs
+
+    return keep_runs(out, entry, seeds)
 
 
 def _drawn(learning: Learning) -> Any:

@@ -1,1 +1,1 @@
-"""Experiments: runs of agents, what is measured of them, and what many runs say together."""
+"""Experiments: runs of agents, what is measured of them, what many runs say; plans, who plays them and keeps them."""

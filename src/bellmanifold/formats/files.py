@@ -63,7 +63,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     if len(content) > limit:
         raise BadInputError(f"is larger than {limit} bytes: set BELLMANIFOLD_MAX_BYTES to read it all the same")
     if not content:
-        raise BadInputError("the file is empty: write a problem or data into it")
+        raise BadInputError("the file is empty: write a problem, data or a plan into it")
     return content
 
 
@@ -168,7 +168,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     target = Path(path)
     temporary: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=temporary_prefix(target.name), dir=target.parent)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             write(file)
@@ -188,6 +188,11 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def temporary_prefix(name: str) -> str:
+    """How the temporary file begins under which `write_atomically` writes a file of this name."""
+    return f".{name[:40]}."
 
 
 def _umask() -> int:

@@ -1,0 +1,87 @@
+"""Playing units on a Dask cluster.
+
+The same units go to the scheduler as tasks, all at once. Results come back here and are written here: workers need no
+shared disk, but the same versions of this package and its libraries. Dask itself gives the unit of a worker that died
+to another one (three times, unless the scheduler's `allowed-failures` says otherwise).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bellmanifold.errors import BadInputError, BellmanifoldError, quote
+from bellmanifold.experiments.runs import Unit
+from bellmanifold.experiments.work import Answer, Failure, Played, attempt
+
+PATIENCE = "20s"
+
+
+def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, None, None]:
+    """Play units on the workers of a Dask scheduler; answers come as they are ready."""
+    with _quiet("distributed"):
+        client = connect(address)
+        try:
+            yield from _play(client, units)
+        finally:
+            client.close()
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a library from logging: what goes wrong is said once, by us."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def connect(address: str) -> Any:
+    """A client of the scheduler at this address."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
+    try:
+        return Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        what = " ".join(str(error).split())[:200]
+        message = f"--dask: no scheduler answers at {quote(address)} ({what}): start one with `dask scheduler`"
+        raise BadInputError(message) from None
+
+
+def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
+    from distributed import as_completed
+
+    jobs = {client.submit(attempt, unit, pure=False): (unit, 1) for unit in units}
+    queue = as_completed(list(jobs), loop=client.loop)
+    try:
+        for future in queue:
+            unit, tries = jobs.pop(future)
+            answer = _answer(future)
+            future.release()
+            if answer.worth_another(tries):
+                again = client.submit(attempt, unit, pure=False)
+                jobs[again] = unit, tries + 1
+                queue.add(again)
+            else:
+                yield unit, answer
+    finally:
+        if jobs and client.status == "running":
+            client.cancel(list(jobs))
+
+
+def _answer(future: Any) -> Answer:
+    """A task's answer, or what Dask says instead of one."""
+    if future.status == "finished":
+        answer: Answer = future.result()
+        return answer
+    if future.status == "cancelled":
+        raise BellmanifoldError("the Dask scheduler has gone: finished runs are kept, give the same command again")
+    error = future.exception()
+    return Answer(failure=Failure(f"{type(error).__name__}: {error}", details=repr(error), final=True))

@@ -1,0 +1,30 @@
+"""Keeping the runs of `learn` in a directory, as a sweep of the same runs would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bellmanifold.agents.registry import Value, find_agent
+from bellmanifold.experiments.measured import Run
+from bellmanifold.experiments.plan import make_settings, plan_runs
+from bellmanifold.experiments.runs import prepare, record
+from bellmanifold.experiments.store import Store, encode
+
+
+def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Callable[[Run], None]:
+    """Claim a directory for some runs; what is returned writes one of them.
+
+    Args:
+        out: the directory; refused if it belongs to other runs.
+        entry: what the runs share: model, agent, episodes and the agent's options (None means not given).
+        seeds: their seeds.
+    """
+    shared = {name: value for name, value in entry.items() if value is not None}
+    find_agent(str(entry["agent"])).settle({k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")})
+    plan = plan_runs([make_settings({**shared, "seed": seed}) for seed in seeds])
+    settings = {run.seed: run for run in plan.runs}
+    problem = prepare(plan.problems[str(entry["model"])])
+    store = Store(out)
+    store.claim(plan)
+    return lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))

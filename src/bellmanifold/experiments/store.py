@@ -1,0 +1,222 @@
+"""Where results live: a directory with one netCDF file a run.
+
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its `Seal`: which run and which problem
+it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.
+`decode` checks it before HDF5 sees a single byte, so a file that was cut off, or in which a bit flipped, is found,
+whatever the damage would do to a parser; and a sweep that is resumed need not parse what is there.
+
+A file's name is a function of the run's settings alone: a readable part and 16 digits of `RunSettings.identity`. Files
+are written under a temporary name, synced and renamed, so a file that exists under its own name is complete, and two
+programs that write the same run at once leave one of two whole files.
+
+`plan.json` says which plan the directory belongs to: its runs and digests of its problems.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.experiments.plan import Plan, RunSettings
+from bellmanifold.experiments.runs import FORMAT
+from bellmanifold.formats.files import label, located, parse_json, read_bytes, temporary_prefix, write_atomically
+
+PLAN_FILE = "plan.json"
+PLAN_FORMAT = "bellmanifold.plan/1"
+LOG_FILE = "failures.log"
+COMPRESS_ABOVE = 4096
+STALE_SECONDS = 3600
+MARK = "bellmanifold.sha256"
+SEAL_BYTES = len(MARK) + 3 * 65 + 2
+
+
+def file_name(settings: RunSettings) -> str:
+    """The name of a run's file, relative to the output directory.
+
+    >>> file_name(RunSettings("env:deep-sea?depth=5", "q-learning", None, None, 100, 3))
+    'env-deep-sea-depth-5_q-learning_3_ae1d0fc73ff39d12.nc'
+    """
+    readable = re.sub("[^a-z0-9]+", "-", settings.model.lower()).strip("-")[-60:]
+    return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """The last line of a file: what the file holds, in 64 hexadecimal digits each.
+
+    Attributes:
+        identity: of the run's settings.
+        model_digest: of the problem.
+        checksum: SHA-256 of the bytes before this line and of the two digests above.
+    """
+
+    identity: str
+    model_digest: str
+    checksum: str
+
+    def line(self) -> bytes:
+        return f"\n{MARK} {self.identity} {self.model_digest} {self.checksum}\n".encode()
+
+
+def seal(content: bytes, identity: str, model_digest: str) -> Seal:
+    """Seal the content of a file."""
+    return Seal(identity, model_digest, sha256(content + f" {identity} {model_digest}".encode()).hexdigest())
+
+
+def encode(record: xr.Dataset) -> bytes:
+    """A record as the bytes of its file."""
+    large = [str(name) for name, variable in record.variables.items() if variable.nbytes > COMPRESS_ABOVE]
+    packing: Any = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in large}
+    with _without_dask():
+        content = bytes(record.to_netcdf(engine="h5netcdf", encoding=packing))
+    return content + seal(content, record.attrs["identity"], record.attrs["model_digest"]).line()
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _without_dask() -> Iterator[None]:
+    """In a task of Dask xarray would take a lock of the whole cluster, named after a buffer that only we can see."""
+    dask: Any = sys.modules.get("dask")
+    if dask is None:
+        yield
+    else:
+        with _one_at_a_time, dask.config.set(scheduler="threads"):
+            yield
+
+
+def decode(content: bytes) -> xr.Dataset:
+    """The record in the bytes of a file; refuses damaged ones. Call inside `located`."""
+    verify(content)
+    found = xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
+    if found.attrs.get("format") != FORMAT:
+        raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
+    return found
+
+
+def verify(content: bytes) -> Seal:
+    """Refuse the bytes of a result file that was damaged; else its seal. HDF5 is not asked."""
+    body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    words = line.decode("ascii", "replace").split()
+    if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
+        return Seal(*words[1:])
+    raise BadInputError("damaged, or not a result of this program: `sweep` with the same --out makes it again")
+
+
+def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
+    """Read and verify a result file."""
+    with located(label(path)):
+        return decode(read_bytes(path))
+
+
+def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, xr.Dataset]]:
+    """Read and verify all results in a directory, in the order of their names."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
+    for path in sorted(root.glob("*.nc")):
+        found = load_run(path)
+        yield RunSettings.from_dict(json.loads(found.attrs["settings"])), found
+
+
+@dataclass(frozen=True)
+class Store:
+    """The output directory of a plan."""
+
+    root: Path
+
+    def path(self, settings: RunSettings) -> Path:
+        return self.root / file_name(settings)
+
+    def claim(self, plan: Plan) -> None:
+        """Make the directory this plan's, or refuse: it may belong to another one, or be closed to us."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise BadInputError(f"{label(self.root)}: cannot be made: {reason}: choose another --out") from None
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
+        if not self.compare(plan):
+            own = {"format": PLAN_FORMAT, "models": plan.models, "runs": [run.to_dict() for run in plan.runs]}
+            text = json.dumps(own, indent=1, allow_nan=False).encode()
+            write_atomically(self.root / PLAN_FILE, lambda file: file.write(text))
+        self._sweep_up(plan)
+
+    def compare(self, plan: Plan) -> bool:
+        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's."""
+        where = self.root / PLAN_FILE
+        if not where.exists():
+            return False
+        with located(label(where)):
+            found = parse_json(read_bytes(where))
+            if found.get("format") != PLAN_FORMAT:
+                raise BadInputError("not a file of this program: choose another --out")
+            runs, models = found.get("runs"), found.get("models")
+        before = {json.dumps(run, sort_keys=True) for run in runs or ()}
+        now = {json.dumps(run.to_dict(), sort_keys=True) for run in plan.runs}
+        remedy = "choose another --out (.nc files copied there are used again)"
+        if before != now:
+            counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
+            raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {remedy}")
+        changed = [name for name, value in plan.models.items() if (models or {}).get(name) != value]
+        if changed:
+            raise BadInputError(f"{label(self.root)}: {changed[0]} was another problem when this began: {remedy}")
+        return True
+
+    def _sweep_up(self, plan: Plan) -> None:
+        """Remove what writers that were killed left behind; a file that another program may still be writing stays."""
+        begins = {temporary_prefix(name) for name in (PLAN_FILE, *map(file_name, plan.runs))}
+        for path in self.root.glob(".*"):
+            with suppress(OSError):
+                stale = time.time() - path.stat().st_mtime > STALE_SECONDS
+                if stale and any(path.name.startswith(begin) for begin in begins):
+                    path.unlink()
+
+    def fault(self, settings: RunSettings, model_digest: str) -> str | None:
+        """Why a run has to be played (again): "missing", or what is wrong with its file; None if the file is good."""
+        path = self.path(settings)
+        if not path.exists():
+            return "missing"
+        try:
+            with located(label(path)):
+                found = verify(read_bytes(path))
+        except BadInputError as error:
+            return str(error)
+        if found.identity != settings.identity:
+            return f"{label(path)}: holds another run"
+        if found.model_digest != model_digest:
+            return f"{label(path)}: was made from another version of {settings.model}"
+        return None
+
+    def write(self, settings: RunSettings, content: bytes) -> None:
+        """Put a run's file in place."""
+        try:
+            write_atomically(self.path(settings), lambda file: file.write(content))
+        except DiskError as error:
+            raise DiskError(f"{error}: make room and give the same command again, finished runs are kept") from None
+
+    def log(self, text: str) -> Path:
+        """Append to the log of failures."""
+        path = self.root / LOG_FILE
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise DiskError(f"{label(path)}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        return path

@@ -1,0 +1,221 @@
+"""Plans: what runs a file stands for, and what is refused."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_agents import PLAIN, TOY
+
+from bellmanifold.agents.registry import AGENTS
+from bellmanifold.envs import deep_sea
+from bellmanifold.errors import BadInputError
+from bellmanifold.experiments.plan import RunSettings, digest, load_plan, make_settings, read_plan
+from bellmanifold.experiments.store import file_name
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """Write a plan and give its path; the toy agents are registered."""
+    monkeypatch.setitem(AGENTS, "toy", TOY)
+    monkeypatch.setitem(AGENTS, "plain", PLAIN)
+
+    def write(text):
+        path = tmp_path / "plan.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_plan_is_a_product(plan):
+    runs = load_plan(
+        plan("model = ['env:swirl', 'env:pyramid']\nagent = 'bayes-br'\nepsilon = [0.01, 1]\nseeds = [3, 1]")
+    )
+    assert len(runs) == 8
+    usual = (("infer_noise", False), ("method", "B"), ("optimism", 1))
+    assert runs[0] == RunSettings("env:swirl", "bayes-br", 0.01, 10.0, 100, 3, usual)
+    assert {(r.model, r.epsilon, r.seed) for r in runs} == {
+        (m, e, s) for m in ("env:swirl", "env:pyramid") for e in (0.01, 1.0) for s in (1, 3)
+    }
+
+
+def test_what_is_left_out_is_the_default_of_learn(plan):
+    runs = load_plan(plan("model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']"))
+    assert [r.seed for r in runs] == 2 * list(range(10))
+    assert {(r.epsilon, r.prior_scale, r.episodes) for r in runs} == {(0.01, 10.0, 100), (None, 1.0, 100)}
+    for given in ("optimism = 1", "epsilon = 0.01", "episodes = 100", "infer_noise = false"):
+        assert load_plan(plan(f"model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']\n{given}")) == runs
+
+
+def test_the_plan_in_the_documentation(plan):
+    page = (Path(__file__).parent.parent / "docs" / "plans.md").read_text()
+    runs = load_plan(plan(page.split("```toml\n")[1].split("```")[0]))
+    assert Counter(run.agent for run in runs) == {"bayes-br": 20, "manifold": 10, "bayes-td": 20, "q-learning": 10}
+    assert {r.epsilon for r in runs if dict(r.options).get("optimism") == 8} == {0.1}
+
+
+def test_equal_runs_are_run_once(plan):
+    """Agents that know no epsilon do not multiply over it."""
+    text = "model = 'env:swirl'\nagent = ['manifold', 'q-learning', 'bayes-td']\nepsilon = [0.1, 1, 1.0]\n"
+    runs = load_plan(plan(text + "prior_scale = [1, 10]\nseeds = [0, 0]"))
+    count = {agent: sum(r.agent == agent for r in runs) for agent in ("manifold", "q-learning", "bayes-td")}
+    assert count == {"manifold": 2, "q-learning": 1, "bayes-td": 4}
+    assert len(set(runs)) == len(runs)
+    q = next(r for r in runs if r.agent == "q-learning")
+    assert (q.epsilon, q.prior_scale) == (None, None)
+    assert sorted(q.choices()) == ["exploration", "start_value", "step_size"]
+
+
+def test_overrides_apply_in_order_to_what_matches(plan):
+    text = """
+model = "env:swirl"
+agent = ["toy", "plain", "bayes-br"]
+epsilon = [0.1, 1]
+seeds = 7
+[[override]]
+match = {agent = ["toy", "plain"], epsilon = 1}
+pause = 2
+episodes = 5
+[[override]]
+match = {pause = 2.0}
+trap = "x"
+[[override]]
+match = {agent = "bayes-br", epsilon = 1}
+noise_sd = 0.5
+[[override]]
+match = {agent = "rlsvi"}
+optimism = 2
+"""
+    found = read_plan(plan(text))
+    toys = {r.epsilon: r for r in found.runs if r.agent == "toy"}
+    assert toys[0.1].options == (("pause", 0.0),)
+    assert toys[1.0].options == (("pause", 2), ("trap", "x"))
+    assert (toys[0.1].episodes, toys[1.0].episodes) == (100, 5)
+    assert [(r.options, r.episodes) for r in found.runs if r.agent == "plain"] == [((), 100), ((), 5)]
+    noise = [(r.epsilon, dict(r.options).get("noise_sd")) for r in found.runs if r.agent == "bayes-br"]
+    assert noise == [(0.1, None), (None, 0.5)]
+    assert [note.split(": ")[1] for note in found.notes] == ["override 4 matches no run"]
+
+
+def test_noise_replaces_epsilon_only_where_an_agent_has_it(plan):
+    def likelihoods(text):
+        runs = load_plan(plan(f"model = 'env:swirl'\nseeds = 0\n{text}"))
+        return [(r.epsilon, dict(r.options).get("noise_sd"), dict(r.options).get("infer_noise")) for r in runs]
+
+    assert likelihoods("agent = ['bayes-br', 'toy', 'psrl']\nnoise_sd = 0.1") == [
+        (None, 0.1, False),
+        (0.1, None, None),
+        (None, 0.1, None),
+    ]
+    assert likelihoods("agent = 'bayes-br'\ninfer_noise = true") == [(None, None, True)]
+    later = "[[override]]\nmatch = {}\nepsilon = 0.2"
+    assert likelihoods(f"agent = 'bayes-br'\nnoise_sd = 0.1\n{later}") == [(0.2, None, False)]
+
+
+GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("agent = 'bayes-br'", "model is missing"),
+        ("model = 'env:swirl'", "agent is missing"),
+        (GOOD + "colour = 1", 'unknown key "colour"'),
+        (GOOD + "seed = 1", 'unknown key "seed"'),
+        ("model = 'env:swirl'\nagent = 'magic'", 'agent: unknown agent "magic": choose from bayes-br'),
+        ("model = 'env:magic'\nagent = 'bayes-br'", 'model: env:magic: unknown environment "magic"'),
+        ("model = 'nothing.json'\nagent = 'bayes-br'", "model: nothing.json: no such file"),
+        ("model = 3\nagent = 'bayes-br'", "model is 3: give a text"),
+        (GOOD + "epsilon = -1", "epsilon is -1: give a number that is not negative"),
+        (GOOD + "epsilon = nan", "epsilon is nan"),
+        (GOOD + "epsilon = true", "epsilon is True"),
+        (GOOD + "epsilon = [0.1, 'x']", "epsilon is x"),
+        (GOOD + "epsilon = []", "epsilon is an empty list"),
+        (GOOD + "prior_scale = 0", "prior_scale is 0: give a positive number"),
+        (GOOD + f"prior_scale = 1{'0' * 400}", "prior_scale is 1"),
+        (GOOD + "episodes = 0", "episodes is 0: give a whole number, 1 or more"),
+        (GOOD + "episodes = 1.5", "episodes is 1.5"),
+        (GOOD + "seeds = -1", "seeds is -1"),
+        (GOOD + "seeds = [[1]]", "seeds is [1]"),
+        (GOOD + "optimism = inf", "optimism is inf"),
+        (GOOD + "optimism = 0", "optimism is 0: give a whole number"),
+        (GOOD + "method = 'C'", "method is C: give A"),
+        (GOOD + "optimism = 2020-01-01", "optimism is datetime"),
+        (GOOD + f"seeds = {list(range(2000))}\noptimism = {list(range(2000))}", "4000000 runs: split it"),
+        (GOOD + "epsilon = 0.1\nnoise_sd = 0.1", "gives epsilon and noise_sd"),
+        (GOOD + "infer_noise = true\nnoise_sd = 0.1", "gives noise_sd and infer_noise"),
+        (GOOD + "override = 3", "write [[override]]"),
+        (GOOD + "[[override]]\nepsilon = 1", "override 1: match is missing"),
+        (GOOD + "[[override]]\nmatch = 3", "override 1: match is not a table"),
+        (GOOD + "[[override]]\nmatch = {colour = 1}", 'override 1: unknown key "colour" in match'),
+        (GOOD + "[[override]]\nmatch = {agent = 'magic'}", 'override 1: match: agent: unknown agent "magic"'),
+        (GOOD + "[[override]]\nmatch = {}\nagent = 'psrl'", 'override 1: unknown key "agent"'),
+        (GOOD + "[[override]]\nmatch = {}\nepsilon = [1, 2]", "override 1: epsilon is a list"),
+        (GOOD + "[[override]]\nmatch = {}\nepsilon = -2", "epsilon is -2"),
+        (GOOD + "[[override]]\nmatch = {}\nepsilon = 1\nnoise_sd = 1", "override 1 gives epsilon and noise_sd"),
+        ("model = ", "not valid TOML"),
+        ("model = 'a'\nmodel = 'b'", "not valid TOML"),
+        ("", "the file is empty"),
+    ],
+)
+def test_wrong_plans_are_refused_in_one_line(plan, text, message):
+    path = plan(text)
+    with pytest.raises(BadInputError) as caught:
+        load_plan(path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "p.toml").write_bytes(b"model = '\xff'")
+    with pytest.raises(BadInputError, match="not UTF-8"):
+        load_plan(tmp_path / "p.toml")
+    with pytest.raises(BadInputError, match="no such file"):
+        load_plan(tmp_path / "q.toml")
+
+
+RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, (("optimism", 1),))
+
+
+def test_names_are_functions_of_the_settings_alone():
+    changes = [
+        {"model": "env:deep-sea?depth=6"},
+        {"model": "env-deep-sea-depth=5"},
+        {"agent": "manifold"},
+        {"epsilon": 0.02},
+        {"epsilon": None},
+        {"prior_scale": 1.0},
+        {"episodes": 101},
+        {"seed": 30},
+        {"options": ()},
+        {"options": (("optimism", 8),)},
+    ]
+    names = {file_name(replace(RUN, **change)) for change in [{}, *changes]}
+    assert len(names) == len(changes) + 1
+    assert file_name(replace(RUN, options=(("optimism", 1.0),))) == file_name(RUN), "1 and 1.0 are one setting"
+    code = f"from bellmanifold.experiments.plan import RunSettings; print({RUN!r}.identity)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == RUN.identity, "another process finds the same name"
+    awkward = replace(RUN, model="../Räume/" + "x" * 300 + "\n.json")
+    assert "/" not in file_name(awkward)
+    assert file_name(awkward).isascii()
+    assert len(file_name(awkward)) < 120
+
+
+def test_settings_survive_a_round_trip():
+    others = (("noise_sd", 1.0), ("optimism", 1))
+    for run in (RUN, RunSettings("env:swirl", "psrl", None, None, 5, 0, others)):
+        entry = json.loads(json.dumps(run.to_dict()))
+        assert RunSettings.from_dict(entry) == make_settings(entry) == run
+
+
+def test_digest_sees_every_number_and_name():
+    plain = deep_sea(3)
+    assert digest(deep_sea(3)) == digest(plain)
+    assert len({digest(m) for m in (plain, deep_sea(4), deep_sea(3, slip=0.1), deep_sea(3, move_cost=0.06))}) == 4
+    assert digest(replace(plain, states=tuple(f"{s}'" for s in plain.states))) != digest(plain)
