@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "errors": set(),
     "precision": set(),
     "ssp": {"errors"},
-    "linear": {"ssp"},
+    "linear": {"errors", "ssp"},
     "graph": {"linear", "ssp"},
     "gain": {"graph", "linear", "ssp"},
     "health": {"errors", "gain", "graph", "ssp"},
@@ -32,9 +32,12 @@ MAY_IMPORT = {
     "laws": {"errors", "precision"},
     "chart": {"errors", "graph", "precision", "ssp"},
     "sparse_chart": {"errors", "graph", "linear", "ssp"},
+    "priors": {"errors", "laws", "precision"},
+    "noise": {"errors", "laws", "precision"},
+    "parametrisation": {"errors", "precision", "ssp"},
     "samplers": set(),
-    "posteriors": {"chart", "data", "errors", "gain", "graph", "health", "laws", "linear"}
-    | {"samplers", "sparse_chart", "ssp"},
+    "posteriors": {"bellman", "chart", "data", "errors", "gain", "graph", "health", "laws", "linear", "noise"}
+    | {"parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
     "identifiability": {"bellman", "data", "errors", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"bellman", "data", "errors", "posteriors"},
     "agents": {"chart", "data", "errors", "formats", "graph", "laws", "posteriors", "ssp"},

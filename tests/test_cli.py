@@ -217,7 +217,7 @@ def test_posterior_for_people_and_as_a_picture(cli, tmp_path):
 
 def test_posterior_that_should_not_be_trusted_exits_4(cli, tmp_path):
     data = data_file(tmp_path, ("0,0", "right"), ("0,1", "down"), ("1,1", "left"))
-    code, out, err = cli("posterior", "env:grid?rows=8&columns=8", data, "--samples", "8", "--json")
+    code, out, err = cli("posterior", "env:grid?rows=8&columns=8&slip=0.1", data, "--samples", "8", "--json")
     assert code == 4
     assert json.loads(out)["trustworthy"] is False
     assert "not to trust" in err

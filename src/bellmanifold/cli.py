@@ -199,7 +199,7 @@ def posterior(
     ] = None,
     prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior of every action value.")] = 10.0,
     engine: Annotated[
-        Literal["auto", "chart", "mixture", "rejection"], typer.Option(help="How to compute it.")
+        Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"], typer.Option(help="How to compute it.")
     ] = "auto",
     kernel: Annotated[
         Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")

@@ -15,15 +15,20 @@ from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, splu
 
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP
 
-DENSE = 200
-"""Systems up to this size are eliminated densely, without subtraction."""
+TINY, DENSE = 40, 200
+"""Systems up to the first size are always eliminated densely, without subtraction; systems up to the second if a
+factorisation would lose digits."""
+TRAPPED = 1e-6
+"""A pivot below this has lost so many digits."""
 EXPANDER = 0.1
 """A reordered bandwidth above this share of the size means that a factorisation would fill in."""
 ITERATIONS = 1000
 ACCURACY = 1e-10
 ROUNDING = 1e-13
+NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
 FILLS_IN = 5000
 """Above this size an expander cannot be factorised in reasonable time; rounding is then accepted."""
 
@@ -58,13 +63,17 @@ def evaluate_chain(
     if not len(states):
         return right, 0.0
     moves, leaving, out = chain_on(model, policy, states)
-    if len(states) <= DENSE:
-        x, pivots = eliminate(moves.toarray(), out, right)
-        return x, float(np.log(pivots).sum())
-    matrix = csr_array(diags_array(leaving) - moves)
-    factors = _factors(matrix)
-    x = factors.solve(right)
-    return x + factors.solve(right - matrix @ x), float(np.log(np.abs(factors.U.diagonal())).sum())
+    if len(states) > TINY:
+        matrix = csr_array(diags_array(leaving) - moves)
+        factors = _factors(matrix)
+        pivots = np.abs(factors.U.diagonal()) if factors else np.zeros(1)
+        if factors and (len(states) > DENSE or pivots.min() > TRAPPED * leaving.max()):
+            x = factors.solve(right)
+            return x + factors.solve(right - matrix @ x), float(np.log(pivots).sum())
+        if len(states) > DENSE:
+            raise UnsupportedError(NEARLY_TRAPPED)
+    x, pivots = eliminate(moves.toarray(), out, right)
+    return x, float(np.log(pivots).sum())
 
 
 def chain_on(
@@ -149,9 +158,15 @@ def _iterate(
 
 def _factorise(matrix: csr_array, right: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     factors = _factors(matrix)
+    if factors is None:
+        raise UnsupportedError(NEARLY_TRAPPED)
     x = factors.solve(right)
     return np.asarray(x + factors.solve(right - matrix @ x))
 
 
-def _factors(matrix: csr_array) -> SuperLU:
-    return splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+def _factors(matrix: csr_array) -> SuperLU | None:
+    """An LU factorisation without pivoting; None if the matrix is singular to rounding."""
+    try:
+        return splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    except RuntimeError:
+        return None

@@ -14,7 +14,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
-from bellmanifold.laws import Law, named_law
+from bellmanifold.laws import Gaussian, Law, named_law
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
 from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.sparse_walk import SparseCoordinates
     from bellmanifold.posteriors.walk import Walk
 
-Engine = Literal["auto", "chart", "mixture", "rejection"]
+Engine = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
 ACCURACY = 1e-3
 """Every reported probability is computed to this standard error, unless a number of samples is asked for."""
 ENOUGH = 400.0
@@ -76,7 +76,7 @@ def posterior(
         data: observations of it.
         epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior, and the default without noise.
         prior_scale: sigma of the prior N(0, sigma^2 I).
-        engine: "auto", "chart", "mixture" or "rejection".
+        engine: "auto", "chart", "mixture", "hmc", "nuts" or "rejection".
         kernel: shape of the relaxed likelihood.
         noise_sd: rewards carry noise of this scale, and every repeat counts.
         infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
@@ -111,7 +111,16 @@ def posterior(
     elif epsilon is not None or kernel != "gaussian":
         raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
     else:
-        target = noisy_target(data, noise_scale, prior_scale, named_law(noise) if isinstance(noise, str) else noise)
+        law = named_law(noise) if isinstance(noise, str) else noise
+        repeats = not isinstance(law, Gaussian) and data.count.max(initial=0) > 1
+        if repeats and engine in ("auto", "hmc", "nuts"):
+            if proper_only:
+                raise BadInputError("chains have no --proper-only: leave it out, or use gaussian noise")
+            gaussian = noisy_target(data, noise_scale, prior_scale, Gaussian())
+            target = replace(gaussian, law=law, noise_scale=None, log_constant=0.0)
+            summary = _by_every_visit(data, noise_scale, target, engine, samples, seed)
+            return replace(summary, top=top, seed=seed)
+        target = noisy_target(data, noise_scale, prior_scale, law)
     if not target.coupled.any():
         return replace(_prior(target), top=top)
     summary = _choose(target, engine, proper_only, samples, seed)
@@ -125,6 +134,15 @@ def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> 
     if noise_sd is not None:
         raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
     return HalfNormal() if infer_noise is True else infer_noise
+
+
+def _by_every_visit(
+    data: Dataset, noise: float | int | LogPrior, target: Target, engine: Engine, samples: int | None, seed: int
+) -> Summary:
+    """Chains, for noise whose repeats have no sufficient mean."""
+    from bellmanifold.posteriors.from_chains import by_every_visit
+
+    return by_every_visit(data, noise, target, "hmc" if engine == "hmc" else "nuts", samples, seed)
 
 
 def _prior(target: Target) -> Summary:
@@ -146,9 +164,13 @@ def posterior_of(target: Target, seed: int = 0) -> Summary:
 
 
 def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | None, seed: int) -> Summary:
-    if engine in ("mixture", "rejection"):
+    if engine in ("mixture", "rejection", "hmc", "nuts"):
         if proper_only:
             raise BadInputError(f"the {engine} engine has no --proper-only: use --engine chart")
+        if engine in ("hmc", "nuts"):
+            from bellmanifold.posteriors.from_chains import by_chains
+
+            return by_chains(target, "hmc" if engine == "hmc" else "nuts", samples, seed)
         if samples is not None:
             raise BadInputError(f"the {engine} engine has no --samples: leave it out, or use --engine chart")
         return by_mixture(target, "asked for", seed) if engine == "mixture" else by_rejection(target, seed)

@@ -16,12 +16,15 @@ from scipy.special import log_ndtr, ndtri_exp
 from bellmanifold.graph import Policy
 from bellmanifold.posteriors.findings import from_moments
 from bellmanifold.posteriors.policies import PolicyTable, ratio
-from bellmanifold.posteriors.target import Target, tie_width
+from bellmanifold.posteriors.target import TIE_WIDTH, Target, tie_width
 from bellmanifold.posteriors.walk import Walk, diagnose, nowhere
 from bellmanifold.sparse_chart import SparseChart, sparse_chart
 
 CHAINS = 4
 MOST_SHRINKS = 200
+TILT = 1e-4
+"""Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
+the solution without them."""
 
 
 class Place(NamedTuple):
@@ -75,10 +78,10 @@ class SparseCoordinates:
         point = self.chart.solve(payment, value, start)
         if point.policy is None:
             return Place(x, point.q, -np.inf, None)
-        plain = point
-        if target.is_exact:  # ties are split by infinitesimal residuals, which the prior must not see
+        z = point.q[target.observed] / target.prior_scale
+        if target.is_exact and TIE_WIDTH * float(z @ z) > TILT:
             plain = self.chart.solve(target.reward, value, point.policy)
-        z = plain.q[target.observed] / target.prior_scale
+            z = plain.q[target.observed] / target.prior_scale
         return Place(x, point.q, float(-0.5 * z @ z - point.log_det), point.policy)
 
     def moments(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ class Summary:
         top: how many routes are reported.
         proper_only: the posterior was restricted to parameters not known to be improper.
         seed: fixes the draws.
+        own_draws: makes `draws` where the engine has drawn the action values itself; None: the chart draws them.
     """
 
     target: Target
@@ -59,6 +60,7 @@ class Summary:
     top: int = 1000
     proper_only: bool = False
     seed: int = 0
+    own_draws: Callable[[], xarray.Dataset] | None = None
 
     @property
     def epsilon(self) -> float | None:
@@ -125,6 +127,8 @@ class Summary:
     @cached_property
     def draws(self) -> xarray.Dataset:
         """Draws of all action values with their weights, as an xarray data set; see `bellmanifold.posteriors.draws`."""
+        if self.own_draws is not None:
+            return self.own_draws()
         from bellmanifold.posteriors.inference import posterior_draws
 
         return posterior_draws(self.target, self.proper_only, self.seed)

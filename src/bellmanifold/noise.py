@@ -1,0 +1,122 @@
+"""The paper's general model of noisy rewards (equations 2 and 4 to 6).
+
+A visit to pair i pays r = g_i(theta) + eta(psi) W with W from a known law p^W(. | i) of mean 0. So a reward has density
+
+    p(r | theta, psi, i) = p^W((r - g_i(theta)) / eta(psi) | i) / eta(psi),
+
+rewards are independent given the pairs, and the posterior of (theta, psi) is proportional to p(theta) p(psi) times the
+product over all visits, repeats included. A `NoiseModel` says what psi, eta and p^W are. Two are built in: a known
+scale, and one common scale to be inferred. Any other object with the same four members will do; the scale may differ
+between pairs (eta is then an array with one entry a pair), and so may the law, as it is told the pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+import bellmanifold.precision  # noqa: F401 (switches double precision on)
+from bellmanifold.errors import BadInputError
+from bellmanifold.laws import Gaussian, Law
+
+NORMAL = Gaussian()
+LogScalePrior = Callable[[Float[Array, ""]], Float[Array, ""]]
+"""Log density of a prior over eta > 0, as a function JAX can differentiate."""
+
+
+@runtime_checkable
+class NoiseModel(Protocol):
+    """Noise of rewards; immutable and hashable, as it is part of compiled programs; every function is JAX's."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of entries of psi; 0 if nothing about the noise is inferred."""
+
+    def log_prior(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        """Log prior density of psi with respect to Lebesgue measure; psi ranges over all of R^dimension."""
+
+    def scale(self, psi: Float[Array, "dimension"]) -> Float[Array, "*pairs"]:
+        """eta(psi) > 0: a number, or one for each pair."""
+
+    def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """log p^W(w | pair), entry by entry."""
+
+
+@dataclass(frozen=True)
+class KnownScale:
+    """Noise of known scale.
+
+    Attributes:
+        value: eta; for Gaussian noise its standard deviation.
+        law: the law of W.
+    """
+
+    value: float
+    law: Law = NORMAL
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.value) and self.value > 0):
+            raise BadInputError(f"the noise sd is {self.value}: give a positive number")
+
+    @property
+    def dimension(self) -> int:
+        return 0
+
+    def log_prior(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return jnp.zeros(())
+
+    def scale(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return jnp.asarray(self.value)
+
+    def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        return self.law.log_density(w)
+
+
+@dataclass(frozen=True)
+class HalfNormalScale:
+    """The law of |x| for x ~ N(0, width^2), as a prior over eta."""
+
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.width) and self.width > 0):
+            raise BadInputError(f"the prior scale of the noise is {self.width}: give a positive number")
+
+    def __call__(self, eta: Float[Array, ""]) -> Float[Array, ""]:
+        return 0.5 * jnp.log(2.0 / jnp.pi) - jnp.log(self.width) - 0.5 * (eta / self.width) ** 2
+
+
+HALF_NORMAL = HalfNormalScale()
+
+
+@dataclass(frozen=True)
+class InferredScale:
+    """One common scale eta = exp(psi), to be inferred.
+
+    The prior is stated for eta; psi = log eta has its density times d eta / d psi = eta.
+
+    Attributes:
+        prior: log prior density of eta.
+        law: the law of W.
+    """
+
+    prior: LogScalePrior = HALF_NORMAL
+    law: Law = NORMAL
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    def log_prior(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return self.prior(jnp.exp(psi[0])) + psi[0]
+
+    def scale(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return jnp.exp(psi[0])
+
+    def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        return self.law.log_density(w)

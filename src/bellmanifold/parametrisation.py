@@ -1,0 +1,99 @@
+"""Action-value functions Q_theta: how parameters become one value a pair.
+
+The paper's model takes any differentiable family. A `Parametrisation` is the number of parameters and a JAX function
+from them to the action values of all pairs, in the order of `SSP.pair_index`; the goal's value is 0 and not among them.
+Built in are the table (one parameter a pair) and the linear family theta -> features @ theta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+import bellmanifold.precision  # noqa: F401 (switches double precision on)
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.ssp import SSP
+
+ActionValues = Callable[[Float[Array, "dimension"]], Float[Array, "pairs"]]
+
+
+@dataclass(frozen=True)
+class Parametrisation:
+    """A family of action-value functions; hashable, as it is part of compiled programs.
+
+    Attributes:
+        dimension: number of parameters.
+        values: theta -> action value of every pair.
+    """
+
+    dimension: int
+    values: ActionValues
+
+
+def tabular(model: SSP) -> Parametrisation:
+    """One parameter a pair (Definition 1)."""
+    return Parametrisation(model.n_pairs, _itself)
+
+
+def _itself(theta: Float[Array, "pairs"]) -> Float[Array, "pairs"]:
+    return theta
+
+
+def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Parametrisation:
+    """Q_theta(s, a) = features[s, a] . theta.
+
+    Args:
+        model: the problem.
+        features: for each (state, action) its feature vector, all of one length.
+
+    Raises:
+        BadInputError: if a pair has no features, or features differ in length or are not finite.
+    """
+    for key in features:
+        if key not in model.pair_index:
+            raise BadInputError(f"features: {_pair(key)} is no pair of the problem: remove it")
+    rows: list[np.ndarray] = []
+    for key in model.pair_index:
+        if key not in features:
+            raise BadInputError(f"features: {_pair(key)} has none: give every pair a feature vector")
+        row = np.asarray(features[key], dtype=np.float64)
+        if row.ndim != 1 or len(row) != len(rows[0] if rows else row) or not len(row):
+            raise BadInputError(f"features: {_pair(key)} has shape {row.shape}: give vectors of one positive length")
+        if not np.isfinite(row).all():
+            raise BadInputError(f"features: {_pair(key)} holds a number that is not finite: correct it")
+        rows.append(row)
+    matrix = jnp.asarray(np.stack(rows))
+    return Parametrisation(matrix.shape[1], lambda theta: matrix @ theta)
+
+
+def checked(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
+    """The parametrisation, after a look at its output for a few parameters.
+
+    Raises:
+        BadInputError: if it has the wrong shape or dtype, or is not finite.
+    """
+    dimension = parametrisation.dimension
+    if dimension < 1:
+        raise BadInputError(f"Q_theta has {dimension} parameters: give at least one")
+    for theta in (jnp.zeros(dimension), jax.random.normal(jax.random.key(0), (dimension,))):
+        q = parametrisation.values(theta)
+        if not isinstance(q, jax.Array) or q.shape != (model.n_pairs,) or q.dtype != jnp.float64:
+            found = f"shape {q.shape}, dtype {q.dtype}" if isinstance(q, jax.Array | np.ndarray) else type(q).__name__
+            raise BadInputError(
+                f"Q_theta returns {found}: make it a JAX array of float64 with one entry for each of the "
+                f"{model.n_pairs} pairs"
+            )
+        if not bool(jnp.isfinite(q).all()):
+            bad = model.pair_name(int(jnp.argmin(jnp.isfinite(q))))
+            raise BadInputError(f"Q_theta is not finite at {_pair(bad)}: make it finite for every theta")
+    return parametrisation
+
+
+def _pair(key: tuple[str, str]) -> str:
+    return f"pair ({quote(key[0])}, {quote(key[1])})"

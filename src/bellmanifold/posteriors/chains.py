@@ -1,0 +1,188 @@
+"""Chains on the parameters themselves: HMC tuned as in the paper, and NUTS.
+
+They take any differentiable posterior of `bellmanifold.posteriors.log_posterior`: any Q_theta, prior, kernel and noise.
+What they do not have is the chart's ease with small tolerances: at epsilon = 0.01 the posterior is a thin crooked
+sheet, chains creep along it, and R-hat and effective sample size (ArviZ) say so.
+
+Chains are independent, so the spread between them gives the standard errors of a `Summary`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from bellmanifold.bellman import Transitions
+from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
+from bellmanifold.samplers import hmc, nuts
+
+Sampler = Literal["hmc", "nuts"]
+WARM_UP = 1000
+"""Steps NUTS adapts for, and points of HMC's first episode."""
+R_HAT_LIMIT = 1.02
+LEAST_EFFECTIVE = 400.0
+LOOKED_AT = 64
+"""Variables whose convergence is judged, evenly spread over all."""
+
+
+@partial(jax.jit, static_argnames=("density", "tuning", "draws"))
+def hmc_episode(
+    density: Density,
+    tuning: hmc.Tuning,
+    draws: int,
+    law: Transitions,
+    key: Key[Array, "chains"],
+    state: hmc.State,
+    evidence: Evidence,
+) -> tuple[hmc.State, Float[Array, "chains draws dimension"], hmc.Info]:
+    """One episode of `bellmanifold.samplers.hmc.episode` for many chains, each with its own key and evidence.
+
+    The evidence has chains along its leading axis (see `for_chains`). Growing data do not compile anew.
+    """
+    return hmc.episode(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws, tuning)
+
+
+@partial(jax.jit, static_argnames=("density",))
+def starting_points(density: Density, key: Key[Array, "chains"]) -> Float[Array, "chains dimension"]:
+    """Where chains start, one for each key."""
+    return jax.vmap(lambda one: starting_point(density, one))(key)
+
+
+@partial(jax.jit, static_argnames=("density", "steps"))
+def nuts_adapt(
+    density: Density,
+    steps: int,
+    law: Transitions,
+    key: Key[Array, "chains"],
+    position: Float[Array, "chains dimension"],
+    evidence: Evidence,
+) -> nuts.State:
+    """Tune NUTS chains, each with its own key and evidence."""
+    return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), evidence, steps)
+
+
+@partial(jax.jit, static_argnames=("density", "draws"))
+def nuts_walk(
+    density: Density, draws: int, law: Transitions, key: Key[Array, "chains"], state: nuts.State, evidence: Evidence
+) -> tuple[nuts.State, Float[Array, "chains draws dimension"], nuts.Info]:
+    """Walk tuned NUTS chains, each with its own key and evidence."""
+    return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Which chains to run.
+
+    Attributes:
+        sampler: "hmc" or "nuts".
+        density, law, evidence: the posterior.
+        chains: how many.
+        seed: fixes every point.
+        step_size: where HMC starts tuning.
+    """
+
+    sampler: Sampler
+    density: Density
+    law: Transitions
+    evidence: Evidence
+    chains: int
+    seed: int
+    step_size: float
+
+
+class Chains:
+    """Chains that can be walked on as long as needed; they are tuned before the first recorded point.
+
+    HMC is tuned by two of the paper's episodes on the same data: the first, whose points are dropped, has no
+    preconditioner, the second has. Later walks keep step size and preconditioner. NUTS adapts for `WARM_UP` steps.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.evidence = for_chains(setting.evidence, setting.chains)
+        self.key = jax.random.key(setting.seed)
+        self.rounds: list[_Round] = []
+        tuned = self._tuned_hmc if setting.sampler == "hmc" else self._adapted
+        self.state: hmc.State | nuts.State = tuned(starting_points(setting.density, self._keys(0)))
+
+    def walk(self, draws: int) -> None:
+        """Record this many more points of each chain."""
+        setting, key = self.setting, self._keys(2 + len(self.rounds))
+        first_of_hmc = not self.rounds and setting.sampler == "hmc"
+        info: hmc.Info | nuts.Info
+        if isinstance(self.state, hmc.State):
+            tuning = hmc.PAPER if first_of_hmc else hmc.Tuning(windows=0)
+            metric = self.state.variance
+            after, points, info = hmc_episode(
+                setting.density, tuning, draws, setting.law, key, self.state, self.evidence
+            )
+            self.state = after._replace(variance=metric)
+        else:
+            self.state, points, info = nuts_walk(setting.density, draws, setting.law, key, self.state, self.evidence)
+        arrays = (np.asarray(points), np.asarray(info.acceptance), np.asarray(info.is_divergent))
+        self.rounds.append(_Round(*arrays))
+
+    @property
+    def points(self) -> Float[np.ndarray, "chains draws dimension"]:
+        """Everything recorded so far."""
+        return np.concatenate([done.points for done in self.rounds], axis=1)
+
+    @property
+    def acceptance(self) -> Float[np.ndarray, "chains draws"]:
+        """Acceptance probabilities of the recorded moves."""
+        return np.concatenate([done.acceptance for done in self.rounds], axis=1)
+
+    @property
+    def is_divergent(self) -> Bool[np.ndarray, "chains draws"]:
+        """Which recorded moves ran away."""
+        return np.concatenate([done.is_divergent for done in self.rounds], axis=1)
+
+    def _keys(self, purpose: int) -> Key[Array, "chains"]:
+        return jax.random.split(jax.random.fold_in(self.key, purpose), self.setting.chains)
+
+    def _tuned_hmc(self, start: Array) -> hmc.State:
+        fresh = hmc.init(start, self.setting.step_size)
+        density, law = self.setting.density, self.setting.law
+        return hmc_episode(density, hmc.PAPER, WARM_UP, law, self._keys(1), fresh, self.evidence)[0]
+
+    def _adapted(self, start: Array) -> nuts.State:
+        return nuts_adapt(self.setting.density, WARM_UP, self.setting.law, self._keys(1), start, self.evidence)
+
+
+class _Round(NamedTuple):
+    """Points of one walk, with what happened at each."""
+
+    points: Float[np.ndarray, "chains draws dimension"]
+    acceptance: Float[np.ndarray, "chains draws"]
+    is_divergent: Bool[np.ndarray, "chains draws"]
+
+
+@dataclass(frozen=True, eq=False)
+class Convergence:
+    """R-hat and bulk effective sample size of each variable, in the order of the variables; infinite and 0 if stuck."""
+
+    r_hat: Float[np.ndarray, "variables"]
+    effective: Float[np.ndarray, "variables"]
+
+    @property
+    def is_good(self) -> bool:
+        """Have the chains mixed?"""
+        return bool(self.r_hat.max(initial=1.0) < R_HAT_LIMIT and self.effective.min() > LEAST_EFFECTIVE)
+
+
+def converged(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
+    """What ArviZ says about some variables; of more than 64 variables, 64 are looked at."""
+    import arviz
+
+    chosen = np.unique(np.linspace(0, values.shape[2] - 1, LOOKED_AT).astype(np.int64))
+    container = arviz.convert_to_dataset(values[:, :, chosen])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r_hat, effective = np.asarray(arviz.rhat(container)["x"]), np.asarray(arviz.ess(container)["x"])
+    moved = np.ptp(values[:, :, chosen], axis=1).min(axis=0) > 0
+    known = moved & np.isfinite(r_hat) & np.isfinite(effective)
+    return Convergence(np.where(known, r_hat, np.inf), np.where(known, effective, 0.0))

@@ -1,0 +1,326 @@
+"""Answers from chains: the `hmc` and `nuts` engines for tables, and draws for any Q_theta."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from bellmanifold.bellman import transitions
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.laws import Law, Uniform, log_normal
+from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
+from bellmanifold.parametrisation import Parametrisation, checked, tabular
+from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
+from bellmanifold.posteriors.findings import Findings, from_moments
+from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
+from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior, ScaleTable
+from bellmanifold.posteriors.policies import PolicyTable, ratio
+from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.priors import NormalPrior, Prior
+from bellmanifold.samplers import hmc
+from bellmanifold.ssp import SSP
+
+if TYPE_CHECKING:
+    import xarray
+
+WIDE = NormalPrior(10.0)
+ROUND = 1000
+"""Points of a chain between two looks at the standard errors."""
+MOST_CHAINS = 64
+FEWEST_CHAINS = 4
+MOST_ROUNDS = {"hmc": 4, "nuts": 1}
+MOST_NUMBERS = 2**25
+"""Numbers kept in all."""
+ACCURACY = 1e-3
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """The relaxed likelihood of deterministic rewards (equation 9): each seen pair once, a kernel of width epsilon."""
+
+    epsilon: float
+    law: Law = NORMAL
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """The likelihood of noisy rewards (equation 5), every visit counted: the data and what their noise is like."""
+
+    data: Dataset
+    noise: NoiseModel
+
+
+def by_chains(
+    target: Target, sampler: Sampler, samples: int | None = None, seed: int = 0, noisy: Noisy | None = None
+) -> Summary:
+    """A table's posterior by HMC or NUTS on the action values.
+
+    Args:
+        target: problem, coupled states and prior scale; without `noisy` also the likelihood.
+        sampler: "hmc" or "nuts".
+        samples: points of all chains together; by default until every standard error is 1e-3, within limits.
+        seed: fixes every result.
+        noisy: the likelihood, where noise is not Gaussian or its scale is inferred.
+
+    Raises:
+        UnsupportedError: for the exact posterior, a uniform kernel, or too many pairs.
+    """
+    model = target.model
+    evidence, noise = (noisy_evidence(noisy.data), noisy.noise) if noisy else _kernel(target, sampler)
+    density = Density(tabular(model), NormalPrior(target.prior_scale), noise)
+    chains = min(MOST_CHAINS, MOST_NUMBERS // (ROUND * density.dimension))
+    if chains < FEWEST_CHAINS:
+        raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
+    step_size = _first_step(evidence, target.prior_scale)
+    setting = Setting(sampler, density, transitions(model), evidence, chains, seed, step_size)
+    return _walked(target, Chains(setting), samples)
+
+
+def _walked(target: Target, chains: Chains, samples: int | None) -> Summary:
+    """Walk until the standard errors are small enough, or as far as asked."""
+    setting = chains.setting
+    if samples is not None:
+        each = max(FEWEST_CHAINS, -(-samples // setting.chains))
+        if each * setting.chains * setting.density.dimension > MOST_NUMBERS:
+            raise BadInputError(f"samples is {samples}: that many points of {setting.density.dimension} do not fit")
+        chains.walk(each)
+        return _summary(target, chains, "asked for")
+    most = min(MOST_ROUNDS[setting.sampler], MOST_NUMBERS // (ROUND * setting.chains * setting.density.dimension))
+    while True:
+        chains.walk(ROUND)
+        error = _largest_error(target, chains.points)
+        if error <= ACCURACY:
+            return _summary(target, chains, "asked for")
+        if len(chains.rounds) >= most:
+            why = f"asked for; stopped after {ROUND * most * setting.chains} points, largest standard error {error:.1g}"
+            return _summary(target, chains, why)
+
+
+def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimension"]) -> float:
+    """Of the action probabilities of coupled states."""
+    own = target.coupled[target.model.pair_state]
+    share = is_best(target.model, points[:, :, : target.model.n_pairs])[:, :, own].mean(axis=1)
+    return float(share.std(axis=0, ddof=1).max() / np.sqrt(len(share)))
+
+
+def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
+    if target.is_exact:
+        raise UnsupportedError(
+            f"epsilon is 0: the exact posterior lies on a manifold, where {sampler} cannot walk: use --engine chart, "
+            "or --epsilon above 0"
+        )
+    if isinstance(target.law, Uniform):
+        raise UnsupportedError(f"a uniform kernel has no gradient, which {sampler} needs: use --engine chart")
+    table = target.noise_scale
+    noise = KnownScale(1.0, target.law) if table is None else TabulatedScale(table, target.law)
+    return kernel_evidence(target), noise
+
+
+@dataclass(frozen=True)
+class TabulatedScale:
+    """An inferred scale in the chart's coordinate: psi is standard normal a priori, eta its image by the table.
+
+    The table's law is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around the pairs' mean
+    rewards, with widths relative to eta, complete the posterior.
+    """
+
+    table: ScaleTable
+    law: Law
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    def log_prior(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return log_normal(psi[0])
+
+    def scale(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
+        return jnp.exp(jnp.interp(psi[0], jnp.asarray(self.table.normal), jnp.asarray(self.table.log_scale)))
+
+    def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        return self.law.log_density(w)
+
+
+def by_every_visit(
+    data: Dataset, noise: float | int | LogPrior, target: Target, sampler: Sampler, samples: int | None, seed: int
+) -> Summary:
+    """A table's posterior for noise whose repeats have no sufficient mean.
+
+    Args:
+        data: every visit.
+        noise: the scale of the noise, or `HalfNormal`, a prior over it.
+        target: problem, coupled states, prior scale and law.
+        sampler, samples, seed: as for `by_chains`.
+    """
+    if isinstance(noise, HalfNormal):
+        model: NoiseModel = InferredScale(HalfNormalScale(noise.scale), target.law)
+    elif callable(noise):
+        raise UnsupportedError(
+            f"repeats under {target.law} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            "noise model"
+        )
+    else:
+        model = KnownScale(float(noise), target.law)
+    return by_chains(target, sampler, samples, seed, Noisy(data, model))
+
+
+def _first_step(evidence: Evidence, prior_scale: float) -> float:
+    """The paper's first step for the typical width of the likelihood."""
+    seen = np.asarray(evidence.seen.any(axis=1))
+    width = float(np.median(np.asarray(evidence.width)[seen])) if seen.any() else prior_scale
+    return hmc.first_step_size(width, prior_scale)
+
+
+def _summary(target: Target, chains: Chains, why: str) -> Summary:
+    model, setting = target.model, chains.setting
+    coupled = target.coupled[model.pair_state]
+    points = chains.points
+    q = points[:, :, : model.n_pairs]
+    told = points[:, :, np.append(coupled, np.ones(setting.density.noise.dimension, dtype=bool))]
+    convergence = converged(told)
+    diagnostics = {
+        "chains": setting.chains,
+        "steps": points.shape[1],
+        "r_hat": float(convergence.r_hat.max()),
+        "acceptance": float(chains.acceptance.mean()),
+        "divergent_share": float(chains.is_divergent.mean()),
+    }
+    by_chain = ratio(q.mean(axis=1), np.ones(setting.chains))
+    second = ratio((q**2).mean(axis=1), np.ones(setting.chains))
+    q_mean, q_sd = from_moments(target, by_chain, second)
+    noise, psi = setting.density.noise, points[:, :, model.n_pairs :]
+    eta = np.asarray(jax.vmap(noise.scale)(jnp.asarray(psi.reshape(-1, noise.dimension)))) if noise.dimension else None
+    scale = None if eta is None or eta.ndim > 1 else (float(eta.mean()), float(eta.std()))
+    return Summary(
+        target=target,
+        findings=Findings(table=policy_table(target, q), q_mean=q_mean, q_sd=q_sd, noise_scale=scale),
+        engine=setting.sampler,
+        reason=f"{why}: {setting.chains} chains on the action values",
+        dimension=setting.density.dimension,
+        effective_sample_size=float(convergence.effective.min()),
+        trustworthy=convergence.is_good,
+        diagnostics=diagnostics,
+        own_draws=lambda: _draws(model, q),
+    )
+
+
+def _draws(model: SSP, q: Float[np.ndarray, "chains draws pairs"]) -> xarray.Dataset:
+    """All chains' action values, one after the other, with equal weights."""
+    import xarray
+
+    values = q.reshape(-1, model.n_pairs)
+    weight = np.full(len(values), 1.0 / len(values))
+    return xarray.Dataset({"q": (("draw", "pair"), values), "weight": ("draw", weight)}, coords=_labels(model))
+
+
+def _labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
+    names = [model.pair_name(i) for i in range(model.n_pairs)]
+    return {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
+
+
+def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"]) -> PolicyTable:
+    """The greedy policies of draws; replicates are chains."""
+    model = target.model
+    pairs = np.where(is_best(model, q), np.arange(model.n_pairs), model.n_pairs)
+    greedy: Int[np.ndarray, "chains draws states"] = np.minimum.reduceat(pairs, model.pair_start[:-1], axis=2)
+    policy, row = np.unique(greedy[:, :, target.coupled].reshape(-1, target.coupled.sum()), axis=0, return_inverse=True)
+    chains = len(q)
+    cell = np.repeat(np.arange(chains), q.shape[1]) * len(policy) + row.ravel()
+    weight = np.bincount(cell, minlength=chains * len(policy)).reshape(chains, -1)
+    return PolicyTable(target.coupled, policy, weight.astype(np.float64))
+
+
+def is_best(model: SSP, q: Float[np.ndarray, "chains draws pairs"]) -> Bool[np.ndarray, "chains draws pairs"]:
+    """Which pairs attain the largest value of their state?"""
+    return np.asarray(q == np.maximum.reduceat(q, model.pair_start[:-1], axis=2)[:, :, model.pair_state])
+
+
+def sample_chains(
+    model: SSP,
+    data: Dataset,
+    likelihood: Relaxed | NoiseModel,
+    parametrisation: Parametrisation | None = None,
+    prior: Prior = WIDE,
+    sampler: Sampler = "nuts",
+    chains: int = 8,
+    draws: int = 1000,
+    seed: int = 0,
+) -> xarray.Dataset:
+    """Draw from the posterior of any Q_theta by chains.
+
+    Args:
+        model: the problem.
+        data: observations of it.
+        likelihood: `Relaxed(epsilon)` for deterministic rewards, or a noise model, which counts every repeat.
+        parametrisation: Q_theta; a table if left out.
+        prior: of theta.
+        sampler: "nuts", or "hmc" as the paper tunes it.
+        chains, draws: how many chains, and points of each.
+        seed: fixes every result.
+
+    Returns:
+        A data set ArviZ understands: `theta`, `psi` (if the noise has parameters) and `q` by chain and draw,
+        `acceptance` and `is_divergent`, `r_hat` and `effective_sample_size` of theta and psi (one after the other, at
+        most 64 of them), and `trustworthy` among its attributes.
+
+    Raises:
+        BadInputError: for wrong arguments, or a Q_theta of the wrong shape or without finite values.
+        UnsupportedError: for a likelihood without gradient.
+    """
+    if sampler not in get_args(Sampler):
+        raise BadInputError(f"sampler is {quote(sampler)}: choose from {', '.join(get_args(Sampler))}")
+    for name, number in (("chains", chains), ("draws", draws)):
+        if number < FEWEST_CHAINS:
+            raise BadInputError(f"{name} is {number}: give at least {FEWEST_CHAINS}")
+    if seed < 0:
+        raise BadInputError(f"seed is {seed}: give a number that is not negative")
+    family = tabular(model) if parametrisation is None else checked(parametrisation, model)
+    evidence, noise = _evidence(data, likelihood, sampler)
+    density, law = Density(family, prior, noise), transitions(model)
+    checked_density(density, law, evidence)
+    scale = prior.scale if isinstance(prior, NormalPrior) else 10.0
+    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, scale)))
+    walkers.walk(draws)
+    return _dataset(model, walkers)
+
+
+def _evidence(data: Dataset, likelihood: Relaxed | NoiseModel, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
+    law = getattr(likelihood, "law", None)
+    if isinstance(law, Uniform):
+        raise UnsupportedError(f"a uniform law has no gradient, which {sampler} needs: use bm.posterior's chart")
+    if not isinstance(likelihood, Relaxed):
+        return noisy_evidence(data), likelihood
+    evidence, _ = _kernel(relaxed_target(data, likelihood.epsilon, 1.0), sampler)
+    return evidence, KnownScale(1.0, likelihood.law)
+
+
+def _dataset(model: SSP, chains: Chains) -> xarray.Dataset:
+    import xarray
+
+    family = chains.setting.density.parametrisation
+    points = chains.points
+    theta, psi = points[:, :, : family.dimension], points[:, :, family.dimension :]
+    values = jax.jit(jax.vmap(jax.vmap(family.values)))
+    convergence = converged(points)
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
+        "theta": (("chain", "draw", "parameter"), theta),
+        "q": (("chain", "draw", "pair"), np.asarray(values(theta))),
+        "acceptance": (("chain", "draw"), chains.acceptance),
+        "is_divergent": (("chain", "draw"), chains.is_divergent),
+        "r_hat": (("looked_at",), convergence.r_hat),
+        "effective_sample_size": (("looked_at",), convergence.effective),
+    }
+    if psi.shape[2]:
+        variables["psi"] = (("chain", "draw", "noise_parameter"), psi)
+    return xarray.Dataset(
+        variables,
+        coords={"chain": np.arange(len(points)), "draw": np.arange(points.shape[1]), **_labels(model)},
+        attrs={"trustworthy": convergence.is_good, "sampler": chains.setting.sampler},
+    )

@@ -1,0 +1,127 @@
+"""The log posterior of any parametrisation, prior and noise, as one differentiable function of a flat position.
+
+A position is (theta, psi): the parameters of the action values, then those of the noise. With q = Q_theta and the
+residuals g(q) of `bellmanifold.bellman`,
+
+    log p(theta, psi | data) = log p(theta) + log p(psi) + sum over visits of [log p^W(w | i) - log eta_i] + constant,
+    w = (r - g_i(q)) / eta_i,   eta_i = width_i eta(psi).
+
+Noisy rewards have width 1 and every visit counts (equation 6). The relaxed posterior of deterministic rewards
+(equation 9) is the same expression with eta = 1, width epsilon, every seen pair counted once and the kernel for p^W;
+Gaussian noise of sd eta whose m_i repeats are averaged has width eta / sqrt(m_i).
+
+Data are tables (pairs x visits) with a mask, so a compiled program serves every data set of a problem; the number of
+columns is a power of two, so it changes rarely.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bellmanifold.bellman import Transitions, residuals
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError
+from bellmanifold.noise import NoiseModel
+from bellmanifold.parametrisation import Parametrisation
+from bellmanifold.posteriors.target import Target
+from bellmanifold.priors import Prior
+
+
+class Density(NamedTuple):
+    """What fixes the compiled program of a posterior."""
+
+    parametrisation: Parametrisation
+    prior: Prior
+    noise: NoiseModel
+
+    @property
+    def dimension(self) -> int:
+        """Entries of a position: parameters of the action values, then of the noise."""
+        return self.parametrisation.dimension + self.noise.dimension
+
+
+class Evidence(NamedTuple):
+    """What was seen, as arrays.
+
+    Attributes:
+        reward: of each visit, 0 where there was none, shape (pairs, visits).
+        seen: which entries are visits, shape (pairs, visits).
+        width: of each pair, positive, shape (pairs,).
+    """
+
+    reward: Float[Array, "*chains pairs visits"]
+    seen: Bool[Array, "*chains pairs visits"]
+    width: Float[Array, "*chains pairs"]
+
+
+def kernel_evidence(target: Target) -> Evidence:
+    """Each observed pair once, with the width of its kernel."""
+    width = np.where(target.observed, target.scale, 1.0)
+    return Evidence(jnp.asarray(target.reward)[:, None], jnp.asarray(target.observed)[:, None], jnp.asarray(width))
+
+
+def noisy_evidence(data: Dataset) -> Evidence:
+    """Every visit of every pair."""
+    pairs = data.model.n_pairs
+    columns = 1 << int(max(1, data.count.max(initial=1)) - 1).bit_length()
+    order = np.argsort(data.pair, kind="stable")
+    first = np.cumsum(data.count) - data.count
+    column = np.arange(len(data)) - first[data.pair[order]]
+    reward, seen = np.zeros((pairs, columns)), np.zeros((pairs, columns), dtype=bool)
+    reward[data.pair[order], column] = data.reward[order]
+    seen[data.pair[order], column] = True
+    return Evidence(jnp.asarray(reward), jnp.asarray(seen), jnp.ones(pairs))
+
+
+def for_chains(evidence: Evidence, chains: int) -> Evidence:
+    """The same evidence for each of several chains, along a new leading axis."""
+    return Evidence(*(jnp.broadcast_to(array, (chains, *array.shape)) for array in evidence))
+
+
+def log_posterior(
+    density: Density, law: Transitions, position: Float[Array, "dimension"], evidence: Evidence
+) -> Float[Array, ""]:
+    """Log posterior density of (theta, psi) up to the evidence."""
+    theta, psi = jnp.split(position, [density.parametrisation.dimension])
+    expected = residuals(law, density.parametrisation.values(theta))
+    eta = jnp.broadcast_to(evidence.width * density.noise.scale(psi), expected.shape)[:, None]
+    w = (evidence.reward - expected[:, None]) / eta
+    pair = jnp.broadcast_to(jnp.arange(len(expected))[:, None], w.shape)
+    terms = density.noise.log_density(pair, w) - jnp.log(eta)
+    likelihood = jnp.sum(jnp.where(evidence.seen, terms, 0.0))
+    return density.prior.log_density(theta) + density.noise.log_prior(psi) + likelihood
+
+
+def starting_point(density: Density, key: PRNGKeyArray) -> Float[Array, "dimension"]:
+    """A draw from the prior, with standard normal noise parameters."""
+    key_theta, key_psi = jax.random.split(key)
+    theta = density.prior.draw(key_theta, density.parametrisation.dimension)
+    return jnp.append(theta, jax.random.normal(key_psi, (density.noise.dimension,)))
+
+
+def checked_density(density: Density, law: Transitions, evidence: Evidence) -> Density:
+    """The density, after a look at its value and gradient at a starting point.
+
+    Raises:
+        BadInputError: if a part of it cannot be hashed, fails, or has no finite value and gradient.
+    """
+    try:
+        hash(density)
+    except TypeError as error:
+        raise BadInputError(f"prior, noise and Q_theta must be hashable: {error}: use a frozen dataclass") from None
+    shape = density.noise.scale(jnp.zeros(density.noise.dimension)).shape
+    if shape not in ((), evidence.width.shape):
+        raise BadInputError(f"the noise scale has shape {shape}: make it a number, or one for each pair")
+    start = starting_point(density, jax.random.key(0))
+    value, gradient = jax.jit(jax.value_and_grad(lambda x: log_posterior(density, law, x, evidence)))(start)
+    if not (bool(jnp.isfinite(value)) and bool(jnp.isfinite(gradient).all())):
+        raise BadInputError(
+            "the log posterior or its gradient is not finite at a draw from the prior: "
+            "make prior, noise and Q_theta finite and differentiable"
+        )
+    return density

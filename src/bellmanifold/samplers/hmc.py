@@ -1,0 +1,216 @@
+"""Hamiltonian Monte Carlo tuned as in the paper's Appendix B.1, many chains at once.
+
+BlackJAX makes the moves (leapfrog steps, accept or reject); this module tunes them. One `episode` is
+
+1. warm-up: `windows` windows of `window` iterations. After each the step size is multiplied by `increase[0]` if the
+   window's mean acceptance probability was above the target and by `decrease[0]` if not; once the acceptance has
+   crossed the target, that is, from the first window on whose side of it differs from that of the window before, by
+   `increase[1]` and `decrease[1]`;
+2. the step size becomes that of the last window that was above the target (if none was, what the rule arrived at), and
+   the chain walks on with it; these points are returned;
+3. the variance of each coordinate over the last `kept` of them preconditions the next episode, in which a step moves a
+   coordinate in proportion to its standard deviation (the mass matrix is the inverse of the variances).
+
+Position, step size and variances are the state that one episode hands to the next, whose log density may be another
+one. A coordinate that did not move at all keeps its variance: 0 would freeze it for ever, and the paper does not say.
+
+Each chain has its own key, state and argument of the log density, along the leading axis. Chains never exchange
+anything, so a batch of them is the chains one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+
+LogDensity = Callable[[Float[Array, "dimension"], Any], Float[Array, ""]]
+"""Log density of a position, given the chain's own argument (any tree of arrays)."""
+
+PAPER_STEPS = {0.01: 1e-4, 0.1: 5e-3, 0.2: 0.01, 0.5: 0.03, 1.0: 0.05, 5.0: 0.1}
+"""Tolerance -> first step size at prior scale 10 (the paper's table of step sizes)."""
+
+
+class Tuning(NamedTuple):
+    """How an episode is run; the defaults are the paper's.
+
+    Attributes:
+        windows, window: number of warm-up windows and iterations in each.
+        leapfrogs: leapfrog steps in an iteration.
+        target: acceptance probability aimed at.
+        increase, decrease: what the step size is multiplied by, before and after the target has been crossed.
+        kept: how many of the last points the variances are computed from.
+    """
+
+    windows: int = 10
+    window: int = 100
+    leapfrogs: int = 10
+    target: float = 0.7
+    increase: tuple[float, float] = (1.3, 1.1)
+    decrease: tuple[float, float] = (0.7, 0.8)
+    kept: int = 500
+
+
+PAPER = Tuning()
+RETUNED = Tuning(decrease=(0.5, 0.7))
+"""The paper's second attempt at tolerances 0.01 and 0.1."""
+
+
+class State(NamedTuple):
+    """What one episode hands to the next.
+
+    Attributes:
+        position: shape (chains, dimension).
+        step_size: shape (chains,).
+        variance: of each coordinate, shape (chains, dimension).
+    """
+
+    position: Float[Array, "*chains dimension"]
+    step_size: Float[Array, "*chains"]
+    variance: Float[Array, "*chains dimension"]
+
+
+class Info(NamedTuple):
+    """What happened in an episode.
+
+    Attributes:
+        window_acceptance: mean acceptance probability of each warm-up window, shape (chains, windows).
+        window_step_size: the step size it used, shape (chains, windows).
+        acceptance: acceptance probability of each iteration after warm-up, shape (chains, draws).
+        is_divergent: did its energy run away? shape (chains, draws).
+    """
+
+    window_acceptance: Float[Array, "*chains windows"]
+    window_step_size: Float[Array, "*chains windows"]
+    acceptance: Float[Array, "*chains draws"]
+    is_divergent: Bool[Array, "*chains draws"]
+
+
+def first_step_size(epsilon: float, prior_scale: float = 10.0) -> float:
+    """The paper's first step size for a tolerance; ten times larger for a prior scale of 1.
+
+    A tolerance outside the table takes its nearest entry (in ratio) and scales it in proportion. The published runs use
+    prior scales 10 and 1 only; other scales take the step of the nearer of the two.
+
+    >>> first_step_size(0.1), first_step_size(10.0), first_step_size(0.5, prior_scale=1.0)
+    (0.005, 0.2, 0.3)
+    """
+    nearest = min(PAPER_STEPS, key=lambda entry: abs(float(np.log(entry / epsilon))))
+    step = PAPER_STEPS[nearest] * (epsilon / nearest)
+    return 10 * step if prior_scale < np.sqrt(10.0) else step
+
+
+def init(position: Float[Array, "chains dimension"], step_size: float | Float[Array, "chains"]) -> State:
+    """Start chains at given positions, without preconditioning."""
+    steps = jnp.asarray(step_size, dtype=position.dtype)
+    return State(position, jnp.broadcast_to(steps, position.shape[:1]), jnp.ones_like(position))
+
+
+def episode(
+    key: Key[Array, "chains"], state: State, log_density: LogDensity, argument: Any, draws: int, tuning: Tuning = PAPER
+) -> tuple[State, Float[Array, "chains draws dimension"], Info]:
+    """Tune every chain and walk on.
+
+    Args:
+        key: one a chain, shape (chains,).
+        state: of all chains.
+        log_density: of a single chain's position and argument.
+        argument: a tree of arrays with chains along the leading axis.
+        draws: iterations after warm-up.
+        tuning: no windows: walk on with the step size as it is.
+
+    Returns:
+        The state for the next episode, the points walked through after warm-up, and what happened.
+    """
+
+    def one(key: PRNGKeyArray, state: State, argument: Any) -> tuple[State, Array, Info]:
+        return _episode(key, state, lambda position: log_density(position, argument), draws, tuning)
+
+    with jax.numpy_dtype_promotion("standard"):  # BlackJAX mixes integers and floats
+        return jax.vmap(one)(key, state, argument)
+
+
+def _episode(
+    key: PRNGKeyArray, state: State, log_density: Callable[[Array], Array], draws: int, tuning: Tuning
+) -> tuple[State, Array, Info]:
+    """One chain; warm-up and walk are one loop, so that the move is compiled once."""
+    kernel = blackjax.hmc.build_kernel()
+    warm_up = tuning.windows * tuning.window
+
+    def move(carry: tuple[Any, _Rule], inputs: tuple[Array, PRNGKeyArray]) -> tuple[tuple[Any, _Rule], _Record]:
+        (chain, rule), (iteration, key) = carry, inputs
+        chain, info = kernel(key, chain, log_density, rule.step_size, state.variance, tuning.leapfrogs)
+        record = _Record(chain.position, info.acceptance_rate, info.is_divergent, rule.step_size)
+        total = rule.total + info.acceptance_rate
+        adjusted = _adjust(rule, total / tuning.window, tuning)
+        fixed = jnp.where(jnp.isnan(adjusted.last_good), adjusted.step_size, adjusted.last_good)
+        adjusted = adjusted._replace(step_size=jnp.where(iteration + 1 == warm_up, fixed, adjusted.step_size))
+        window_ends = (iteration < warm_up) & ((iteration + 1) % tuning.window == 0)
+        after = jax.tree.map(partial(jnp.where, window_ends), adjusted, rule._replace(total=total))
+        return (chain, after), record
+
+    zero = jnp.zeros_like(state.step_size)
+    rule = _Rule(state.step_size, zero, jnp.nan * zero, zero, jnp.array(False))
+    iterations = jnp.arange(warm_up + draws), jax.random.split(key, warm_up + draws)
+    chain = blackjax.hmc.init(state.position, log_density)
+    (chain, rule), record = jax.lax.scan(move, (chain, rule), iterations)
+    points = record.position[warm_up:]
+    spread = jnp.var(points[-tuning.kept :], axis=0)
+    variance = jnp.where((spread > 0) & jnp.isfinite(spread), spread, state.variance)
+    by_window = record.acceptance[:warm_up].reshape(tuning.windows, tuning.window)
+    info = Info(
+        window_acceptance=jnp.mean(by_window, axis=1),
+        window_step_size=record.step_size[: warm_up : tuning.window],
+        acceptance=record.acceptance[warm_up:],
+        is_divergent=record.is_divergent[warm_up:],
+    )
+    return State(chain.position, rule.step_size, variance), points, info
+
+
+class _Record(NamedTuple):
+    """One iteration."""
+
+    position: Float[Array, "*iterations dimension"]
+    acceptance: Float[Array, "*iterations"]
+    is_divergent: Bool[Array, "*iterations"]
+    step_size: Float[Array, "*iterations"]
+
+
+class _Rule(NamedTuple):
+    """State of the tuning.
+
+    Attributes:
+        step_size: in use.
+        total: sum of the window's acceptance probabilities so far.
+        last_good: the last step size whose window was above the target; NaN if none was.
+        side: of the target on which the window before was: 1 above, -1 below, 0 for none before.
+        crossed: has the acceptance crossed the target?
+    """
+
+    step_size: Float[Array, ""]
+    total: Float[Array, ""]
+    last_good: Float[Array, ""]
+    side: Float[Array, ""]
+    crossed: Bool[Array, ""]
+
+
+def _adjust(rule: _Rule, acceptance: Float[Array, ""], tuning: Tuning) -> _Rule:
+    """What the next window starts with, given the mean acceptance probability of this one."""
+    above = acceptance > tuning.target
+    side = jnp.where(above, 1.0, -1.0)
+    crossed = rule.crossed | (rule.side == -side)
+    increase = jnp.where(crossed, tuning.increase[1], tuning.increase[0])
+    decrease = jnp.where(crossed, tuning.decrease[1], tuning.decrease[0])
+    return _Rule(
+        step_size=rule.step_size * jnp.where(above, increase, decrease),
+        total=jnp.zeros_like(rule.total),
+        last_good=jnp.where(above, rule.step_size, rule.last_good),
+        side=side,
+        crossed=crossed,
+    )

@@ -1,0 +1,87 @@
+"""The no-U-turn sampler with window adaptation, many chains at once: BlackJAX does all of it.
+
+`adapt` finds step size and diagonal metric of each chain (Stan's windows), `walk` moves with them. Each chain has its
+own key and its own argument of the log density, along the leading axis, as in `bellmanifold.samplers.hmc`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+from blackjax.adaptation.base import get_filter_adapt_info_fn
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+
+from bellmanifold.samplers.hmc import LogDensity
+
+
+class State(NamedTuple):
+    """Adapted chains.
+
+    Attributes:
+        position: shape (chains, dimension).
+        step_size: shape (chains,).
+        variance: the diagonal of the inverse mass matrix, shape (chains, dimension).
+    """
+
+    position: Float[Array, "*chains dimension"]
+    step_size: Float[Array, "*chains"]
+    variance: Float[Array, "*chains dimension"]
+
+
+class Info(NamedTuple):
+    """What happened on the way.
+
+    Attributes:
+        acceptance: mean acceptance probability along each trajectory, shape (chains, draws).
+        is_divergent: did a trajectory's energy run away? shape (chains, draws).
+    """
+
+    acceptance: Float[Array, "*chains draws"]
+    is_divergent: Bool[Array, "*chains draws"]
+
+
+def adapt(
+    key: Key[Array, "chains"],
+    position: Float[Array, "chains dimension"],
+    log_density: LogDensity,
+    argument: Any,
+    steps: int,
+) -> State:
+    """Walk for some steps from given positions and tune every chain on the way; keys have shape (chains,)."""
+
+    def one(key: PRNGKeyArray, position: Array, argument: Any) -> State:
+        nothing_kept = get_filter_adapt_info_fn()
+        tuner = blackjax.window_adaptation(
+            blackjax.nuts, lambda x: log_density(x, argument), adaptation_info_fn=nothing_kept
+        )
+        result, _ = tuner.run(key, position, num_steps=steps)
+        found = result.parameters
+        return State(result.state.position, found["step_size"], found["inverse_mass_matrix"])
+
+    with jax.numpy_dtype_promotion("standard"):  # BlackJAX mixes integers and floats
+        return jax.vmap(one)(key, position, argument)
+
+
+def walk(
+    key: Key[Array, "chains"], state: State, log_density: LogDensity, argument: Any, draws: int
+) -> tuple[State, Float[Array, "chains draws dimension"], Info]:
+    """Move every chain `draws` times."""
+    kernel = blackjax.nuts.build_kernel()
+
+    def one(key: PRNGKeyArray, state: State, argument: Any) -> tuple[State, Array, Info]:
+        def density(x: Array) -> Array:
+            return log_density(x, argument)
+
+        def move(chain: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+            chain, info = kernel(key, chain, density, state.step_size, state.variance)
+            return chain, (chain.position, info.acceptance_rate, info.is_divergent)
+
+        start = blackjax.nuts.init(state.position, density)
+        chain, (points, acceptance, is_divergent) = jax.lax.scan(move, start, jax.random.split(key, draws))
+        return state._replace(position=chain.position), points, Info(jnp.asarray(acceptance), is_divergent)
+
+    with jax.numpy_dtype_promotion("standard"):
+        return jax.vmap(one)(key, state, argument)
