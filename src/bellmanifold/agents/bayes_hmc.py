@@ -57,7 +57,13 @@ class Settings:
 
 
 class BlockOfChains:
-    """The chains of several runs of one problem, in the numbering of the first run's pairs."""
+    """The chains of several runs of one problem, in the numbering of the first run's pairs.
+
+    Args:
+        models: the problem with its actions in each run's order.
+        settings: of all chains.
+        seeds: of each chain.
+    """
 
     def __init__(self, models: Sequence[SSP], settings: Settings, seeds: Sequence[int]) -> None:
         self.model, self.settings = models[0], settings
@@ -98,6 +104,30 @@ class BlockOfChains:
         if settings.noise_sd is not None:
             return noisy_target(memory, settings.noise_sd, settings.prior_scale, Gaussian())
         return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
+
+
+class LoneHMC:
+    """An agent that is not played in step with others: its chain's seed is drawn when it first plays."""
+
+    def __init__(self, model: SSP, settings: Settings) -> None:
+        self.model, self.settings = model, settings
+        self._chain: BayesHMC | None = None
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """Acceptance and step size of the last episode's chain."""
+        return {} if self._chain is None else self._chain.diagnostics
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of the chain's last point."""
+        if self._chain is None:
+            self._chain = block_of_agents([self.model], self.settings, [int(rng.integers(2**63))])[0]
+        return self._chain.policy(rng)
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Remember the visits."""
+        assert self._chain is not None, "an agent plays before it learns"
+        self._chain.observe(pairs, rewards)
 
 
 class BayesHMC:

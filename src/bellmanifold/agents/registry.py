@@ -242,7 +242,9 @@ def _manifold(model: SSP, values: Options) -> Agent:
 
 
 def _bayes_br_hmc(model: SSP, values: Options) -> Agent:
-    return _block_of_hmc([model], values, [0])[0]
+    from bellmanifold.agents.bayes_hmc import LoneHMC, Settings
+
+    return LoneHMC(model, Settings(**_settings(values)))
 
 
 def _block_of_hmc(models: Sequence[SSP], values: Options, seeds: Sequence[int]) -> Sequence[Agent]:
