@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart import BatchChart, TooLargeError, known_chart
@@ -38,7 +38,7 @@ from bellmanifold.posteriors.cut import LargeCutError
 from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.noise_scale import HalfNormal
-from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
+from bellmanifold.posteriors.sparse_walk import SparseCoordinates
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
 from bellmanifold.posteriors.walk import advance
 from bellmanifold.ssp import SSP
@@ -163,7 +163,7 @@ class PosteriorSampling:
         try:
             chart = known_chart(target.model, target.observed)
         except TooLargeError:
-            return _SparseWalk(target, self._source, self.settings.optimism, rng)
+            return _SparseWalk(target, self._source, rng)
         if not isinstance(self._source, _Walk):
             drawn = _by_importance(target, chart, int(rng.integers(2**31)))
             if drawn is not None:
@@ -252,9 +252,9 @@ def _known(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.n
 
 
 class _Walk:
-    """Draws from chains of elliptical slice steps, as many as optimism asks for.
+    """Draws from a chain of elliptical slice steps; with optimism, from several points of an episode's stretch of it.
 
-    Every pair has a normal number of its own, so the chains go on where they were when more pairs become known.
+    Every pair has a normal number of its own, so the chain goes on where it was when more pairs become known.
     """
 
     def __init__(self, target: Target, chart: BatchChart, before: object) -> None:
@@ -264,57 +264,67 @@ class _Walk:
         self.point: Point | None = before.point if isinstance(before, _Walk) else None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
-        start, key = (random_key(int(number)) for number in rng.integers(2**63, size=2))
-        steps = STEPS
-        if self.point is None:
-            shape = (*self.coordinates.chart.slot.shape, optimism)
-            self.point, steps = normal_point(start, shape, self.coordinates.scales), FIRST_STEPS
         kind, structure = self.coordinates.kind, self.coordinates.structure
-        self.point = advance(kind, steps, structure, key, self.point)
-        policy, at_start = _policies(self.coordinates, weigh_normals(kind, structure, self.point))
-        return policy[:, int(np.argmax(at_start))]
+        if self.point is None:
+            shape = (*self.coordinates.chart.slot.shape, 1)
+            start = normal_point(_fresh_key(rng), shape, self.coordinates.scales)
+            self.point = advance(kind, FIRST_STEPS, structure, _fresh_key(rng), start)
+        draws = []
+        for _ in range(optimism):
+            self.point = advance(kind, _steps_of_one(optimism), structure, _fresh_key(rng), self.point)
+            draws.append(_policies(self.coordinates, weigh_normals(kind, structure, self.point)))
+        policy, _ = max(draws, key=lambda draw: float(draw[1][0]))
+        return policy[:, 0]
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         return np.full(len(routes), np.nan)
+
+
+def _fresh_key(rng: np.random.Generator) -> PRNGKeyArray:
+    return random_key(int(rng.integers(2**63)))
+
+
+def _steps_of_one(optimism: int) -> int:
+    """Slice steps between two draws: an episode's steps are shared among them."""
+    return -(-STEPS // optimism)
 
 
 class _SparseWalk:
-    """Draws from one chain after the other, on sparse systems."""
+    """The same on sparse systems."""
 
-    def __init__(self, target: Target, before: object, chains: int, rng: np.random.Generator) -> None:
+    def __init__(self, target: Target, before: object, rng: np.random.Generator) -> None:
         self.coordinates = SparseCoordinates(target)
         self.diagnostics = {"frontier": float(self.coordinates.dimension)}
-        self.places: list[Place] = []
         if isinstance(before, _SparseWalk):
-            self.places = [self.coordinates.place(self._carried(before, at, rng), at.policy) for at in before.places]
-        self.steps = STEPS if self.places else FIRST_STEPS
-        while len(self.places) < chains:
-            self.places.append(self.coordinates.place(rng.standard_normal(self.coordinates.size), None))
+            self.place = self.coordinates.place(self._carried(before, rng), before.place.policy)
+        else:
+            self.place = self.coordinates.place(rng.standard_normal(self.coordinates.size), None)
+            self._walk(FIRST_STEPS, rng)
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
-        for _ in range(self.steps):
-            self.places = [self.coordinates.step(place, rng) for place in self.places]
-        self.steps = STEPS
-        model = self.coordinates.target.model
-        best = max(self.places, key=lambda place: float(model.initial @ np.nan_to_num(model.best(place.q))))
-        return _known(self.coordinates.target, model.greedy(best.q))
+        model, draws = self.coordinates.target.model, []
+        for _ in range(optimism):
+            self._walk(_steps_of_one(optimism), rng)
+            draws.append(self.place.q)
+        at_start = [float(model.initial @ np.nan_to_num(model.best(q))) for q in draws]
+        return _known(self.coordinates.target, model.greedy(draws[int(np.argmax(at_start))]))
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         return np.full(len(routes), np.nan)
 
-    def _carried(self, before: _SparseWalk, at: Place, rng: np.random.Generator) -> Float[np.ndarray, "coordinates"]:
-        """A chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
-        new, old, state = self.coordinates, before.coordinates, self.coordinates.target.model.pair_state
-        x = rng.standard_normal(new.size)
-        by_state = np.full(self.coordinates.target.model.n_states, np.nan)
-        by_state[state[old.free]] = at.x[: len(old.free)]
-        kept = by_state[state[new.free]]
-        x[: len(new.free)] = np.where(np.isnan(kept), x[: len(new.free)], kept)
-        residual = np.full(len(state), np.nan)
-        residual[old.residual] = at.x[len(old.free) :]
-        kept = residual[new.residual]
-        x[len(new.free) :] = np.where(np.isnan(kept), x[len(new.free) :], kept)
-        return x
+    def _walk(self, steps: int, rng: np.random.Generator) -> None:
+        for _ in range(steps):
+            self.place = self.coordinates.step(self.place, rng)
+
+    def _carried(self, before: _SparseWalk, rng: np.random.Generator) -> Float[np.ndarray, "coordinates"]:
+        """The chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
+        new, old, model = self.coordinates, before.coordinates, self.coordinates.target.model
+        x, was = rng.standard_normal(new.size), before.place.x
+        by_state, residual = np.full(model.n_states, np.nan), np.full(model.n_pairs, np.nan)
+        by_state[model.pair_state[old.free]] = was[: len(old.free)]
+        residual[old.residual] = was[len(old.free) :]
+        kept = np.concatenate([by_state[model.pair_state[new.free]], residual[new.residual]])
+        return np.where(np.isnan(kept), x, kept)
 
 
 class _Routes:
