@@ -296,7 +296,7 @@ class _SparseWalk:
         self.coordinates = SparseCoordinates(target)
         self.diagnostics = {"frontier": float(self.coordinates.dimension)}
         if isinstance(before, _SparseWalk):
-            self.place = self.coordinates.place(self._carried(before, rng), before.place.policy)
+            self.place: Place = self.coordinates.place(self._carried(before, rng), before.place.policy)
         else:
             self.place = self.coordinates.place(rng.standard_normal(self.coordinates.size), None)
             self._walk(FIRST_STEPS, rng)
