@@ -38,7 +38,7 @@ from bellmanifold.posteriors.cut import LargeCutError
 from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.noise_scale import HalfNormal
-from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
 from bellmanifold.posteriors.walk import advance
 from bellmanifold.ssp import SSP
