@@ -158,12 +158,12 @@ def test_growing_data_do_not_recompile(rng):
 
     model = envs.deep_sea(4)
     chart = batch_chart(model)
-    before = module._weigh._cache_size()
+    before = module.weigh._cache_size()
     order = rng.permutation(model.n_pairs)
     for n in (1, 3, 7, 12, 20):
         data = Dataset(model, order[:n], model.reward[order[:n]])
         Nets([module.Coordinates(relaxed_target(data, 0.1, 10.0), chart)], seed=0).sample(12)
-    assert module._weigh._cache_size() == before + 1
+    assert module.weigh._cache_size() == before + 1
 
 
 def test_sparse_chart_is_the_same_map(cases):

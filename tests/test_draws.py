@@ -129,7 +129,7 @@ def test_chains_that_find_nothing_are_not_counted():
     assert 0 < walked.lost < CHAINS
     assert len(walked.table.weight) == CHAINS - walked.lost
     assert not walked.trustworthy
-    assert CHAINS - walked.lost <= end_points(chains).shape[-1] < CHAINS
+    assert CHAINS - walked.lost <= end_points(chains).q.shape[-1] < CHAINS
     narrow = relaxed_target(Dataset.complete(envs.two_state()), 1e-9, 10.0, "uniform")
     with pytest.raises(UnsupportedError, match="no chain found"):
         Chains(Coordinates(narrow, batch_chart(narrow.model), centred=True), 0).walk(1)
