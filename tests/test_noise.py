@@ -215,7 +215,8 @@ def test_bad_input():
     ):
         with pytest.raises(BadInputError, match=complaint):
             bm.posterior(model, data, **options)
-    with pytest.raises(BadInputError, match="finite mass"):
-        bm.posterior(model, Dataset.from_pairs(model, [("s1", "go")] * 3), infer_noise=True)
+    for reward in (-1.0, -0.1):  # three times 0.1, divided by 3, is not 0.1
+        with pytest.raises(BadInputError, match="finite mass"):
+            bm.posterior(model, Dataset.from_pairs(model, [("s1", "go", reward)] * 3), infer_noise=True)
     with pytest.raises(UnsupportedError, match="nuts"):
         bm.posterior(model, data, noise_sd=0.1, noise="laplace", engine="chart")
