@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.bellman import transitions
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.laws import Law, Uniform, log_normal
 from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
@@ -78,7 +78,7 @@ def by_chains(
     chains = min(MOST_CHAINS, MOST_NUMBERS // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
-    step_size = _first_step(evidence, target.prior_scale)
+    step_size = _first_step(evidence, noise, target.prior_scale)
     setting = Setting(sampler, density, transitions(model), evidence, chains, seed, step_size)
     return _walked(target, Chains(setting), samples)
 
@@ -171,11 +171,11 @@ def by_every_visit(
     return by_chains(target, sampler, samples, seed, Noisy(data, model))
 
 
-def _first_step(evidence: Evidence, prior_scale: float) -> float:
-    """The paper's first step for the typical width of the likelihood."""
+def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> float:
+    """The paper's first step for the typical width of the likelihood; a scale to be inferred is taken at psi = 0."""
     seen = np.asarray(evidence.seen.any(axis=1))
-    width = float(np.median(np.asarray(evidence.width)[seen])) if seen.any() else prior_scale
-    return hmc.first_step_size(width, prior_scale)
+    width = np.asarray(evidence.width * noise.scale(jnp.zeros(noise.dimension)))
+    return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
 
 
 def _summary(target: Target, chains: Chains, why: str) -> Summary:
@@ -281,12 +281,13 @@ def sample_chains(
             raise BadInputError(f"{name} is {number}: give at least {FEWEST_CHAINS}")
     if seed < 0:
         raise BadInputError(f"seed is {seed}: give a number that is not negative")
+    require_same_problem(model, data)
     family = tabular(model) if parametrisation is None else checked(parametrisation, model)
     evidence, noise = _evidence(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
     checked_density(density, law, evidence)
     scale = prior.scale if isinstance(prior, NormalPrior) else 10.0
-    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, scale)))
+    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale)))
     walkers.walk(draws)
     return _dataset(model, walkers)
 

@@ -76,6 +76,8 @@ class SparseCoordinates:
         payment = target.reward.copy()
         payment[self.residual] += self.scale * x[len(self.free) :]
         point = self.chart.solve(payment, value, start)
+        if point.policy is None and target.is_exact:  # infinitesimal residuals must not undo a loop that costs less
+            point = self.chart.solve(target.reward, value, start)
         if point.policy is None:
             return Place(x, point.q, -np.inf, None)
         z = point.q[target.observed] / target.prior_scale
