@@ -25,6 +25,7 @@ REFERENCE = {
     StudentT(1.0): stats.t(1),
     StudentT(3.5): stats.t(3.5),
     StudentT(50.0): stats.t(50),
+    StudentT(1e15): stats.norm(),
 }
 
 
@@ -75,6 +76,13 @@ def test_scale_table_against_quadrature():
         eta = np.exp(np.interp(z, table.normal, table.log_scale))
         below = integrate.quad(density, 0, eta, points=[min(0.05, eta / 2)], epsabs=1e-13)[0] / mass
         assert stats.norm.ppf(below) == pytest.approx(z, abs=1e-5)
+
+
+def test_without_data_the_scale_keeps_its_prior():
+    """Half-normal: mean sqrt(2/pi), variance 1 - 2/pi."""
+    model = bandit()
+    summary = bm.posterior(model, Dataset.from_pairs(model, []), infer_noise=True)
+    assert summary.findings.noise_scale == pytest.approx((np.sqrt(2 / np.pi), np.sqrt(1 - 2 / np.pi)), abs=1e-3)
 
 
 def test_scale_table_of_sharp_data():

@@ -161,9 +161,11 @@ def _prior(target: Target) -> Summary:
     """Without data everything keeps its prior: exact answers."""
     q_mean, q_sd = prior_elsewhere(target, Estimate.of(np.zeros(0), np.zeros(0)), np.zeros(0))
     table = PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
+    nothing_said = Estimate.of(0.0, 0.0)
+    eta = target.noise_scale.moments() if target.noise_scale else None
     return Summary(
         target=target,
-        findings=Findings(table=table, q_mean=q_mean, q_sd=q_sd, log_evidence=Estimate.of(0.0, 0.0)),
+        findings=Findings(table=table, q_mean=q_mean, q_sd=q_sd, log_evidence=nothing_said, noise_scale=eta),
         engine="prior",
         reason="no observations: the posterior is the prior",
         dimension=0,

@@ -140,10 +140,7 @@ def sparse_walk(coordinates: SparseCoordinates, steps: int, warm_up: int, seed: 
     chains = len(policies)
     if not chains:
         raise nowhere()
-    rows, row = np.unique(np.concatenate(policies), axis=0, return_inverse=True)
-    chain = np.repeat(np.arange(chains), steps)
-    weight = np.bincount(chain * len(rows) + row.ravel(), minlength=chains * len(rows)).reshape(chains, -1)
-    table = PolicyTable(coupled, rows, weight.astype(np.float64), coordinates.stand_in)
+    table = PolicyTable.of_chains(coupled, np.array(policies), coordinates.stand_in)
     by_pair = np.array(sums)[:, :, coordinates.stand_in]
     q_mean, q_sd = from_moments(target, *(ratio(by_pair[:, power], np.ones(chains)) for power in (0, 1)))
     r_hat, effective = diagnose(np.array(values))
