@@ -87,7 +87,8 @@ def test_without_data_the_scale_keeps_its_prior():
 
 def test_scale_table_of_sharp_data():
     """A million rewards: the scale is known to 7e-4, and the table sees the peak."""
-    data = noisy_data(bandit(1), [np.random.default_rng(0).normal(0.0, 0.3, 10**6)])
+    rewards = np.random.default_rng(0).normal(0.0, 0.3, 10**6)
+    data = Dataset(bandit(1), np.zeros(10**6, dtype=np.int64), rewards)
     table = scale_table(data, HalfNormal())
     low, middle, high = np.exp(np.interp([-1.0, 0.0, 1.0], table.normal, table.log_scale))
     assert middle == pytest.approx(np.sqrt(data.scatter.sum() / (10**6 - 1)), rel=1e-5)
