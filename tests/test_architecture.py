@@ -40,7 +40,19 @@ MAY_IMPORT = {
     | {"parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
     "identifiability": {"bellman", "data", "errors", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"bellman", "data", "errors", "parametrisation", "posteriors", "priors"},
-    "agents": {"chart", "data", "errors", "formats", "graph", "laws", "posteriors", "ssp"},
+    "agents": {
+        "bellman",
+        "chart",
+        "data",
+        "errors",
+        "formats",
+        "graph",
+        "laws",
+        "noise",
+        "parametrisation",
+        "posteriors",
+    }
+    | {"priors", "samplers", "ssp"},
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},
     "figures": {"graph", "ssp"},

@@ -219,3 +219,14 @@ def test_digest_sees_every_number_and_name():
     assert digest(deep_sea(3)) == digest(plain)
     assert len({digest(m) for m in (plain, deep_sea(4), deep_sea(3, slip=0.1), deep_sea(3, move_cost=0.06))}) == 4
     assert digest(replace(plain, states=tuple(f"{s}'" for s in plain.states))) != digest(plain)
+
+
+def test_shipped_plans_are_sound():
+    """The paper's plan: 157 cells of ten seeds; narrow priors on the swirl only, tuning again on deep sea only."""
+    plans = Path(__file__).parent.parent / "plans"
+    runs = load_plan(plans / "paper.toml")
+    assert len(runs) == 1570
+    assert {run.model for run in runs if run.prior_scale == 1.0} == {"env:swirl?depth=5"}
+    retuned = [run for run in runs if ("tuning", "retuned") in run.options]
+    assert {(run.model, run.epsilon) for run in retuned} == {("env:deep-sea?depth=5", e) for e in (0.01, 0.1)}
+    assert len(load_plan(plans / "comparison.toml")) == 180

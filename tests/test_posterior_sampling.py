@@ -68,7 +68,7 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
     pools = 10  # a fresh pool every 300 draws
     counts = {}
     for k in range(pools):
-        agent._target = None
+        agent._stale = True
         for route, number in route_counts(model, agent, draws // pools, seed=k).items():
             counts[route] = counts.get(route, 0) + number
     assert chi_square(model, counts, summary, draws) > 1e-4
@@ -83,7 +83,7 @@ def test_walks_play_the_same_routes(monkeypatch):
     agent = having_seen(model, Settings(epsilon=0.0, prior_scale=2.0), pairs)
     rng, counts, draws = np.random.default_rng(1), {}, 1000
     for _ in range(draws):
-        agent._target, agent._source = None, None
+        agent._stale, agent._source = True, None
         route = route_of(model, agent.policy(rng))
         counts[route] = counts.get(route, 0) + 1
     assert chi_square(model, counts, summary, draws) > 1e-4
@@ -145,7 +145,8 @@ def test_optimism_plays_the_most_promising_draw():
     """Of M draws the best is played: the best of three equally probable ones with probability 1 - (2/3)^M. 2,000 plays,
     5 standard deviations: false alarm 6e-7 a number."""
     pool = Pool(np.array([[0, 1, 2]]), np.array([1.0, 3.0, 2.0]), np.full(3, 1 / 3), 3.0)
-    source, rng, plays = posterior_sampling._Importance(pool, 1), np.random.default_rng(0), 2000
+    rng, plays = np.random.default_rng(0), 2000
+    source = posterior_sampling._Importance(pool, np.ones(3, dtype=bool), envs.two_state())
     for optimism in (1, 2, 8):
         share = np.mean([source.draw(rng, optimism)[0] == 1 for _ in range(plays)])
         exact = 1 - (2 / 3) ** optimism
@@ -164,7 +165,7 @@ def test_random_cycles_are_walked_sparsely():
     model = envs.grid(7, 7, slip=0.1)
     agent = make_agent("manifold", model, {"optimism": 2})
     played = run_episodes(model, agent, 4, seed=0)
-    assert agent.diagnostics["coordinates"] > 0
+    assert agent.diagnostics["frontier"] > 0
     for episode in played:
         np.testing.assert_array_equal(model.pair_state[episode.policy], np.arange(model.n_states))
 

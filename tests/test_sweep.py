@@ -17,7 +17,7 @@ import toy_agents
 import xarray as xr
 from toy_agents import PLAIN, TOY
 
-from bellmanifold.agents.registry import AGENTS
+from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
 from bellmanifold.experiments import runs
@@ -147,12 +147,13 @@ def test_regret_is_undefined_where_the_optimum_is():
 def test_a_block_is_always_played_whole(monkeypatch):
     """Wanted seeds 3, 4 and 17 of a block player: blocks 0-9 and 10-19 are played, three runs come back."""
     played = []
+    alone = find_agent("toy")
 
-    def block(unit, problem):
-        played.append(list(unit.block))
-        return {seed: runs.play_run(replace(unit.settings, seed=seed), unit.kind, problem) for seed in unit.block}
+    def block(models, options, seeds):
+        played.append(list(seeds))
+        return [alone.make(model, options) for model in models]
 
-    monkeypatch.setitem(runs.BLOCK_PLAYERS, "toy", block)
+    monkeypatch.setitem(AGENTS, "toy", replace(alone, make_block=block))
     plan = plan_runs([toy(17), toy(3), toy(4)])
     units = runs.units_of(plan, plan.runs)
     assert [unit.seeds for unit in units] == [(17,), (3, 4)]

@@ -17,6 +17,7 @@ from scipy.stats import norm
 from bellmanifold import SSP, Dataset, envs, solve
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.laws import Uniform
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.largest import largest
 from bellmanifold.posteriors.target import Target, relaxed_target
@@ -425,6 +426,6 @@ def test_bad_input_is_refused() -> None:
         td.update_td_en(td.initial(model, 1.0), target, np.random.default_rng(0), members=0)
     with pytest.raises(BadInputError, match="route"):
         td.route_probabilities(model, td.initial(model, 1.0), [(0, 7)])
-    uniform = Target(model, target.observed, target.reward, target.scale, 2.0, kernel="uniform")
+    uniform = Target(model, target.observed, target.reward, target.scale, 2.0, law=Uniform())
     with pytest.raises(UnsupportedError, match="Gaussian kernel"):
         td.update_td(td.initial(model, 2.0), uniform)

@@ -159,6 +159,10 @@ class SSP:
     def pair_name(self, pair: Index) -> tuple[str, str]:
         return self.states[self.pair_state[pair]], self.actions[self.pair_action[pair]]
 
+    def numbers_in(self, other: SSP) -> Int[np.ndarray, "pairs"]:
+        """The number each pair has in a problem that has the same pairs in another order."""
+        return np.array([other.pair_index[self.pair_name(i)] for i in range(self.n_pairs)], dtype=np.int64)
+
     def state_name(self, state: Index) -> str:
         """Name of a state, or of the first goal for the goal's index."""
         return self.states[int(state)] if int(state) < self.n_states else self.goals[0]

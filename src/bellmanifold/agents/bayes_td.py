@@ -7,7 +7,7 @@ what comes next has changed. The update is made when the next policy is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,10 @@ class BayesTD:
         """Remember the visits."""
         self.memory.add(pairs, rewards)
         self._waiting = True
+
+    def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
+        """The probability that each route is optimal, in closed form."""
+        return td.route_probabilities(self.model, self.posterior, routes)
 
     def _target(self) -> Target:
         count, settings = self.memory.count, self.settings

@@ -15,12 +15,13 @@ Agents need no base class. Besides `policy` and `observe` an agent may have
 - `moved` (`SeesMoves`): it is shown every single move, with the state it led to;
 - `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
   measures judge that), and loops do not end an episode: the agent may leave them by itself;
-- `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results.
+- `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results;
+- `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -71,6 +72,14 @@ class Diagnosed(Protocol):
     @property
     def diagnostics(self) -> Mapping[str, float]:
         """Numbers about the last episode; read after `observe`."""
+
+
+@runtime_checkable
+class Believes(Protocol):
+    """An agent that knows how probable it thinks routes are."""
+
+    def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
+        """The probability that each route is optimal, in the belief the last policy was drawn from; NaN if unknown."""
 
 
 @dataclass(frozen=True, eq=False)

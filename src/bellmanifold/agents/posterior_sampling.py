@@ -21,11 +21,12 @@ With optimism M the most promising of M draws is played.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart import BatchChart, TooLargeError, known_chart
@@ -91,15 +92,22 @@ class Pool(NamedTuple):
     effective: float
 
 
+def prior_pool(model: SSP) -> Pool:
+    """What an agent that has seen nothing plays: any pair."""
+    return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0)
+
+
 @runtime_checkable
 class Source(Protocol):
     """Where an agent's draws come from."""
 
-    dimension: int
     diagnostics: dict[str, float]
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         """A greedy policy; -1 where any unknown pair of the state is the best."""
+
+    def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
+        """The probability that each route is optimal; NaN if a single draw is all there is."""
 
 
 class PosteriorSampling:
@@ -111,37 +119,32 @@ class PosteriorSampling:
         self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.diagnostics: dict[str, float] = {}
-        self._target: Target | None = None
-        self._source: Source | None = None
+        self._source: Source = _Importance(prior_pool(model), self.memory.observed, model)
+        self._stale = False
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
-        unknown = self.memory.count == 0
-        if not self.memory.count.any():
-            return self._filled(np.full(self.model.n_states, -1), unknown, rng)
-        if self._target is None:
-            self._target = self._believed()
-            self._source = self._renewed(self._target, rng)
-        assert self._source is not None, "a target comes with a source of draws"
+        if self._stale:
+            self._source = self._renewed(self._believed(), rng)
+            self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
-        self.diagnostics = {"coordinates": float(self._source.dimension), **self._source.diagnostics}
-        return self._filled(drawn, unknown, rng)
+        self.diagnostics = dict(self._source.diagnostics)
+        return self._filled(drawn, rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
         noisy = self.settings.noise_sd is not None or self.settings.infer_noise
-        if noisy or (self.memory.count[pairs] == 0).any():
-            self._target = None
+        self._stale |= noisy or bool((self.memory.count[pairs] == 0).any())
         self.memory.add(pairs, rewards)
 
-    def _filled(
-        self, policy: Int[np.ndarray, "states"], unknown: np.ndarray, rng: np.random.Generator
-    ) -> Int[np.ndarray, "states"]:
-        """The policy with entries of -1 replaced by a random unknown pair of the state, any pair if all are known."""
-        model = self.model
-        open_ = np.maximum.reduceat(unknown, model.pair_start[:-1])
-        chance = np.where(unknown | ~open_[model.pair_state], rng.random(model.n_pairs), -1.0)
-        return np.where(policy < 0, model.greedy(chance), policy)
+    def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
+        """The probability that each route is optimal; NaN while the agent walks and has but one draw."""
+        return self._source.route_probabilities(tuple(routes))
+
+    def _filled(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The policy with entries of -1 replaced by a random unknown pair of the state."""
+        chance = np.where(self.memory.observed, -1.0, rng.random(self.model.n_pairs))
+        return np.where(policy < 0, self.model.greedy(chance), policy)
 
     def _believed(self) -> Target:
         settings, memory = self.settings, self.memory
@@ -171,13 +174,28 @@ class PosteriorSampling:
 class _Importance:
     """Draws from weighed points."""
 
-    def __init__(self, pool: Pool, dimension: int) -> None:
-        self.pool, self.dimension = pool, dimension
+    def __init__(self, pool: Pool, observed: Bool[np.ndarray, "pairs"], model: SSP) -> None:
+        self.pool, self.observed, self.model = pool, observed, model
         self.diagnostics = {"effective_sample_size": pool.effective}
+        self._asked: tuple[tuple[tuple[int, ...], ...], Float[np.ndarray, "routes"]] | None = None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         chosen = rng.choice(len(self.pool.probability), size=optimism, p=self.pool.probability)
         return self.pool.policy[:, chosen[np.argmax(self.pool.at_start[chosen])]]
+
+    def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
+        if self._asked is None or self._asked[0] != routes:
+            self._asked = routes, np.array([self._route_probability(route) for route in routes])
+        return self._asked[1]
+
+    def _route_probability(self, route: tuple[int, ...]) -> float:
+        state = self.model.pair_state
+        unknown = np.add.reduceat(~self.observed, self.model.pair_start[:-1])
+        plays = self.pool.probability
+        for pair in route:
+            here = self.pool.policy[state[pair]]
+            plays = plays * ((here == pair) if self.observed[pair] else (here < 0) / unknown[state[pair]])
+        return float(plays.sum())
 
 
 def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance | None:
@@ -194,7 +212,7 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
         if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:
             break  # more points would not help
         for way in ways:
-            tried.append(_Importance(_weighed(way, times, seed), way[0].dimension))
+            tried.append(_Importance(_weighed(way, times, seed), target.observed, target.model))
             if tried[-1].pool.effective >= ENOUGH:
                 return tried[-1]
     return max(tried, key=lambda source: source.pool.effective) if first.cut and tried else None
@@ -242,8 +260,7 @@ class _Walk:
     def __init__(self, target: Target, chart: BatchChart, before: object) -> None:
         covered = target.is_exact or not end_components(target.model, target.observed)
         self.coordinates = Coordinates(target, chart)
-        self.dimension = self.coordinates.dimension
-        self.diagnostics = {"proper_only": 0.0 if covered else 1.0}
+        self.diagnostics = {"frontier": float(self.coordinates.dimension), "proper_only": 0.0 if covered else 1.0}
         self.point: Point | None = before.point if isinstance(before, _Walk) else None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
@@ -257,14 +274,16 @@ class _Walk:
         policy, at_start = _policies(self.coordinates, weigh_normals(kind, structure, self.point))
         return policy[:, int(np.argmax(at_start))]
 
+    def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
+        return np.full(len(routes), np.nan)
+
 
 class _SparseWalk:
     """Draws from one chain after the other, on sparse systems."""
 
     def __init__(self, target: Target, before: object, chains: int, rng: np.random.Generator) -> None:
         self.coordinates = SparseCoordinates(target)
-        self.dimension = self.coordinates.dimension
-        self.diagnostics: dict[str, float] = {}
+        self.diagnostics = {"frontier": float(self.coordinates.dimension)}
         self.places: list[Place] = []
         if isinstance(before, _SparseWalk):
             self.places = [self.coordinates.place(self._carried(before, at, rng), at.policy) for at in before.places]
@@ -279,6 +298,9 @@ class _SparseWalk:
         model = self.coordinates.target.model
         best = max(self.places, key=lambda place: float(model.initial @ np.nan_to_num(model.best(place.q))))
         return _known(self.coordinates.target, model.greedy(best.q))
+
+    def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
+        return np.full(len(routes), np.nan)
 
     def _carried(self, before: _SparseWalk, at: Place, rng: np.random.Generator) -> Float[np.ndarray, "coordinates"]:
         """A chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
@@ -305,7 +327,6 @@ class _Routes:
         self.model, self.routes = target.model, routes
         self.probability = np.array([route.probability for route in routes])
         self.probability /= self.probability.sum()
-        self.dimension = summary.dimension
         self.diagnostics = {"routes": float(len(routes))}
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
@@ -314,3 +335,7 @@ class _Routes:
         pairs = np.array(route.pairs)
         policy[self.model.pair_state[pairs]] = pairs
         return policy
+
+    def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
+        known = {route.pairs: route.probability for route in self.routes}
+        return np.array([known.get(route, 0.0) for route in routes])

@@ -7,7 +7,7 @@ module is imported only when it is made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +20,8 @@ Value: TypeAlias = bool | int | float | str | None
 Options: TypeAlias = Mapping[str, Value]
 """Option name -> value; None means not given."""
 
+WIDTH = 10
+"""Runs in a block: those with seeds 10 k, ..., 10 k + 9. Changing it changes the last bits of runs in blocks."""
 MEMBERS = 100
 """Samples of `bayes-td-en`: the paper's number for deterministic problems (it takes 10 for the stochastic one)."""
 
@@ -50,6 +52,8 @@ class AgentKind:
         make: builds one for a problem with some of its options; a function of a module, so that kinds can be pickled.
         needs_laws: does it use the transition laws of visited pairs?
         needs_exact_rewards: does it take every reward for the pair's expected reward?
+        make_block: for agents whose runs are played in step by one program: builds those of a block of runs, from the
+            problem in each run's order, the options and the runs' seeds.
     """
 
     name: str
@@ -58,6 +62,12 @@ class AgentKind:
     make: Callable[[SSP, Options], Agent]
     needs_laws: bool = True
     needs_exact_rewards: bool = False
+    make_block: Callable[[Sequence[SSP], Options, Sequence[int]], Sequence[Agent]] | None = None
+
+    @property
+    def width(self) -> int:
+        """How many runs are played in step: all of a block, or one at a time."""
+        return 1 if self.make_block is None else WIDTH
 
     def build(self, model: SSP, given: Options) -> Agent:
         """Build one with the given options and the defaults of the others."""
@@ -231,6 +241,18 @@ def _manifold(model: SSP, values: Options) -> Agent:
     return _bayes_br(model, {**values, "epsilon": 0.0})
 
 
+def _bayes_br_hmc(model: SSP, values: Options) -> Agent:
+    from bellmanifold.agents.bayes_hmc import LoneHMC, Settings
+
+    return LoneHMC(model, Settings(**_settings(values)))
+
+
+def _block_of_hmc(models: Sequence[SSP], values: Options, seeds: Sequence[int]) -> Sequence[Agent]:
+    from bellmanifold.agents.bayes_hmc import Settings, block_of_agents
+
+    return block_of_agents(models, Settings(**_settings(values)), seeds)
+
+
 METHOD = Option("B", ("A", "B").__contains__, "A (draw a route) or B (draw action values)")
 KINDS = (
     AgentKind(
@@ -245,6 +267,17 @@ KINDS = (
         {"prior_scale": positive(10.0), "optimism": whole(1), "method": METHOD},
         _manifold,
         needs_exact_rewards=True,
+    ),
+    AgentKind(
+        "bayes-br-hmc",
+        "the same by Hamiltonian Monte Carlo, as the paper ran it",
+        {
+            **SAMPLING,
+            "epsilon": positive(0.01),
+            "tuning": Option("paper", ("paper", "retuned").__contains__, "paper or retuned"),
+        },
+        _bayes_br_hmc,
+        make_block=_block_of_hmc,
     ),
     AgentKind(
         "bayes-td",

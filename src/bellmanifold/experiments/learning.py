@@ -14,7 +14,7 @@ from jaxtyping import Float
 from bellmanifold.agents.registry import find_agent, refuse
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.measured import Run, play_run
+from bellmanifold.experiments.measured import Run, play_runs
 from bellmanifold.experiments.measures import Spread, find_optimum, share_of_runs, spread
 
 
@@ -114,10 +114,10 @@ def learn(
     best, reason = find_optimum(world.model) if world.has_laws else (np.nan, "the environment has no table P")
     messages = () if reason is None else (f"there is no optimum to compare with: {reason}",)
     done = []
-    for k in range(runs):
-        done.append(play_run(problem, kind, episodes, seed + k, options, best))
+    for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best):
+        done.append(run)
         if after_run is not None:
-            after_run(done[-1])
+            after_run(run)
     return Learning(agent, tuple(done), perf_counter() - began, messages)
 
 

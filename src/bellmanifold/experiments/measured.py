@@ -8,7 +8,7 @@ a problem that breaks Assumption 2. What is measured against the optimum is NaN 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.agents.episodes import Episode, play_episodes
-from bellmanifold.agents.registry import AgentKind, Options, find_agent, make_agent
+from bellmanifold.agents.episodes import Agent, Believes, Episode, play_episodes
+from bellmanifold.agents.registry import AgentKind, Options, find_agent, make_agent, refuse
 from bellmanifold.agents.worlds import SimulatedWorld, World, open_world
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.measures import Yardstick, first_episode, solved_episode
+from bellmanifold.experiments.measures import Yardstick, all_routes, first_episode, solved_episode
 from bellmanifold.graph import all_pairs
 from bellmanifold.ssp import SSP
 
@@ -44,6 +44,9 @@ class Run:
         capped: was the episode given up after too many moves?
         seconds: how long it took, learning included.
         solved_episode: by bsuite's rule; None if it was not, or if the rule does not apply.
+        routes: all routes of the problem, if it is deterministic and has few; else none.
+        route_probability: how probable the agent thought it was that each is optimal, when it chose the policy; NaN
+            where it did not know, shape (episodes, routes).
         diagnostics: numbers the agent had to say about its work, by name; NaN where it had none.
         played: the episodes themselves.
         model: the problem with its actions in the order this run drew: what the episodes' numbers refer to.
@@ -62,6 +65,8 @@ class Run:
     capped: Bool[np.ndarray, "episodes"]
     seconds: Float[np.ndarray, "episodes"]
     solved_episode: int | None
+    routes: tuple[tuple[int, ...], ...]
+    route_probability: Float[np.ndarray, "episodes routes"]
     diagnostics: Mapping[str, Float[np.ndarray, "episodes"]]
     played: tuple[Episode, ...]
     model: SSP
@@ -85,45 +90,95 @@ def play_run(
     options: Options | None = None,
     optimal_value: float | None = None,
 ) -> Run:
-    """Play and measure one run.
+    """Play and measure one run; see `play_runs`."""
+    return next(play_runs(problem, agent, episodes, [seed], options, optimal_value))
+
+
+def play_runs(
+    problem: Any,
+    agent: str | AgentKind,
+    episodes: int,
+    seeds: Sequence[int],
+    options: Options | None = None,
+    optimal_value: float | None = None,
+) -> Iterator[Run]:
+    """Play and measure runs, block by block; a block is always played as a whole, whichever of its runs are wanted.
 
     Args:
         problem: an `SSP` or a Gymnasium environment.
         agent: name of the agent.
-        episodes: how many to play.
-        seed: fixes everything but the seconds.
+        episodes: how many each run plays.
+        seeds: of the runs; a seed fixes everything but the seconds.
         options: the agent's options; its defaults where they are missing or None.
         optimal_value: if it is known already (`bellmanifold.experiments.measures.find_optimum`).
     """
     if episodes < 1:
         raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
-    if seed < 0:
-        raise BadInputError(f"seed is {seed}: give a whole number that is not negative")
+    if any(seed < 0 for seed in seeds):
+        raise BadInputError(f"seed is {min(seeds)}: give a whole number that is not negative")
     kind = find_agent(agent) if isinstance(agent, str) else agent
-    world = world_of_run(problem, seed)
-    player = make_agent(kind, world, options)
-    yardstick = Yardstick(world.model, optimal_value) if world.has_laws else None
-    played: list[Episode] = []
-    seconds: list[float] = []
-    began = perf_counter()
-    for episode in play_episodes(world, player, episodes, play_seed(seed)):
-        played.append(episode)
-        seconds.append(perf_counter() - began)
+    for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
+        block = range(first, first + kind.width)
+        played = _play_block(problem, kind, episodes, block, options or {}, optimal_value)
+        yield from (run for run in played if run.seed in seeds)
+
+
+def _play_block(
+    problem: Any, kind: AgentKind, episodes: int, seeds: range, options: Options, optimal_value: float | None
+) -> list[Run]:
+    """Play runs in step, episode by episode."""
+    worlds = [world_of_run(problem, seed) for seed in seeds]
+    if kind.make_block is None:
+        agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
+    else:
+        refuse(kind, worlds[0])
+        agents = kind.make_block([world.model for world in worlds], kind.settle(options), seeds)
+    pairs = zip(worlds, agents, seeds, strict=True)
+    recorders = [_Recorder(world, agent, episodes, seed, optimal_value) for world, agent, seed in pairs]
+    for _ in range(episodes):
+        for recorder in recorders:
+            recorder.next_episode()
+    return [recorder.run(kind, options) for recorder in recorders]
+
+
+class _Recorder:
+    """One run, played an episode at a time, and what is noted of it."""
+
+    def __init__(self, world: World, agent: Agent, episodes: int, seed: int, optimal_value: float | None) -> None:
+        self.world, self.agent, self.seed = world, agent, seed
+        self.yardstick = Yardstick(world.model, optimal_value) if world.has_laws else None
+        self.episodes = play_episodes(world, agent, episodes, play_seed(seed))
+        self.played: list[Episode] = []
+        self.seconds: list[float] = []
+        self.routes = all_routes(world.model) if world.has_laws and isinstance(agent, Believes) else ()
+        self.beliefs: list[Float[np.ndarray, "routes"]] = []
+
+    def next_episode(self) -> None:
         began = perf_counter()
-    return Run(
-        agent=kind.name,
-        options=kind.settle(options or {}),
-        seed=seed,
-        moves=np.array([len(episode.pairs) for episode in played]),
-        capped=np.array([episode.end == "cap" for episode in played]),
-        reached_goal=np.array([episode.reached_goal for episode in played]),
-        coverage=_coverage(played, yardstick.reachable if yardstick else all_pairs(world.model)),
-        seconds=np.array(seconds),
-        diagnostics=_diagnostics(played),
-        played=tuple(played),
-        model=world.model,
-        **_against_the_optimum(played, yardstick),
-    )
+        self.played.append(next(self.episodes))
+        self.seconds.append(perf_counter() - began)
+        if self.routes and isinstance(self.agent, Believes):
+            self.beliefs.append(self.agent.route_probabilities(self.routes))
+
+    def run(self, kind: AgentKind, options: Options) -> Run:
+        played, model = self.played, self.world.model
+        reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
+        return Run(
+            agent=kind.name,
+            options=kind.settle(options),
+            seed=self.seed,
+            moves=np.array([len(episode.pairs) for episode in played]),
+            capped=np.array([episode.end == "cap" for episode in played]),
+            reached_goal=np.array([episode.reached_goal for episode in played]),
+            coverage=_coverage(played, reachable),
+            seconds=np.array(self.seconds),
+            diagnostics=_diagnostics(played),
+            routes=self.routes,
+            route_probability=np.array(self.beliefs).reshape(len(played), len(self.routes)),
+            played=tuple(played),
+            model=model,
+            **_against_the_optimum(played, self.yardstick),
+        )
 
 
 def play_seed(seed: int) -> int:

@@ -137,6 +137,9 @@ def solved_episode(bad: Bool[np.ndarray, "episodes"]) -> int | None:
     return first_episode(np.cumsum(bad) / episodes < BAD_SHARE)
 
 
+MOST_ROUTES = 1000
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
     """What several runs say together, episode by episode; all of shape (episodes,).
@@ -194,3 +197,23 @@ def _interval(
 def share_of_runs(flags: Sequence[Bool[np.ndarray, "episodes"]]) -> Float[np.ndarray, "episodes"]:
     """For each episode, in which share of the runs the flag is set."""
     return np.mean(np.stack(flags), axis=0)
+
+
+def all_routes(model: SSP) -> tuple[tuple[int, ...], ...]:
+    """All routes from the start, each the pairs played until the goal or a state that repeats.
+
+    There are none if transitions are random, if there are several starts, or if there are more than 1,000 routes.
+    """
+    if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
+        return ()
+    unfinished: list[tuple[int, ...]] = [()]
+    routes: list[tuple[int, ...]] = []
+    first = int(np.argmax(model.initial))
+    while unfinished and len(routes) + len(unfinished) <= MOST_ROUTES:
+        route = unfinished.pop()
+        state = int(model.next_state[model.next_start[route[-1]]]) if route else first
+        if state == model.n_states or state in model.pair_state[list(route)]:
+            routes.append(route)
+        else:
+            unfinished += [(*route, pair) for pair in range(model.pair_start[state], model.pair_start[state + 1])]
+    return () if unfinished else tuple(sorted(routes))

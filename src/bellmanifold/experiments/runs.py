@@ -1,11 +1,11 @@
 """Playing one run and keeping what happened; the unit of work that processes are given.
 
 **A unit** is what one worker plays at a time: runs that agree in everything but the seed. Its seeds come from one
-*block*, the seeds k W, ..., k W + W - 1 for the agent's fixed width W. An agent that plays a whole block as one
-batched program is listed in `BLOCK_PLAYERS` (its width is `WIDTH`), and that program always plays all of the block's
-seeds, also when only some are wanted: the number of rows of a batched program can change the last bits of every row.
-All others have width 1 and play one run at a time. Either way a run's numbers are a function of its settings alone:
-not of the plan it is part of, of what was resumed, or of workers.
+*block*, the seeds k W, ..., k W + W - 1 for the agent's fixed width W. Agents that move the chains of a whole block in
+one program (`AgentKind.make_block`) always play all of the block's seeds, also when only some are wanted: the number of
+rows of a batched program can change the last bits of every row. All others have width 1 and play one run at a time.
+Either way a run's numbers are a function of its settings alone: not of the plan it is part of, of what was resumed, or
+of workers.
 
 **Indices.** Whatever order a run drew, its record numbers pairs as `load_model(settings.model)` does, so that runs can
 be compared and replayed without knowing their orders.
@@ -16,16 +16,15 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Int
 
 import bellmanifold
 from bellmanifold.agents.registry import AgentKind, find_agent
@@ -39,8 +38,6 @@ from bellmanifold.models import load_problem
 from bellmanifold.ssp import SSP
 
 FORMAT = "bellmanifold.run/1"
-WIDTH = 10
-"""Seeds in a block of an agent that plays blocks. Changing it changes the last bits of such runs."""
 MOST_KEPT = 8
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
 
@@ -87,26 +84,15 @@ class Unit:
     @property
     def block(self) -> range:
         """All seeds of the block, wanted or not."""
-        width = width_of(self.settings.agent)
-        first = self.seeds[0] - self.seeds[0] % width
-        return range(first, first + width)
-
-
-BlockPlayer: TypeAlias = Callable[[Unit, Problem], Mapping[int, xr.Dataset]]
-BLOCK_PLAYERS: dict[str, BlockPlayer] = {}
-"""Agents that play all runs of a block as one program: name -> function that returns the record of every seed."""
-
-
-def width_of(agent: str) -> int:
-    """How many seeds a block of this agent has."""
-    return WIDTH if agent in BLOCK_PLAYERS else 1
+        first = self.seeds[0] - self.seeds[0] % self.kind.width
+        return range(first, first + self.kind.width)
 
 
 def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
     """Units that play the wanted runs of a plan, in the order of the plan."""
     blocks: dict[RunSettings, list[int]] = {}
     for run in wanted:
-        width = width_of(run.agent)
+        width = find_agent(run.agent).width
         blocks.setdefault(replace(run, seed=run.seed - run.seed % width), []).append(run.seed)
     digests = plan.models
     units = []
@@ -120,11 +106,10 @@ def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
 
 def play_unit(unit: Unit) -> dict[int, xr.Dataset]:
     """Play the runs of a unit; the record of every wanted seed."""
-    problem = _problem(unit)
-    if unit.settings.agent in BLOCK_PLAYERS:
-        records = BLOCK_PLAYERS[unit.settings.agent](unit, problem)
-        return {seed: records[seed] for seed in unit.seeds}
-    return {run.seed: play_run(run, unit.kind, problem) for run in unit.runs}
+    problem, settings = _problem(unit), {run.seed: run for run in unit.runs}
+    episodes, choices = unit.settings.episodes, unit.settings.choices()
+    played = measured.play_runs(problem.source, unit.kind, episodes, unit.seeds, choices, problem.optimal_value)
+    return {run.seed: record(settings[run.seed], problem, run) for run in played}
 
 
 _kept: dict[str, Problem] = {}
@@ -173,7 +158,7 @@ def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dat
     Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that belong to entry k of
     the rest. Where `solved_episode` is NaN, the problem was not solved, or bsuite's rule does not apply.
     """
-    number = same_pairs(run.model, problem.model)
+    number = run.model.numbers_in(problem.model).astype(np.int32)
     each: dict[str, Any] = {
         "regret": run.regret,
         "expected_regret": run.expected_regret,
@@ -189,16 +174,16 @@ def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dat
     data["policy"] = (("episode", "state"), number[np.array([episode.policy for episode in run.played])])
     data["pair"] = (("move",), number[np.concatenate([episode.pairs for episode in run.played])])
     data["reward"] = (("move",), np.concatenate([episode.rewards for episode in run.played]))
+    if run.routes:
+        longest = max(len(route) for route in run.routes)
+        padded = [[*number[list(route)].tolist(), *[-1] * (longest - len(route))] for route in run.routes]
+        data["route"] = (("route_number", "step"), np.array(padded, dtype=np.int32))
+        data["route_probability"] = (("episode", "route_number"), run.route_probability)
     data["seconds_total"] = ((), float(run.seconds.sum()))
     data["optimal_value"] = ((), run.optimal_value)
     data["solved_episode"] = ((), np.nan if run.solved_episode is None else float(run.solved_episode))
     counted = {"episode": np.arange(1, len(run.played) + 1, dtype=np.int32)}
     return xr.Dataset(data, counted, labels(settings, problem.digest))
-
-
-def same_pairs(ordered: SSP, model: SSP) -> Int[np.ndarray, "pairs"]:
-    """For every pair of a problem with its actions reordered, the number of the same pair in the problem itself."""
-    return np.array([model.pair_index[ordered.pair_name(i)] for i in range(ordered.n_pairs)], dtype=np.int32)
 
 
 def labels(settings: RunSettings, model_digest: str) -> dict[str, str]:

@@ -142,7 +142,8 @@ def _by_row(
 ) -> Float[np.ndarray, "replicates rows"]:
     """Sum each replicate's weights by row."""
     place = row + rows * np.arange(REPLICATES)[:, None]
-    return np.bincount(place.ravel(), weight.ravel(), REPLICATES * rows).reshape(REPLICATES, rows)
+    summed = np.bincount(place.ravel(), weight.ravel(), REPLICATES * rows)
+    return summed.reshape(REPLICATES, rows).astype(np.float64)  # of nothing NumPy counts in integers
 
 
 def _sample(coordinates: Coordinates, parts: list[_Sums]) -> Sample:

@@ -1,0 +1,180 @@
+"""`bayes-br-hmc`: Thompson sampling from the relaxed posterior by Hamiltonian Monte Carlo, as the paper ran it.
+
+Before every episode a chain starts from a prior draw, is tuned and walks on (`bellmanifold.samplers.hmc`); its last
+point is played. Step size and preconditioner carry over to the next episode. The first episode plays a prior draw.
+
+A chain of one run keeps a processor waiting, so the runs of a block are played in step and their chains are moved by
+one program. Each chain has its own key, data and tuning: nothing passes between runs. Whoever asks first for a policy
+of the next episode has all chains moved; the others find theirs ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.planning import most_promising
+from bellmanifold.bellman import transitions
+from bellmanifold.laws import Gaussian
+from bellmanifold.noise import KnownScale
+from bellmanifold.parametrisation import tabular
+from bellmanifold.posteriors.chains import hmc_episode, starting_points
+from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.log_posterior import Density, Evidence, kernel_evidence
+from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
+from bellmanifold.priors import NormalPrior
+from bellmanifold.samplers import hmc
+from bellmanifold.ssp import SSP
+
+DRAWS = 1000
+"""Iterations after tuning, in every episode."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the agent believes and how its chains are tuned.
+
+    Attributes:
+        prior_scale: sd of the prior of every action value.
+        epsilon: tolerance.
+        noise_sd: sd of the rewards' noise; if given, it replaces epsilon.
+        optimism: play the most promising of this many points of the chain; 1 is the paper.
+        tuning: the paper's first rule, or its second attempt.
+    """
+
+    prior_scale: float = 10.0
+    epsilon: float = 0.01
+    noise_sd: float | None = None
+    optimism: int = 1
+    tuning: Literal["paper", "retuned"] = "paper"
+
+
+class BlockOfChains:
+    """The chains of several runs of one problem, in the numbering of the first run's pairs.
+
+    Args:
+        models: the problem with its actions in each run's order.
+        settings: of all chains.
+        seeds: of each chain.
+    """
+
+    def __init__(self, models: Sequence[SSP], settings: Settings, seeds: Sequence[int]) -> None:
+        self.model, self.settings = models[0], settings
+        self.law = transitions(self.model)
+        self.density = Density(tabular(self.model), NormalPrior(settings.prior_scale), KnownScale(1.0, Gaussian()))
+        self.memories = [Memory(self.model) for _ in models]
+        self.keys: Key[Array, "runs"] = jnp.stack([random_key(seed) for seed in seeds])
+        self.rounds = 0
+        width = settings.noise_sd if settings.noise_sd is not None else settings.epsilon
+        self.state = hmc.init(self._prior_draws(), hmc.first_step_size(width, settings.prior_scale))
+        self.points: Float[np.ndarray, "runs draws pairs"] = np.asarray(self.state.position)[:, None]
+        self.acceptance = np.full(len(models), np.nan)
+
+    def move(self) -> None:
+        """Tune and move all chains for their runs' next episode; before the first one there is nothing to do."""
+        self.rounds += 1
+        if self.rounds == 1:
+            return
+        tuning = hmc.PAPER if self.settings.tuning == "paper" else hmc.RETUNED
+        evidence = Evidence(*(jnp.stack(arrays) for arrays in zip(*map(self._evidence, self.memories), strict=True)))
+        start = self.state._replace(position=self._prior_draws())
+        keys = self._keys(2 * self.rounds)
+        self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, evidence)
+        self.points = np.asarray(points)
+        self.acceptance = np.asarray(info.acceptance).mean(axis=1)
+
+    def _prior_draws(self) -> Float[Array, "runs pairs"]:
+        return starting_points(self.density, self._keys(2 * self.rounds + 1))
+
+    def _keys(self, purpose: int) -> Key[Array, "runs"]:
+        return jax.vmap(jax.random.fold_in, (0, None))(self.keys, purpose)
+
+    def _evidence(self, memory: Memory) -> Evidence:
+        return kernel_evidence(self._target(memory))
+
+    def _target(self, memory: Memory) -> Target:
+        settings = self.settings
+        if settings.noise_sd is not None:
+            return noisy_target(memory, settings.noise_sd, settings.prior_scale, Gaussian())
+        return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
+
+
+class LoneHMC:
+    """An agent that is not played in step with others: its chain's seed is drawn when it first plays."""
+
+    def __init__(self, model: SSP, settings: Settings) -> None:
+        self.model, self.settings = model, settings
+        self._chain: BayesHMC | None = None
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """Acceptance and step size of the last episode's chain."""
+        return {} if self._chain is None else self._chain.diagnostics
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of the chain's last point."""
+        if self._chain is None:
+            self._chain = block_of_agents([self.model], self.settings, [int(rng.integers(2**63))])[0]
+        return self._chain.policy(rng)
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Remember the visits."""
+        assert self._chain is not None, "an agent plays before it learns"
+        self._chain.observe(pairs, rewards)
+
+
+class BayesHMC:
+    """One run's agent: its view of the block's chains, in its own numbering of pairs."""
+
+    def __init__(self, block: BlockOfChains, run: int, model: SSP) -> None:
+        self.block, self.run, self.model = block, run, model
+        self.number = model.numbers_in(block.model)
+        self.asked = 0
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """Acceptance and step size of the last episode's chain."""
+        found = {"acceptance": self.block.acceptance[self.run], "step_size": self.block.state.step_size[self.run]}
+        return {name: float(value) for name, value in found.items()}
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of the chain's last point, or of the most promising of a few."""
+        if self.asked == self.block.rounds:
+            self.block.move()
+        self.asked += 1
+        points = self._points()
+        chosen = points[np.unique(np.linspace(-1, len(points) - 1, self.block.settings.optimism + 1).astype(int))[1:]]
+        return self.model.greedy(most_promising(self.model, chosen))
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Remember the visits."""
+        self.block.memories[self.run].add(self.number[pairs], rewards)
+
+    def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
+        """The share of the chain's points whose greedy policy plays each route."""
+        points, model = self._points(), self.model
+        best = np.maximum.reduceat(points, model.pair_start[:-1], axis=1)
+        is_best = points == best[:, model.pair_state]
+        return np.array([is_best[:, list(route)].all(axis=1).mean() for route in routes])
+
+    def _points(self) -> Float[np.ndarray, "draws pairs"]:
+        return self.block.points[self.run][:, self.number]
+
+
+def block_of_agents(models: Sequence[SSP], settings: Settings, seeds: Sequence[int]) -> list[BayesHMC]:
+    """The agents of several runs, which are to be played in step.
+
+    Args:
+        models: one problem with its actions in the order of each run.
+        settings: of all of them.
+        seeds: of each of them.
+    """
+    block = BlockOfChains(models, settings, seeds)
+    return [BayesHMC(block, run, model) for run, model in enumerate(models)]
