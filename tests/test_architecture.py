@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "posteriors": {"bellman", "chart", "data", "errors", "gain", "graph", "health", "laws", "linear", "noise"}
     | {"parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
     "identifiability": {"bellman", "data", "errors", "graph", "health", "linear", "posteriors", "ssp"},
-    "hausdorff": {"bellman", "data", "errors", "posteriors"},
+    "hausdorff": {"bellman", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {
         "bellman",
         "chart",

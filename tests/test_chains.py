@@ -352,6 +352,7 @@ def test_nuts_is_calibrated_with_inferred_noise():
         (lambda m, d: linear(m, {("s1", "stay"): [1.0]}), r'pair \("s1", "go"\) has none'),
         (lambda m, d: linear(m, {("s1", "stay"): [1.0], ("s1", "go"): [1.0, 2.0]}), "shape"),
         (lambda m, d: linear(m, {("s1", "stay"): [1.0], ("s1", "go"): [np.nan]}), "not finite"),
+        (lambda m, d: linear(m, {("s1", "stay"): ["x"], ("s1", "go"): [1.0]}), "no number"),
         (lambda m, d: linear(m, {("s1", "fly"): [1.0]}), "no pair"),
         (lambda m, d: sampled(m, d, lambda theta: theta[:1]), r"shape \(1,\)"),
         (lambda m, d: sampled(m, d, lambda theta: jnp.log(theta) * jnp.inf), "not finite"),
@@ -404,4 +405,5 @@ def test_noisy_rewards_through_the_posterior_call():
     assert np.all(np.abs(inferred.q_mean - expected[:2]) <= 4 * inferred.findings.q_mean.se + 1e-3)
     chart = bm.posterior(model, data, infer_noise=HalfNormal(0.8), prior_scale=2.0, engine="chart")
     np.testing.assert_allclose(inferred.findings.noise_scale, chart.findings.noise_scale, rtol=0.05)
+    assert float(inferred.draws.noise_scale.mean()) == pytest.approx(inferred.findings.noise_scale[0])
     assert for_chains(noisy_evidence(data), 3).reward.shape == (3, 2, 4)

@@ -306,7 +306,7 @@ def test_seed_repeats():
 
 
 def test_refusals():
-    with pytest.raises(UnsupportedError, match=r"2097152 cells.*chart engine.*--proper-only.*walk") as refusal:
+    with pytest.raises(UnsupportedError, match=r"2097152 cells.*--engine chart.*--proper-only.*nuts") as refusal:
         mixture(relaxed_target(Dataset.complete(envs.deep_sea(6)), 0.1, 10.0))
     assert refusal.value.exit_code == 3
     data = Dataset.complete(envs.deep_sea(2))
@@ -316,6 +316,9 @@ def test_refusals():
         mixture(relaxed_target(data, 0.1, 10.0, "uniform"))
     with pytest.raises(UnsupportedError, match="8 cells"):
         mixture(relaxed_target(data, 0.1, 10.0), max_cells=7)
+    huge = Dataset.from_pairs(envs.two_state(), [("s1", "go", 1e90), ("s1", "stay", -1e90)])
+    with np.errstate(over="ignore"), pytest.raises(UnsupportedError, match=r"leave the range.*larger epsilon"):
+        mixture(relaxed_target(huge, 1e-90, 10.0))
     with pytest.raises(BadInputError, match="accuracy"):
         mixture(relaxed_target(data, 0.1, 10.0), accuracy=0.0)
 

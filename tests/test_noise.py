@@ -25,6 +25,7 @@ REFERENCE = {
     StudentT(1.0): stats.t(1),
     StudentT(3.5): stats.t(3.5),
     StudentT(50.0): stats.t(50),
+    StudentT(1e15): stats.norm(),
 }
 
 
@@ -77,9 +78,17 @@ def test_scale_table_against_quadrature():
         assert stats.norm.ppf(below) == pytest.approx(z, abs=1e-5)
 
 
+def test_without_data_the_scale_keeps_its_prior():
+    """Half-normal: mean sqrt(2/pi), variance 1 - 2/pi."""
+    model = bandit()
+    summary = bm.posterior(model, Dataset.from_pairs(model, []), infer_noise=True)
+    assert summary.findings.noise_scale == pytest.approx((np.sqrt(2 / np.pi), np.sqrt(1 - 2 / np.pi)), abs=1e-3)
+
+
 def test_scale_table_of_sharp_data():
     """A million rewards: the scale is known to 7e-4, and the table sees the peak."""
-    data = noisy_data(bandit(1), [np.random.default_rng(0).normal(0.0, 0.3, 10**6)])
+    rewards = np.random.default_rng(0).normal(0.0, 0.3, 10**6)
+    data = Dataset(bandit(1), np.zeros(10**6, dtype=np.int64), rewards)
     table = scale_table(data, HalfNormal())
     low, middle, high = np.exp(np.interp([-1.0, 0.0, 1.0], table.normal, table.log_scale))
     assert middle == pytest.approx(np.sqrt(data.scatter.sum() / (10**6 - 1)), rel=1e-5)
@@ -215,7 +224,8 @@ def test_bad_input():
     ):
         with pytest.raises(BadInputError, match=complaint):
             bm.posterior(model, data, **options)
-    with pytest.raises(BadInputError, match="finite mass"):
-        bm.posterior(model, Dataset.from_pairs(model, [("s1", "go")] * 3), infer_noise=True)
+    for reward in (-1.0, -0.1):  # three times 0.1, divided by 3, is not 0.1
+        with pytest.raises(BadInputError, match="finite mass"):
+            bm.posterior(model, Dataset.from_pairs(model, [("s1", "go", reward)] * 3), infer_noise=True)
     with pytest.raises(UnsupportedError, match="nuts"):
         bm.posterior(model, data, noise_sd=0.1, noise="laplace", engine="chart")

@@ -25,6 +25,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cut import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.inference import by_chart, by_mixture, by_sparse_walk, by_walk
+from bellmanifold.posteriors.sparse_walk import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
@@ -548,6 +549,40 @@ def test_ties_of_huge_rewards_are_split_evenly():
         assert float(summary.log_evidence.value) == pytest.approx(exact, rel=1e-9)
 
 
+def test_loops_that_cost_next_to_nothing():
+    """A loop that costs less than the infinitesimal residuals: Q* is known exactly, and so is the evidence."""
+    moves = {("a", "loop"): Move(-1e-9, {"a": 1.0}), ("a", "go"): Move(1.0, {"goal": 1.0})}
+    model = from_moves("cheap", moves, start="a")
+    target = relaxed_target(Dataset.complete(model), 0.0, 10.0)
+    summary = by_chart(target, False, None, 0)
+    assert float(summary.log_evidence.value) == pytest.approx(stats.norm.logpdf(1.0, scale=10.0) * 2, abs=1e-6)
+    assert summary.diagnostics["unsolvable_share"] == 0.0
+    sparse = SparseCoordinates(target)
+    assert all(
+        np.isfinite(sparse.place(np.array([a, b]), None).log_likelihood) for a in (-1.0, 1.0) for b in (-1.0, 1.0)
+    )
+
+
+def test_data_of_another_problem_are_refused():
+    model = envs.deep_sea(3)
+    for data in (Dataset.complete(envs.deep_sea(2)), Dataset.complete(model.discounted(0.9))):
+        with pytest.raises(BadInputError, match="the data belong to"):
+            bm.posterior(model, data, epsilon=0.5)
+    assert bm.posterior(model, Dataset.complete(envs.deep_sea(3))).trustworthy
+
+
+def test_the_reason_says_when_standard_errors_stay_large(monkeypatch):
+    """Asked for more than the points that fit can give."""
+    monkeypatch.setattr("bellmanifold.posteriors.inference.ACCURACY", 1e-9)
+    monkeypatch.setattr("bellmanifold.posteriors.inference.MOST_HELD", 1)
+    model = envs.deep_sea(3)
+    data = seen(model, np.arange(12) % 2 == 0)
+    summary = bm.posterior(model, data, epsilon=0.3)
+    assert "stopped at a largest standard error of" in summary.reason
+    with pytest.raises(BadInputError, match="samples is 1000: at most"):
+        bm.posterior(model, data, epsilon=0.3, samples=1000)
+
+
 def test_cancelling_rewards_do_not_stall():
     """Three leaky actions that tie at values near 0 although they pay millions: policy iteration must end."""
     leaks = {"a": (0.3, 0.7e6), "b": (0.7, 0.3e6), "c": (0.45, 0.55e6)}
@@ -587,6 +622,9 @@ def test_cuts_that_are_too_large_are_refused_or_enumerated():
         bm.posterior(model, Dataset.complete(model), epsilon=0.5, engine="chart")
     summary = bm.posterior(model, Dataset.complete(model), epsilon=0.5, proper_only=True)
     assert summary.engine == "chart"
+    larger = envs.grid(5, 5)
+    with pytest.raises(UnsupportedError, match=r"use --proper-only.*about 10\^\d+ cells"):
+        bm.posterior(larger, Dataset.complete(larger), epsilon=0.5)
 
 
 def test_same_seed_same_numbers():

@@ -44,7 +44,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 import bellmanifold.precision  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import levels, reach_goal, strong_components
+from bellmanifold.graph import leaving_policy, levels, strong_components
 from bellmanifold.ssp import SSP
 
 MAX_BLOCK = 40
@@ -123,15 +123,8 @@ class BatchChart:
 
     def first_policy(self, solved: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"] | None:
         """The action slot each state plays in a proper policy of M~, or None if M~ has none."""
-        model = self.model
-        leave = np.where(solved, model.n_pairs, np.arange(model.n_pairs))
-        first_free = np.minimum.reduceat(leave, model.pair_start[:-1])
-        at_once = first_free < model.n_pairs
-        states, policy = reach_goal(model, solved, also_goals=at_once)
-        if not states.all():
-            return None
-        pair = np.where(at_once, first_free, policy)
-        return self.place[0][pair][self.order]
+        pair = leaving_policy(self.model, solved)
+        return None if pair is None else self.place[0][pair][self.order]
 
     def solve(
         self,

@@ -94,9 +94,18 @@ class Dataset:
 
     @cached_property
     def mean_reward(self) -> Float[np.ndarray, "pairs"]:
-        """Mean of each pair's rewards; 0 where it was never seen."""
-        total = np.bincount(self.pair, self.reward, self.model.n_pairs)
-        return total / np.maximum(self.count, 1)
+        """Mean of each pair's rewards, exactly that reward where all are equal; 0 where it was never seen."""
+        first = self._first_reward
+        rest = np.bincount(self.pair, self.reward - first[self.pair], self.model.n_pairs)
+        return first + rest / np.maximum(self.count, 1)
+
+    @cached_property
+    def _first_reward(self) -> Float[np.ndarray, "pairs"]:
+        """What each pair paid when it was first seen; 0 where it never was."""
+        first = np.zeros(self.model.n_pairs)
+        seen, at = np.unique(self.pair, return_index=True)
+        first[seen] = self.reward[at]
+        return first
 
     @cached_property
     def scatter(self) -> Float[np.ndarray, "pairs"]:
@@ -110,9 +119,7 @@ class Dataset:
         Raises:
             BadInputError: if two rewards of one pair differ by more than 1e-9 (relative above 1).
         """
-        first = np.zeros(self.model.n_pairs)
-        seen, at = np.unique(self.pair, return_index=True)
-        first[seen] = self.reward[at]
+        first = self._first_reward.copy()
         expected = first[self.pair]
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
         wrong = np.abs(self.reward - expected) > SAME_REWARD * size
@@ -125,6 +132,14 @@ class Dataset:
                 "correct the data"
             )
         return first
+
+
+def require_same_problem(model: SSP, data: Dataset) -> None:
+    """Refuse observations of another problem, whose pairs are numbered otherwise."""
+    if data.model is not model and data.model != model:
+        raise BadInputError(
+            f"the data belong to {data.model}, not to {model}: load or build them with the same problem"
+        )
 
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:

@@ -114,6 +114,18 @@ def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | No
     return _reach_surely(model, goals, all_pairs(model) if allowed is None else allowed)
 
 
+def leaving_policy(model: SSP, solved: Pairs) -> Policy | None:
+    """A proper policy of the problem in which pairs that are not solved end at the goal, or None if it has none.
+
+    States with such a pair play the first of them.
+    """
+    free = np.where(solved, model.n_pairs, np.arange(model.n_pairs))
+    first_free = np.minimum.reduceat(free, model.pair_start[:-1])
+    at_once = first_free < model.n_pairs
+    states, policy = reach_goal(model, solved, also_goals=at_once)
+    return np.where(at_once, first_free, policy) if states.all() else None
+
+
 def steps_towards(model: SSP, target: States) -> Policy:
     """For each state that can reach the target, a pair that may bring it one step nearer; else -1."""
     return _reach_possibly(model, np.append(target, False), ~target[model.pair_state])[1]

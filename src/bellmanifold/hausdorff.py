@@ -33,9 +33,11 @@ from jaxtyping import Array, Float
 from bellmanifold.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.inference import by_chart
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.priors import NormalPrior
 
 Point = Float[Array, "parameters"]
 
@@ -134,10 +136,4 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
             f"importance weights are too uneven for an evidence (effective sample size "
             f"{summary.effective_sample_size:.0f}): use a larger prior_scale, or manifold() without a normaliser"
         )
-    pairs = data.model.n_pairs
-    constant = pairs * float(np.log(prior_scale) + 0.5 * np.log(2 * np.pi))
-
-    def log_prior(q: Point) -> Float[Array, ""]:
-        return -0.5 * jnp.sum((q / prior_scale) ** 2) - constant
-
-    return Manifold(data, lambda q: q, log_prior, evidence)
+    return Manifold(data, tabular(data.model).values, NormalPrior(prior_scale).log_density, evidence)

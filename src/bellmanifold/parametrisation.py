@@ -62,7 +62,10 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
     for key in model.pair_index:
         if key not in features:
             raise BadInputError(f"features: {_pair(key)} has none: give every pair a feature vector")
-        row = np.asarray(features[key], dtype=np.float64)
+        try:
+            row = np.asarray(features[key], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise BadInputError(f"features: {_pair(key)} has something that is no number: correct it") from None
         if row.ndim != 1 or len(row) != len(rows[0] if rows else row) or not len(row):
             raise BadInputError(f"features: {_pair(key)} has shape {row.shape}: give vectors of one positive length")
         if not np.isfinite(row).all():

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import Policy, reach_goal, reaches_goal
+from bellmanifold.graph import Policy, leaving_policy, reaches_goal
 from bellmanifold.linear import evaluate_chain
 from bellmanifold.ssp import SSP
 
@@ -95,13 +95,10 @@ def sparse_chart(model: SSP, solved: Bool[np.ndarray, "pairs"]) -> SparseChart:
     Raises:
         UnsupportedError: if some state can reach neither the goal nor an unsolved pair surely.
     """
-    free = np.where(solved, model.n_pairs, np.arange(model.n_pairs))
-    first_free = np.minimum.reduceat(free, model.pair_start[:-1])
-    at_once = first_free < model.n_pairs
-    states, policy = reach_goal(model, solved, also_goals=at_once)
-    if not states.all():
+    first = leaving_policy(model, solved)
+    if first is None:
         raise UnsupportedError(
             "the observed pairs trap some state: no policy reaches the goal or an unobserved pair from there; "
             "use --discount 0.99"
         )
-    return SparseChart(model, solved, np.where(at_once, first_free, policy))
+    return SparseChart(model, solved, first)

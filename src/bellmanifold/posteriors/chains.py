@@ -18,14 +18,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from bellmanifold.bellman import Transitions
+from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
 
 Sampler = Literal["hmc", "nuts"]
 WARM_UP = 1000
 """Steps NUTS adapts for, and points of HMC's first episode."""
-R_HAT_LIMIT = 1.02
-LEAST_EFFECTIVE = 400.0
 LOOKED_AT = 64
 """Variables whose convergence is judged, evenly spread over all."""
 
@@ -177,12 +176,7 @@ class Convergence:
 
 def converged(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
     """What ArviZ says about some variables; of more than 64 variables, 64 are looked at."""
-    import arviz
-
-    chosen = np.unique(np.linspace(0, values.shape[2] - 1, LOOKED_AT).astype(np.int64))
-    container = arviz.convert_to_dataset(values[:, :, chosen])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r_hat, effective = np.asarray(arviz.rhat(container)["x"]), np.asarray(arviz.ess(container)["x"])
-    moved = np.ptp(values[:, :, chosen], axis=1).min(axis=0) > 0
-    known = moved & np.isfinite(r_hat) & np.isfinite(effective)
-    return Convergence(np.where(known, r_hat, np.inf), np.where(known, effective, 0.0))
+    chosen = evenly_spread(values, LOOKED_AT)
+    r_hat, effective = r_hat_and_effective(chosen)
+    moved = np.ptp(chosen, axis=1).min(axis=0) > 0
+    return Convergence(np.where(moved, r_hat, np.inf), np.where(moved, effective, 0.0))

@@ -31,7 +31,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
-from bellmanifold.chart import BatchChart, Block, eliminate_batch, moves_within, solve_blocks
+from bellmanifold.chart import BatchChart, Block, Solved, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components, reach_goal
 from bellmanifold.health import state_names
@@ -321,9 +321,13 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     reward = jnp.broadcast_to(s.reward[..., None], x.shape)
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
     solved = solve(reward + _width(s, point) * residual, value)
-    # Infinitesimal residuals decide ties and the determinant; the prior must not see them: it would tilt ties by
-    # 1e-8 (reward / sigma)^2.
-    q = solve(reward, value).q if kind.exact else solved.q
+    q = solved.q
+    if kind.exact:
+        # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
+        # 1e-8 (reward / sigma)^2. Nor must they undo a loop that costs less than they pay.
+        plain = solve(reward, value)
+        solved = Solved(*(jnp.where(solved.solvable, split, whole) for split, whole in zip(solved, plain, strict=True)))
+        q = plain.q
     terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(residual)
     total = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1)) - solved.log_det
     return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))

@@ -16,6 +16,7 @@ from scipy.special import log_ndtr, ndtri_exp
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.walk import Chains, end_points
+from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
     import xarray
@@ -65,7 +66,8 @@ def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarr
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
     weight = weight / max(weight.sum(), 1e-300)
-    return as_dataset(components[0], np.concatenate(parts), weight, np.concatenate(scales, axis=1))
+    model = components[0].target.model
+    return as_dataset(model, np.concatenate(parts), weight, np.concatenate(scales, axis=1))
 
 
 def effective(draws: xarray.Dataset) -> float:
@@ -90,11 +92,12 @@ def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset | None:
         return None
     ends = end_points(chains)
     values = completed(coordinates, np.asarray(ends.q), np.random.default_rng(seed))
-    return as_dataset(coordinates, values, np.full(len(values), 1.0 / len(values)), np.asarray(ends.noise_scale))
+    weight = np.full(len(values), 1.0 / len(values))
+    return as_dataset(coordinates.target.model, values, weight, np.asarray(ends.noise_scale))
 
 
 def as_dataset(
-    coordinates: Coordinates,
+    model: SSP,
     q: Float[np.ndarray, "draws pairs"],
     weight: Float[np.ndarray, "draws"],
     noise_scale: Float[np.ndarray, "scales draws"],
@@ -102,8 +105,11 @@ def as_dataset(
     """Draws with their weights, pairs labelled by state and action."""
     import xarray
 
-    model = coordinates.target.model
-    names = [model.pair_name(i) for i in range(model.n_pairs)]
-    labels = {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
-    draws = xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels)
+    draws = xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels(model))
     return draws.assign(noise_scale=("draw", noise_scale[0])) if len(noise_scale) else draws
+
+
+def labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
+    """State and action of every pair, as coordinates of a data set."""
+    names = [model.pair_name(i) for i in range(model.n_pairs)]
+    return {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}

@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.bellman import transitions
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.laws import Law, Uniform, log_normal
 from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
+from bellmanifold.posteriors.draws import as_dataset, labels
 from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior, ScaleTable
@@ -78,7 +79,7 @@ def by_chains(
     chains = min(MOST_CHAINS, MOST_NUMBERS // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
-    step_size = _first_step(evidence, target.prior_scale)
+    step_size = _first_step(evidence, noise, target.prior_scale)
     setting = Setting(sampler, density, transitions(model), evidence, chains, seed, step_size)
     return _walked(target, Chains(setting), samples)
 
@@ -171,11 +172,11 @@ def by_every_visit(
     return by_chains(target, sampler, samples, seed, Noisy(data, model))
 
 
-def _first_step(evidence: Evidence, prior_scale: float) -> float:
-    """The paper's first step for the typical width of the likelihood."""
+def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> float:
+    """The paper's first step for the typical width of the likelihood; a scale to be inferred is taken at psi = 0."""
     seen = np.asarray(evidence.seen.any(axis=1))
-    width = float(np.median(np.asarray(evidence.width)[seen])) if seen.any() else prior_scale
-    return hmc.first_step_size(width, prior_scale)
+    width = np.asarray(evidence.width * noise.scale(jnp.zeros(noise.dimension)))
+    return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
 
 
 def _summary(target: Target, chains: Chains, why: str) -> Summary:
@@ -196,8 +197,9 @@ def _summary(target: Target, chains: Chains, why: str) -> Summary:
     second = ratio((q**2).mean(axis=1), np.ones(setting.chains))
     q_mean, q_sd = from_moments(target, by_chain, second)
     noise, psi = setting.density.noise, points[:, :, model.n_pairs :]
-    eta = np.asarray(jax.vmap(noise.scale)(jnp.asarray(psi.reshape(-1, noise.dimension)))) if noise.dimension else None
-    scale = None if eta is None or eta.ndim > 1 else (float(eta.mean()), float(eta.std()))
+    scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
+    eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
+    scale = (float(eta.mean()), float(eta.std())) if len(eta) else None
     return Summary(
         target=target,
         findings=Findings(table=policy_table(target, q), q_mean=q_mean, q_sd=q_sd, noise_scale=scale),
@@ -207,22 +209,8 @@ def _summary(target: Target, chains: Chains, why: str) -> Summary:
         effective_sample_size=float(convergence.effective.min()),
         trustworthy=convergence.is_good,
         diagnostics=diagnostics,
-        own_draws=lambda: _draws(model, q),
+        own_draws=lambda: as_dataset(model, np.concatenate(q), np.full(len(scales), 1.0 / len(scales)), eta),
     )
-
-
-def _draws(model: SSP, q: Float[np.ndarray, "chains draws pairs"]) -> xarray.Dataset:
-    """All chains' action values, one after the other, with equal weights."""
-    import xarray
-
-    values = q.reshape(-1, model.n_pairs)
-    weight = np.full(len(values), 1.0 / len(values))
-    return xarray.Dataset({"q": (("draw", "pair"), values), "weight": ("draw", weight)}, coords=_labels(model))
-
-
-def _labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
-    names = [model.pair_name(i) for i in range(model.n_pairs)]
-    return {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
 
 
 def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"]) -> PolicyTable:
@@ -230,11 +218,7 @@ def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"]) -> 
     model = target.model
     pairs = np.where(is_best(model, q), np.arange(model.n_pairs), model.n_pairs)
     greedy: Int[np.ndarray, "chains draws states"] = np.minimum.reduceat(pairs, model.pair_start[:-1], axis=2)
-    policy, row = np.unique(greedy[:, :, target.coupled].reshape(-1, target.coupled.sum()), axis=0, return_inverse=True)
-    chains = len(q)
-    cell = np.repeat(np.arange(chains), q.shape[1]) * len(policy) + row.ravel()
-    weight = np.bincount(cell, minlength=chains * len(policy)).reshape(chains, -1)
-    return PolicyTable(target.coupled, policy, weight.astype(np.float64))
+    return PolicyTable.of_chains(target.coupled, greedy[:, :, target.coupled])
 
 
 def is_best(model: SSP, q: Float[np.ndarray, "chains draws pairs"]) -> Bool[np.ndarray, "chains draws pairs"]:
@@ -281,12 +265,13 @@ def sample_chains(
             raise BadInputError(f"{name} is {number}: give at least {FEWEST_CHAINS}")
     if seed < 0:
         raise BadInputError(f"seed is {seed}: give a number that is not negative")
+    require_same_problem(model, data)
     family = tabular(model) if parametrisation is None else checked(parametrisation, model)
     evidence, noise = _evidence(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
     checked_density(density, law, evidence)
     scale = prior.scale if isinstance(prior, NormalPrior) else 10.0
-    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, scale)))
+    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale)))
     walkers.walk(draws)
     return _dataset(model, walkers)
 
@@ -321,6 +306,6 @@ def _dataset(model: SSP, chains: Chains) -> xarray.Dataset:
         variables["psi"] = (("chain", "draw", "noise_parameter"), psi)
     return xarray.Dataset(
         variables,
-        coords={"chain": np.arange(len(points)), "draw": np.arange(points.shape[1]), **_labels(model)},
+        coords={"chain": np.arange(len(points)), "draw": np.arange(points.shape[1]), **labels(model)},
         attrs={"trustworthy": convergence.is_good, "sampler": chains.setting.sampler},
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
@@ -41,6 +41,8 @@ GOOD = 0.2
 DISAGREEMENT = 5.0
 """Two cuts disagree if their improper masses differ by more than this many standard errors, and by `ACCURACY`."""
 MOST_POINTS = 2**21
+MOST_HELD = 2**27
+"""Points times coordinates that importance sampling may hold: they are kept, twice, for the next posterior."""
 MOST_COORDINATES = 400
 MOST_ROUNDS = 8
 DRAWS = 8192
@@ -100,6 +102,7 @@ def posterior(
         raise BadInputError(f"top is {top}: give a number that is not negative")
     if seed < 0:
         raise BadInputError(f"seed is {seed}: give a number that is not negative")
+    require_same_problem(model, data)
     if discount is not None:
         model = model.discounted(discount)
         data = Dataset(model, data.pair, data.reward)
@@ -122,9 +125,18 @@ def posterior(
             return replace(summary, top=top, seed=seed)
         target = noisy_target(data, noise_scale, prior_scale, law)
     if not target.coupled.any():
-        return replace(_prior(target), top=top)
+        return replace(_prior(target), top=top, seed=seed)
     summary = _choose(target, engine, proper_only, samples, seed)
-    return replace(summary, top=top, proper_only=proper_only, seed=seed)
+    summary = replace(summary, top=top, proper_only=proper_only, seed=seed)
+    return summary if samples is not None else _with_its_error(summary)
+
+
+def _with_its_error(summary: Summary) -> Summary:
+    """The summary, whose reason says so if it stopped before every standard error was as small as it should be."""
+    error = _largest_error(summary)
+    if error <= ACCURACY or "stopped" in summary.reason:
+        return summary
+    return replace(summary, reason=f"{summary.reason}; stopped at a largest standard error of {error:.1g}")
 
 
 def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
@@ -149,9 +161,11 @@ def _prior(target: Target) -> Summary:
     """Without data everything keeps its prior: exact answers."""
     q_mean, q_sd = prior_elsewhere(target, Estimate.of(np.zeros(0), np.zeros(0)), np.zeros(0))
     table = PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
+    nothing_said = Estimate.of(0.0, 0.0)
+    eta = target.noise_scale.moments() if target.noise_scale else None
     return Summary(
         target=target,
-        findings=Findings(table=table, q_mean=q_mean, q_sd=q_sd, log_evidence=Estimate.of(0.0, 0.0)),
+        findings=Findings(table=table, q_mean=q_mean, q_sd=q_sd, log_evidence=nothing_said, noise_scale=eta),
         engine="prior",
         reason="no observations: the posterior is the prior",
         dimension=0,
@@ -186,7 +200,10 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
     except UnsupportedError as refusal:
         if not can_enumerate:
             raise
-        return by_mixture(target, f"the chart does not apply ({refusal})", seed)
+        try:
+            return by_mixture(target, f"the chart does not apply ({refusal})", seed)
+        except UnsupportedError as too_many:
+            raise UnsupportedError(f"{refusal}; {too_many}") from None
     if summary.trustworthy:
         return summary
     effective = summary.effective_sample_size or 0.0
@@ -212,6 +229,9 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     largest = max(int(c.free.sum() + c.residual.sum()) for components in candidates for c in components)
     if largest > MOST_COORDINATES:
         raise TooManyCoordinatesError(f"{largest} coordinates are too many for importance sampling")
+    if samples is not None and samples * largest > MOST_HELD:
+        raise BadInputError(f"samples is {samples}: at most {MOST_HELD // largest} points of {largest} coordinates fit")
+    most_points = min(MOST_POINTS, MOST_HELD // max(1, largest))
     log2_size = int(np.log2(PIECE))
     tried = []
     for components in candidates:
@@ -232,8 +252,8 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
         summary = _summarise(nets, nets.sample(int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))))
         return _confirmed(nets, summary)
     summary = _summarise(nets, drawn)
-    hopeless = drawn.effective_sample_size * MOST_POINTS < ENOUGH * drawn.points
-    while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= MOST_POINTS:
+    hopeless = drawn.effective_sample_size * most_points < ENOUGH * drawn.points
+    while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= most_points:
         log2_size += 1
         drawn = nets.sample(log2_size)
         summary = _summarise(nets, drawn)

@@ -105,7 +105,13 @@ def mixture(
         raise BadInputError(f"accuracy is {accuracy}: give a positive number")
     cells = _cells(target, max_cells)
     generator = np.random.default_rng(seed)
-    blocks, rest = _best_first(cells, _bounds(cells), generator)
+    bounds = _bounds(cells)
+    if not np.isfinite(bounds.max()):
+        raise UnsupportedError(
+            "mixture: rewards are so large beside the kernels' widths that their squares leave the range of floating "
+            "point: use --engine chart or a larger epsilon"
+        )
+    blocks, rest = _best_first(cells, bounds, generator)
     blocks = _refined(target, cells, blocks, (accuracy, max_points), generator)
     return _summary(target, cells, blocks, rest)
 
@@ -229,7 +235,7 @@ def _cells(target: Target, max_cells: int) -> _Cells:
     if n_cells > max_cells:
         raise UnsupportedError(
             f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
-            "engine enumerates: use the chart engine, --proper-only or a walk"
+            "engine enumerates: use --engine chart, with --proper-only where it refuses, or --engine nuts"
         )
     own = target.own
     observed = np.flatnonzero(target.observed)

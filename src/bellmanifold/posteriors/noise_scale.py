@@ -50,6 +50,13 @@ class ScaleTable:
     log_scale: Float[np.ndarray, "knots"]
     log_mass: float
 
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of eta."""
+        node, weight = np.polynomial.hermite_e.hermegauss(100)
+        eta = np.exp(np.interp(node, self.normal, self.log_scale))
+        mean = float(weight @ eta / weight.sum())
+        return mean, float(np.sqrt(weight @ (eta - mean) ** 2 / weight.sum()))
+
 
 @dataclass(frozen=True)
 class HalfNormal:

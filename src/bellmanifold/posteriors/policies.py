@@ -45,6 +45,20 @@ class PolicyTable:
     weight: Float[np.ndarray, "replicates rows"]
     stand_in: Int[np.ndarray, "pairs"] | None = None
 
+    @classmethod
+    def of_chains(
+        cls,
+        coupled: Bool[np.ndarray, "states"],
+        policy: Int[np.ndarray, "chains draws coupled_states"],
+        stand_in: Int[np.ndarray, "pairs"] | None = None,
+    ) -> PolicyTable:
+        """Count the greedy policies of chains' draws; replicates are chains."""
+        chains, draws, _ = policy.shape
+        rows, row = np.unique(np.concatenate(policy), axis=0, return_inverse=True)
+        cell = np.repeat(np.arange(chains), draws) * len(rows) + row.ravel()
+        weight = np.bincount(cell, minlength=chains * len(rows)).reshape(chains, -1)
+        return cls(coupled, rows, weight.astype(np.float64), stand_in)
+
     @cached_property
     def whole(self) -> Float[np.ndarray, "replicates"]:
         """Total weight of each replicate."""

@@ -76,6 +76,8 @@ class SparseCoordinates:
         payment = target.reward.copy()
         payment[self.residual] += self.scale * x[len(self.free) :]
         point = self.chart.solve(payment, value, start)
+        if point.policy is None and target.is_exact:  # infinitesimal residuals must not undo a loop that costs less
+            point = self.chart.solve(target.reward, value, start)
         if point.policy is None:
             return Place(x, point.q, -np.inf, None)
         z = point.q[target.observed] / target.prior_scale
@@ -138,10 +140,7 @@ def sparse_walk(coordinates: SparseCoordinates, steps: int, warm_up: int, seed: 
     chains = len(policies)
     if not chains:
         raise nowhere()
-    rows, row = np.unique(np.concatenate(policies), axis=0, return_inverse=True)
-    chain = np.repeat(np.arange(chains), steps)
-    weight = np.bincount(chain * len(rows) + row.ravel(), minlength=chains * len(rows)).reshape(chains, -1)
-    table = PolicyTable(coupled, rows, weight.astype(np.float64), coordinates.stand_in)
+    table = PolicyTable.of_chains(coupled, np.array(policies), coordinates.stand_in)
     by_pair = np.array(sums)[:, :, coordinates.stand_in]
     q_mean, q_sd = from_moments(target, *(ratio(by_pair[:, power], np.ones(chains)) for power in (0, 1)))
     r_hat, effective = diagnose(np.array(values))

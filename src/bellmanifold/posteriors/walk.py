@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
     Kind,
@@ -36,8 +37,6 @@ from bellmanifold.samplers import elliptical
 CHAINS = 256
 ROUND = 250
 """Steps of a round; one round is spent on warming up."""
-R_HAT_LIMIT = 1.02
-LEAST_EFFECTIVE = 400.0
 LOOKED_AT = 32
 MOST_LOST = 0.05
 """If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
@@ -208,16 +207,11 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
 def diagnose(value: Float[np.ndarray, "chains steps states"]) -> tuple[float, float]:
     """The worst R-hat and the smallest bulk effective sample size over the values of states that vary.
 
-    Of more than 32 such states 32 are looked at, evenly spread: ArviZ takes its time over each.
+    Of more than 32 such states 32 are looked at.
     """
-    import arviz
-
     spread = np.ptp(value, axis=(0, 1)) > 1e-6 * (1.0 + np.abs(value).max(axis=(0, 1)))
     varying = np.flatnonzero(spread)
     if not len(varying):
         return 1.0, float(value.shape[0] * value.shape[1])
-    looked_at = varying[np.unique(np.linspace(0, len(varying) - 1, LOOKED_AT).astype(np.int64))]
-    container = arviz.convert_to_dataset(value[:, :, looked_at])
-    r_hat = float(arviz.rhat(container)["x"].max())
-    effective = float(arviz.ess(container)["x"].min())
-    return r_hat, effective
+    r_hat, effective = r_hat_and_effective(evenly_spread(value[:, :, varying], LOOKED_AT))
+    return float(r_hat.max()), float(effective.min())
