@@ -229,3 +229,30 @@ def test_bad_input():
             bm.posterior(model, Dataset.from_pairs(model, [("s1", "go", reward)] * 3), infer_noise=True)
     with pytest.raises(UnsupportedError, match="nuts"):
         bm.posterior(model, data, noise_sd=0.1, noise="laplace", engine="chart")
+
+
+def test_uniform_residuals_on_the_edge_do_not_depend_on_rounding():
+    """A self-loop whose reward is as large as the tolerance: its residual lies on the kernel's edge in every improper
+    parameter, which has no mass; just inside the edge it has a lot."""
+    moves = {("s", "x"): Move(-0.5, {"s": 1.0}), ("s", "y"): Move(-0.7, {"s": 0.5, "goal": 0.5})}
+    moves |= {("s", "z"): Move(-0.9, {"goal": 1.0})}
+    model = from_moves("edge", moves, start="s")
+    options = {"prior_scale": 1.0, "kernel": "uniform"}
+    on_edge = bm.posterior(model, Dataset.complete(model), epsilon=0.5, **options)
+    assert float(on_edge.improper_mass.value) == 0.0
+    inside = bm.posterior(model, Dataset.complete(model), epsilon=0.5 + 1e-6, **options)
+    assert float(inside.improper_mass.value) == pytest.approx(0.81, abs=0.02)
+
+
+def test_what_is_no_prior_and_no_noise_is_refused():
+    model = envs.two_state()
+    repeats = Dataset.from_pairs(model, [("s1", "go", -1.0), ("s1", "go", -1.2)])
+    with pytest.raises(BadInputError, match="infer_noise is 0.5"):
+        bm.posterior(model, repeats, infer_noise=0.5)
+    with pytest.raises(UnsupportedError, match="no gradient"):
+        bm.posterior(model, repeats, noise_sd=0.5, noise=Uniform())
+    with pytest.raises(BadInputError, match="prior_scales is empty"):
+        bm.evidence_curve(model, repeats, [])
+    summary = bm.posterior(model, Dataset.complete(model))
+    with pytest.raises(BadInputError, match="one pair of each"):
+        summary.policy_probability(np.array([0, 1]))

@@ -228,11 +228,14 @@ def posterior(
 
     Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
     """
+    from bellmanifold.commands.pictures import check_picture, save_picture
     from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
     from bellmanifold.posteriors.inference import posterior as compute
 
+    if picture is not None:
+        check_picture(picture)
     problem = load_model(model)
     observed = load_data(data, problem)
     if noise_sd is None and not infer_noise:
@@ -258,8 +261,6 @@ def posterior(
         )
         answer = summary.to_dict()
     if picture is not None:
-        from bellmanifold.commands.pictures import save_picture
-
         save_picture(picture, lambda: _drawn(problem, summary))
     if json_out:
         _print_json(answer)

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 import bellmanifold.precision  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import BadInputError, quote
 
+EDGE = 1e-9
 LOG_2_PI = float(np.log(2 * np.pi))
 MANY_DEGREES = 1e4
 NAMES = "gaussian, student-t:DF (for instance student-t:4) or laplace"
@@ -65,13 +66,13 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on (-1, 1)."""
+    """Uniform on (-1, 1). A residual that is on the edge but for rounding counts as outside."""
 
     def __str__(self) -> str:
         return "uniform"
 
     def log_density(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return jnp.where(jnp.abs(z) < 1.0, -jnp.log(2.0), -jnp.inf)
+        return jnp.where(jnp.abs(z) < 1.0 - EDGE, -jnp.log(2.0), -jnp.inf)
 
     def from_normal(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return 2 * ndtr(x) - 1

@@ -14,7 +14,7 @@ KINDS = ("png", "pdf", "svg")
 
 def check_picture(path: Path) -> str:
     """The kind of picture a file name asks for."""
-    kind = path.suffix.removeprefix(".")
+    kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
         raise BadInputError(f"{path}: a picture ends in .png, .pdf or .svg")
     return kind

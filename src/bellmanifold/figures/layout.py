@@ -20,13 +20,18 @@ def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     1, ...) lean on their left edge as in the paper. The goal lies below them, or in the cell that the metadata call
     "goal_cell". Other problems are layered by the number of moves from the start.
     """
-    cells = [_CELL.fullmatch(name) for name in model.states]
-    if all(cells):
+    if on_grid(model):
+        cells = [_CELL.fullmatch(name) for name in model.states]
         place = np.array([[int(match[2]), -int(match[1])] for match in cells if match], dtype=np.float64)
         goal = _CELL.fullmatch(str(model.metadata.get("goal_cell")))
         below = [place[:, 0].mean(), place[:, 1].min() - 1.0]
         return np.vstack([place, [int(goal[2]), -int(goal[1])] if goal else below])
     return _layers(model)
+
+
+def on_grid(model: SSP) -> bool:
+    """Are all states named "row,col"?"""
+    return all(_CELL.fullmatch(name) for name in model.states)
 
 
 def _layers(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:

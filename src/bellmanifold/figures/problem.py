@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.figures.layout import positions
+from bellmanifold.figures.layout import on_grid, positions
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#8
 GOAL_COLOUR = "#BBBBBB"
 RADIUS = 0.3
 MAX_STATES = 2000
+NAMED_STATES = 60
+"""Up to so many states are named, unless they lie on a grid, which says it all."""
 
 
 @runtime_checkable
@@ -70,6 +72,10 @@ def draw(
             angle += sweep
         axes.add_patch(Circle(tuple(place[s]), RADIUS, facecolor="none", edgecolor="black", linewidth=0.8, zorder=4))
     axes.add_patch(Circle(tuple(place[-1]), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
+    if model.n_states <= NAMED_STATES and not on_grid(model):
+        for s, name in enumerate(model.states):
+            below = (place[s][0], place[s][1] - RADIUS - 0.05)
+            axes.annotate(_plain(name), below, ha="center", va="top", fontsize=7, zorder=5)
     axes.annotate("goal", tuple(place[-1]), ha="center", va="center", fontsize=8, zorder=5)
     _finish(axes, model, place)
     return axes
@@ -85,15 +91,16 @@ def _arrow(axes: Axes, model: SSP, place: np.ndarray, pair: int, target: int, se
         "shrinkA": 0,
         "shrinkB": 0,
     }
-    if source == target:  # a loop beside the state
+    order = pair - int(model.pair_start[source])
+    if source == target:  # a loop beside the state, each action's larger than the one before
         away = place[source] + np.array([-RADIUS, 0.0])
         tip = place[source] + RADIUS * np.array([-0.7, 0.7])
-        style["connectionstyle"] = "arc3,rad=-1.6"
+        style["connectionstyle"] = f"arc3,rad={-1.6 - 0.5 * order}"
         axes.annotate("", tip, away, arrowprops=style, zorder=2)
         return
     step = place[target] - place[source]
     unit = step / np.hypot(*step)
-    order = pair - int(model.pair_start[source])  # bend each action its own way, so that none hides another
+    # bend each action its own way, so that none hides another
     style["connectionstyle"] = f"arc3,rad={0.1 + 0.08 * order}"
     axes.annotate("", place[target] - RADIUS * unit, place[source] + RADIUS * unit, arrowprops=style, zorder=2)
 

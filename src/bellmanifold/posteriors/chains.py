@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from bellmanifold.bellman import Transitions
 from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
+from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
 
@@ -104,7 +105,7 @@ class Chains:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.evidence = for_chains(setting.evidence, setting.chains)
-        self.key = jax.random.key(setting.seed)
+        self.key = random_key(setting.seed)
         self.rounds: list[_Round] = []
         tuned = self._tuned_hmc if setting.sampler == "hmc" else self._adapted
         self.state: hmc.State | nuts.State = tuned(starting_points(setting.density, self._keys(0)))

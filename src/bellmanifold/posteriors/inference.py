@@ -14,7 +14,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
-from bellmanifold.laws import Gaussian, Law, named_law
+from bellmanifold.laws import Gaussian, Law, Uniform, named_law
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
 from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
@@ -115,10 +115,8 @@ def posterior(
         raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
     else:
         law = named_law(noise) if isinstance(noise, str) else noise
-        repeats = not isinstance(law, Gaussian) and data.count.max(initial=0) > 1
-        if repeats and engine in ("auto", "hmc", "nuts"):
-            if proper_only:
-                raise BadInputError("chains have no --proper-only: leave it out, or use gaussian noise")
+        if not isinstance(law, Gaussian) and data.count.max(initial=0) > 1:
+            _require_chains(law, engine, proper_only)
             gaussian = noisy_target(data, noise_scale, prior_scale, Gaussian())
             target = replace(gaussian, law=law, noise_scale=None, log_constant=0.0)
             summary = _by_every_visit(data, noise_scale, target, engine, samples, seed)
@@ -143,9 +141,25 @@ def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> 
     """The scale of the noise or the prior over it; None for deterministic rewards."""
     if infer_noise is False:
         return noise_sd
+    if infer_noise is not True and not callable(infer_noise):
+        raise BadInputError(
+            f"infer_noise is {infer_noise!r:.40}: give True or a log density; noise_sd is a known scale"
+        )
     if noise_sd is not None:
         raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
     return HalfNormal() if infer_noise is True else infer_noise
+
+
+def _require_chains(law: Law, engine: Engine, proper_only: bool) -> None:
+    """Repeats whose mean says not all need chains, which need a gradient and cover everything."""
+    if isinstance(law, Uniform):
+        raise UnsupportedError("uniform noise has no gradient for chains to follow, and repeats need them: use laplace")
+    if engine not in ("auto", "hmc", "nuts"):
+        raise UnsupportedError(
+            f"{engine} takes {law} noise only where every pair was seen once: use --engine nuts, or gaussian noise"
+        )
+    if proper_only:
+        raise BadInputError("chains have no --proper-only: leave it out, or use gaussian noise")
 
 
 def _by_every_visit(
@@ -481,6 +495,8 @@ def evidence_curve(
     It informs a person's choice of the scale. It must not drive exploration: early data favour small scales, a small
     scale stops exploring, and then no further data correct it.
     """
+    if not len(prior_scales):
+        raise BadInputError("prior_scales is empty: give at least one")
     summaries = [posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed) for scale in prior_scales]
     found = [summary.log_evidence for summary in summaries]
     if any(evidence is None for evidence in found):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold.errors import BadInputError
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.findings import Findings
 from bellmanifold.posteriors.policies import (
@@ -101,7 +102,16 @@ class Summary:
         return most_probable_routes(model, self.table, self.top)
 
     def policy_probability(self, policy: Int[np.ndarray, "states"]) -> Estimate:
-        """The probability that a policy (the pair each state plays) is optimal."""
+        """The probability that a policy (the pair each state plays) is optimal.
+
+        Raises:
+            BadInputError: if it is not one pair of each state.
+        """
+        model = self.target.model
+        if len(policy) != model.n_states or not np.array_equal(
+            model.pair_state[np.clip(policy, 0, model.n_pairs - 1)], np.arange(model.n_states)
+        ):
+            raise BadInputError(f"the policy does not name one pair of each of the {model.n_states} states")
         return policy_probability(self.target.model, self.table, policy)
 
     @cached_property
