@@ -247,8 +247,6 @@ def test_uniform_residuals_on_the_edge_do_not_depend_on_rounding():
 def test_what_is_no_prior_and_no_noise_is_refused():
     model = envs.two_state()
     repeats = Dataset.from_pairs(model, [("s1", "go", -1.0), ("s1", "go", -1.2)])
-    with pytest.raises(BadInputError, match="infer_noise is 0.5"):
-        bm.posterior(model, repeats, infer_noise=0.5)
     with pytest.raises(UnsupportedError, match="no gradient"):
         bm.posterior(model, repeats, noise_sd=0.5, noise=Uniform())
     with pytest.raises(BadInputError, match="prior_scales is empty"):
