@@ -57,6 +57,7 @@ MAY_IMPORT = {
     | {"ssp"},
     "figures": {"graph", "ssp"},
     "commands": {"errors", "experiments", "figures", "formats", "models"},
+    "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "models", "posteriors", "solver"},
 }

@@ -36,7 +36,7 @@ def test_maps_of_normals_follow_their_laws(law):
     z = law.from_normal(x)
     weight = np.asarray(jnp.exp(law.log_correction(z))) * stats.norm.pdf(x)
     below = integrate.cumulative_trapezoid(weight, np.asarray(x), initial=0.0)
-    inner = np.abs(x) < 7.0  # beyond, uniform numbers round to 1
+    inner = np.abs(x) < 5.0  # beyond, uniform numbers lie on the edge
     np.testing.assert_allclose(below[inner], REFERENCE[law].cdf(z)[inner], atol=2e-7)
     density = np.asarray(jnp.exp(law.log_density(z)))
     np.testing.assert_allclose(density[inner], REFERENCE[law].pdf(z)[inner], rtol=1e-9, atol=1e-300)
