@@ -142,7 +142,7 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("name", list(PROBLEMS))
+@pytest.mark.parametrize("name", ["four-state", "slippery sea", pytest.param("swirl", marks=pytest.mark.slow)])
 def test_hmc_against_chart_and_enumeration(name):
     """Where HMC mixes it agrees with both. At most 20 numbers a comparison at 4 SE, t with 63 degrees of freedom: false
     alarms 4e-3 a problem if all were independent."""
@@ -251,7 +251,12 @@ def grid_means(noise, half_width=9.0, points=500):
 
 @pytest.mark.parametrize(
     ("noise", "sampler"),
-    list(zip(NOISES, ["nuts", "nuts", "hmc", "hmc"], strict=True)),
+    [
+        (NOISES[0], "nuts"),
+        pytest.param(NOISES[1], "nuts", marks=pytest.mark.slow),
+        pytest.param(NOISES[2], "hmc", marks=pytest.mark.slow),
+        (NOISES[3], "hmc"),
+    ],
     ids=NAMES,
 )
 def test_noise_with_repeats_against_quadrature(noise, sampler):
@@ -285,6 +290,7 @@ def test_gaussian_noise_by_all_repeats_or_by_their_means():
     assert np.ptp(np.asarray(a - b)) < 1e-12
 
 
+@pytest.mark.slow
 def test_linear_values_against_quadrature():
     """Two features for the five pairs of the four-state problem: a plane of parameters, summed on a grid.
 

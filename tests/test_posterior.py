@@ -63,10 +63,22 @@ def agree(one, other, limit=5.0):
     return np.all(np.abs(one.action_probability.value - other.action_probability.value) <= limit * se + 1e-6)
 
 
+def test_a_few_random_problems_chart_against_enumeration(rng):
+    """Six of those below."""
+    assert chart_against_enumeration(rng, 6) > 1
+
+
+@pytest.mark.slow
 def test_random_problems_chart_against_enumeration(rng):
-    """Cyclic, stochastic, self-loops, single actions, several observed closed classes; Assumption 2 partly broken."""
+    """Cyclic, stochastic, self-loops, single actions, several observed closed classes; Assumption 2 partly broken. About
+    150 numbers at 5 standard errors, t with 31 degrees of freedom: false alarms 3e-3 if all were independent."""
+    assert chart_against_enumeration(rng, 40) > 12
+
+
+def chart_against_enumeration(rng, problems):
+    """Compare on random problems; the number of those whose observed loops had to be cut."""
     cuts = failed = 0
-    for k in range(14):
+    for k in range(problems):
         model = random_problem(rng, states=int(rng.integers(1, 5)), actions=2 + k % 2)
         data = seen(model, rng.random(model.n_pairs) < 0.8)
         target = relaxed_target(data, float(rng.choice([0.05, 0.3, 1.0])), float(rng.choice([1.0, 5.0])))
@@ -84,8 +96,8 @@ def test_random_problems_chart_against_enumeration(rng):
         np.testing.assert_allclose(chart.q_mean, exact.q_mean, atol=0.05 * target.prior_scale)
         np.testing.assert_allclose(chart.q_sd, exact.q_sd, atol=0.1 * target.prior_scale)
         cuts += bool(end_components(model, target.observed))
-    assert cuts > 4
-    assert failed <= 2
+    assert failed <= problems / 7
+    return cuts
 
 
 def exact_cases(rng, count):
@@ -420,6 +432,7 @@ def test_walk_against_importance_sampling(epsilon):
     np.testing.assert_allclose(walked.q_sd, weighed.q_sd, atol=0.3)
 
 
+@pytest.mark.slow
 def test_sparse_walk_against_importance_sampling():
     """Four chains of 1,000 steps: the chart's probabilities within 0.05, more than 5 of the walk's standard errors."""
     model = envs.swirl(3)

@@ -75,13 +75,13 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
 
 
 def test_walks_play_the_same_routes(monkeypatch):
-    """Chains that start anew from the prior, 200 slice steps each: 1,000 independent draws; false alarm 1e-4."""
+    """Chains that start anew from the prior, 200 slice steps each: 500 independent draws; false alarm 1e-4."""
     monkeypatch.setattr(posterior_sampling, "TIMES", ())
     model = envs.deep_sea(3)
     pairs = np.array([0, 1, 3, 5, 6])
     summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), prior_scale=2.0)
     agent = having_seen(model, Settings(epsilon=0.0, prior_scale=2.0), pairs)
-    rng, counts, draws = np.random.default_rng(1), {}, 1000
+    rng, counts, draws = np.random.default_rng(1), {}, 500
     for _ in range(draws):
         agent._stale, agent._source = True, None
         route = route_of(model, agent.policy(rng))
