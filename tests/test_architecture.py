@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},
     "figures": {"graph", "ssp"},
-    "commands": {"errors", "experiments", "figures", "formats", "models"},
+    "commands": {"agents", "errors", "experiments", "figures", "formats", "models"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "models", "posteriors", "solver"},

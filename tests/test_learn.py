@@ -369,3 +369,26 @@ def test_solved_problems_agree_with_the_solver():
         solution = solve(model)
         yardstick = Yardstick(model)
         assert yardstick.is_optimal(yardstick.value(model.greedy(solution.q)))
+
+
+def test_extreme_options_are_refused(cli):
+    for agent, option, value in (
+        ("bayes-td", "--prior-scale", "1e160"),
+        ("bayes-td-max", "--epsilon", "1e200"),
+        ("psrl", "--noise-sd", "1e-200"),
+        ("rlsvi", "--prior-scale", "1e8"),
+    ):
+        code, out, err = cli("learn", "env:two-state", "--agent", agent, option, value, "--episodes", "2", "--json")
+        assert (code, out) == (2, "")
+        assert err.startswith("bellmanifold: ")
+
+
+def test_a_refused_agent_claims_no_directory(cli, tmp_path):
+    model = "env:deep-sea?depth=3&convention=bsuite&stochastic=true"
+    code, _, _ = cli("learn", model, "--agent", "manifold", "--out", str(tmp_path / "x"))
+    assert code == 3
+    assert not (tmp_path / "x").exists()
+
+
+def test_problems_by_name():
+    assert bm.learn("env:two-state", "bayes-td", episodes=2, runs=1).to_dict()["optimal_value"] == -1.0

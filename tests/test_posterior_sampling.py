@@ -13,7 +13,7 @@ from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Sett
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.errors import UnsupportedError
+from bellmanifold.errors import BadInputError, UnsupportedError
 
 
 def having_seen(model, settings, pairs):
@@ -192,7 +192,9 @@ def test_a_loop_that_pays_is_refused():
     moves = {("s", "round"): Move(1.0, {"s": 1.0}), ("s", "out"): Move(0.0, {"goal": 1.0})}
     model = from_moves("greed", moves, start="s")
     agent = having_seen(model, Settings(epsilon=0.0), [0])
-    with pytest.raises(UnsupportedError, match="exact posterior does not exist"):
+    with pytest.raises(UnsupportedError, match="exact posterior does not exist: use the agent bayes-br"):
         agent.policy(np.random.default_rng(0))
+    with pytest.raises(BadInputError, match="optimism"):
+        PosteriorSampling(envs.deep_sea(3), Settings(method="A", optimism=2))
     with pytest.raises(UnsupportedError, match="method B"):
         PosteriorSampling(envs.deep_sea(3, slip=0.1), Settings(method="A"))

@@ -15,8 +15,9 @@ from jaxtyping import Float, Int
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
+from bellmanifold.laws import Gaussian
 from bellmanifold.posteriors import td
-from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
 from bellmanifold.ssp import SSP
 
 Update = Callable[[td.TDPosterior, Target, np.random.Generator], td.TDPosterior]
@@ -65,13 +66,10 @@ class BayesTD:
         return td.route_probabilities(self.model, self.posterior, routes)
 
     def _target(self) -> Target:
-        count, settings = self.memory.count, self.settings
-        observed = np.asarray(count > 0, dtype=np.bool_)
-        if settings.noise_sd is None:
-            scale = np.where(observed, settings.epsilon, 0.0)
-        else:
-            scale = np.where(observed, settings.noise_sd / np.sqrt(np.maximum(count, 1)), 0.0)
-        return Target(self.model, observed, self.memory.mean_reward.copy(), scale, settings.prior_scale)
+        settings, memory = self.settings, self.memory
+        if settings.noise_sd is not None:
+            return noisy_target(memory, settings.noise_sd, settings.prior_scale, Gaussian())
+        return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
 
 
 def plain(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:

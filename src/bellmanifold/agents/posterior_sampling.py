@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart import BatchChart, TooLargeError, known_chart
-from bellmanifold.errors import UnsupportedError
+from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import end_components
 from bellmanifold.laws import Gaussian
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, normal_point, weigh_normals
@@ -116,6 +116,8 @@ class PosteriorSampling:
     def __init__(self, model: SSP, settings: Settings) -> None:
         if settings.method == "A" and not model.is_deterministic:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
+        if settings.method == "A" and settings.optimism > 1:
+            raise BadInputError("method A draws routes, not values that optimism could compare: use method B")
         self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.diagnostics: dict[str, float] = {}
@@ -125,7 +127,11 @@ class PosteriorSampling:
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
         if self._stale:
-            self._source = self._renewed(self._believed(), rng)
+            try:
+                self._source = self._renewed(self._believed(), rng)
+            except UnsupportedError as refusal:
+                what = str(refusal).split(": use ")[0]
+                raise UnsupportedError(f"{what}: use the agent bayes-br, or a discounted problem") from None
             self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
         self.diagnostics = dict(self._source.diagnostics)

@@ -20,6 +20,8 @@ Value: TypeAlias = bool | int | float | str | None
 Options: TypeAlias = Mapping[str, Value]
 """Option name -> value; None means not given."""
 
+LARGEST = 1e100
+"""Numbers are squared and multiplied on the way."""
 WIDTH = 10
 """Runs in a block: those with seeds 10 k, ..., 10 k + 9. Changing it changes the last bits of runs in blocks."""
 MEMBERS = 100
@@ -145,11 +147,15 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
+    return _is_number(value) and 1.0 / LARGEST <= value <= LARGEST
+
+
+def _is_moderate(value: Any) -> bool:
+    return _is_number(value) and 1e-6 <= value <= 1e6
 
 
 def _is_not_negative(value: Any) -> bool:
-    return _is_number(value) and value >= 0
+    return value == 0 or _is_positive(value)
 
 
 def _is_share(value: Any) -> bool:
@@ -162,7 +168,12 @@ def _is_count(value: Any) -> bool:
 
 def positive(default: float | None) -> Option:
     """An option that is a positive number."""
-    return Option(default, _is_positive, "a positive number")
+    return Option(default, _is_positive, "a positive number, at most 1e100 in size")
+
+
+def moderate(default: float) -> Option:
+    """An option that is a positive number whose square, and its inverse, stay far from rounding."""
+    return Option(default, _is_moderate, "a number from 1e-6 to 1e6")
 
 
 def whole(default: int) -> Option:
@@ -300,14 +311,14 @@ KINDS = (
     AgentKind(
         "psrl",
         "solves a problem drawn from a Dirichlet posterior of the laws",
-        {"noise_sd": positive(1.0), "optimism": whole(1)},
+        {"noise_sd": moderate(1.0), "optimism": whole(1)},
         _psrl,
         needs_laws=False,
     ),
     AgentKind(
         "rlsvi",
         "randomised least-squares value iteration",
-        {"prior_scale": positive(1.0), "noise_sd": positive(1.0), "optimism": whole(1)},
+        {"prior_scale": moderate(1.0), "noise_sd": moderate(1.0), "optimism": whole(1)},
         _rlsvi,
         needs_laws=False,
     ),

@@ -8,8 +8,8 @@ frequencies f(s') is taken to have the value
 
 which is Bayesian regression on the value of what came next, with one parameter a pair; w is drawn anew for each
 episode. The authors solve it backwards from a fixed horizon. Here there is none: the equations are solved for the q on
-both sides. There is exactly one, because shrink < 1 makes the right-hand side a contraction. prior_scale and noise_sd
-are 1 unless given, as in Osband's code (lam = 1, sigma = 1 in TabulaRL).
+both sides. There is exactly one, because shrink < 1 makes the right-hand side a contraction; where it rounds to 1 it is
+taken a little less. prior_scale and noise_sd are 1 unless given, as in Osband's code (lam = 1, sigma = 1 in TabulaRL).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from scipy.sparse import csr_array
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
 from bellmanifold.ssp import SSP
+
+MOST_SHRINK = 1.0 - 1e-10
 
 
 class RLSVI:
@@ -38,7 +40,7 @@ class RLSVI:
         """The greedy policy of perturbed action values."""
         seen = self.memory.count / self.noise_sd**2
         precision = seen + 1.0 / self.prior_scale**2
-        shrink = seen / precision
+        shrink = np.minimum(seen / precision, MOST_SHRINK)
         law = self._frequencies(shrink)
         draws = []
         for _ in range(self.optimism):

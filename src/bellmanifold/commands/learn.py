@@ -55,6 +55,8 @@ def learn(
 
     Example: bellmanifold learn env:deep-sea?depth=5 --agent bayes-td-max --runs 20 --json
     """
+    from bellmanifold.agents.registry import find_agent, refuse
+    from bellmanifold.agents.worlds import open_world
     from bellmanifold.experiments.learning import learn as let_learn
     from bellmanifold.models import load_problem
 
@@ -63,6 +65,7 @@ def learn(
     problem = load_problem(model)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
+    refuse(find_agent(agent), open_world(problem))
     keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
     with progress(f"{agent} learns", runs) as one_more:
 

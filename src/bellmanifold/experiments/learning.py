@@ -16,6 +16,7 @@ from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.measured import Run, play_runs
 from bellmanifold.experiments.measures import Spread, find_optimum, share_of_runs, spread
+from bellmanifold.models import load_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def learn(
     """Let an agent learn a problem several times from nothing.
 
     Args:
-        problem: an `SSP`, or a Gymnasium environment, which is stepped from outside.
+        problem: an `SSP`, a name as the commands take it, or a Gymnasium environment, which is stepped from outside.
         agent: its name, one of `bellmanifold.agents.registry.AGENTS`.
         episodes: how many each run plays.
         runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
@@ -104,6 +105,8 @@ def learn(
     >>> learn(envs.two_state(), "bayes-td", episodes=5, runs=2).to_dict()["optimal_value"]
     -1.0
     """
+    if isinstance(problem, str):
+        problem = load_problem(problem)
     if runs < 1:
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     kind = find_agent(agent)

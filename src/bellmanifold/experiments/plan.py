@@ -118,7 +118,7 @@ def make_settings(entry: Mapping[str, Any]) -> RunSettings:
         prior_scale=float(own.pop("prior_scale")) if "prior_scale" in own else None,
         episodes=int(entry["episodes"]),
         seed=int(entry["seed"]),
-        options=tuple(sorted(own.items())),
+        options=tuple(sorted((name, _plain(value)) for name, value in own.items())),
     )
 
 

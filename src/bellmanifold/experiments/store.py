@@ -168,13 +168,15 @@ class Store:
             if found.get("format") != PLAN_FORMAT:
                 raise BadInputError("not a file of this program: choose another --out")
             runs, models = found.get("runs"), found.get("models")
-        before = {json.dumps(run, sort_keys=True) for run in runs or ()}
+            if not isinstance(runs, list) or not isinstance(models, dict):
+                raise BadInputError("runs or models are missing: choose another --out")
+        before = {json.dumps(run, sort_keys=True) for run in runs}
         now = {json.dumps(run.to_dict(), sort_keys=True) for run in plan.runs}
         remedy = "choose another --out (.nc files copied there are used again)"
         if before != now:
             counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
             raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {remedy}")
-        changed = [name for name, value in plan.models.items() if (models or {}).get(name) != value]
+        changed = [name for name, value in plan.models.items() if models.get(name) != value]
         if changed:
             raise BadInputError(f"{label(self.root)}: {changed[0]} was another problem when this began: {remedy}")
         return True
