@@ -51,6 +51,7 @@ def test_a_run_is_the_same_alone_and_among_others():
     model = envs.deep_sea(2)
     runs = list(play_runs(model, "bayes-br-hmc", 3, [2, 5, 13], {"epsilon": 0.5}))
     assert [run.seed for run in runs] == [2, 5, 13]
+    np.testing.assert_array_equal(runs[0].seconds, runs[1].seconds, "runs in step share their time")
     alone = play_run(model, "bayes-br-hmc", 3, 5, {"epsilon": 0.5})
     np.testing.assert_array_equal(alone.regret, runs[1].regret)
     np.testing.assert_array_equal(alone.route_probability, runs[1].route_probability)

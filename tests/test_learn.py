@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -318,6 +321,21 @@ def test_command_prints_a_table_and_draws(cli, tmp_path):
     assert "3 runs of 30 episodes, optimal value 0.99" in out
     assert "solved by bsuite's rule: 3 of 3 runs" in out
     assert place.stat().st_size > 5000
+
+
+def test_the_median_lies_between_two_runs(cli):
+    given = ("learn", "env:deep-sea?depth=3", "--agent", "bayes-td-max", "--episodes", "60", "--runs", "2")
+    first, second = json.loads(cli(*given, "--json")[1])["first_optimal_episode"]
+    assert first != second, "the seed was meant to show this"
+    assert f"first optimal policy: 2 of 2 runs, in the median after {(first + second) / 2:g} episodes" in cli(*given)[1]
+
+
+def test_compiled_programs_are_kept(tmp_path):
+    """A command in a process of its own leaves what it compiled where the next one looks for it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"XDG_CACHE_HOME": str(tmp_path)}
+    given = ("learn", "env:two-state", "--agent", "manifold", "--episodes", "3", "--runs", "1")
+    subprocess.run([sys.executable, "-m", "bellmanifold", *given], env=environment, check=True, capture_output=True)
+    assert list((tmp_path / "bellmanifold" / "jax").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,28 @@ def test_nothing_new_is_not_computed_again(monkeypatch):
     assert agent._source is not source
 
 
+def test_a_mean_reward_that_changed_is_believed():
+    """Tolerance 0.01 and rewards that are noisy all the same: the choice follows the means, not the first rewards."""
+    moves = {("s", "x"): Move(0.0, {"goal": 1.0}), ("s", "y"): Move(0.0, {"goal": 1.0})}
+    model = from_moves("choice", moves, start="s")
+    agent = PosteriorSampling(model, Settings(epsilon=0.01))
+    agent.observe(np.array([0, 1]), np.array([3.0, 1.0]))
+    rng = np.random.default_rng(0)
+    assert agent.policy(rng).tolist() == [0]
+    agent.observe(np.array([0]), np.array([-3.0]))
+    assert agent.policy(rng).tolist() == [1]
+
+
+def test_points_without_weight_are_not_drawn_from(monkeypatch):
+    """Where no point of a cut has weight the agent walks."""
+    model = envs.two_state()
+    agent = having_seen(model, Settings(epsilon=0.1), [0, 1])
+    nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0)
+    monkeypatch.setattr(posterior_sampling, "_weighed", lambda way, times, seed: nothing)
+    assert agent.policy(np.random.default_rng(0)).shape == (1,)
+    assert agent.diagnostics["proper_only"] == 1.0
+
+
 def test_optimism_plays_the_most_promising_draw():
     """Of M draws the best is played: the best of three equally probable ones with probability 1 - (2/3)^M. 2,000 plays,
     5 standard deviations: false alarm 6e-7 a number."""
@@ -198,3 +220,5 @@ def test_a_loop_that_pays_is_refused():
         PosteriorSampling(envs.deep_sea(3), Settings(method="A", optimism=2))
     with pytest.raises(UnsupportedError, match="method B"):
         PosteriorSampling(envs.deep_sea(3, slip=0.1), Settings(method="A"))
+    with pytest.raises(UnsupportedError, match="single start"):
+        PosteriorSampling(replace(envs.deep_sea(2), initial=np.array([0.5, 0.5, 0.0])), Settings(method="A"))

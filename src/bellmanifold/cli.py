@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bellmanifold import __version__
+from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import complain as _complain
@@ -241,7 +242,7 @@ def posterior(
     if noise_sd is None and not infer_noise:
         with located(label(data)):
             observed.deterministic_reward()
-    _keep_compiled_programs()
+    keep_compiled_programs()
     with _working("computing the posterior"):
         summary = compute(
             problem,
@@ -312,17 +313,6 @@ def _drawn(problem: Any, summary: Any) -> Any:
     from bellmanifold.figures import draw
 
     return draw(problem, summary)
-
-
-def _keep_compiled_programs() -> None:
-    """Let a second command of the same shape start without compiling; JAX_COMPILATION_CACHE_DIR moves the cache."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        place = os.path.join(home, "bellmanifold", "jax")
-        jax.config.update("jax_compilation_cache_dir", place)  # type: ignore[no-untyped-call]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # type: ignore[no-untyped-call]
 
 
 def _shown(default: object) -> str:

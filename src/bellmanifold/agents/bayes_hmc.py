@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from bellmanifold.agents.beliefs import believed
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.bellman import transitions
@@ -28,7 +29,6 @@ from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.chains import hmc_episode, starting_points
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.log_posterior import Density, Evidence, kernel_evidence
-from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc
 from bellmanifold.ssp import SSP
@@ -97,13 +97,7 @@ class BlockOfChains:
         return jax.vmap(jax.random.fold_in, (0, None))(self.keys, purpose)
 
     def _evidence(self, memory: Memory) -> Evidence:
-        return kernel_evidence(self._target(memory))
-
-    def _target(self, memory: Memory) -> Target:
-        settings = self.settings
-        if settings.noise_sd is not None:
-            return noisy_target(memory, settings.noise_sd, settings.prior_scale, Gaussian())
-        return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
+        return kernel_evidence(believed(memory, self.settings))
 
 
 class LoneHMC:

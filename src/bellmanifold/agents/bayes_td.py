@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.agents.beliefs import believed
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
-from bellmanifold.laws import Gaussian
 from bellmanifold.posteriors import td
-from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
+from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 Update = Callable[[td.TDPosterior, Target, np.random.Generator], td.TDPosterior]
@@ -52,7 +52,7 @@ class BayesTD:
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
         if self._waiting:
-            self.posterior = self._update(self.posterior, self._target(), rng)
+            self.posterior = self._update(self.posterior, believed(self.memory, self.settings), rng)
             self._waiting = False
         return self.model.greedy(most_promising(self.model, td.draw(self.posterior, rng, self.settings.optimism)))
 
@@ -64,12 +64,6 @@ class BayesTD:
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal, in closed form."""
         return td.route_probabilities(self.model, self.posterior, routes)
-
-    def _target(self) -> Target:
-        settings, memory = self.settings, self.memory
-        if settings.noise_sd is not None:
-            return noisy_target(memory, settings.noise_sd, settings.prior_scale, Gaussian())
-        return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
 
 
 def plain(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:

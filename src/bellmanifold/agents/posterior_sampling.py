@@ -28,6 +28,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from bellmanifold.agents.beliefs import believed
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -39,7 +40,7 @@ from bellmanifold.posteriors.inference import covering, posterior_of, require_as
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
-from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
+from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.walk import advance
 from bellmanifold.ssp import SSP
 
@@ -116,6 +117,8 @@ class PosteriorSampling:
     def __init__(self, model: SSP, settings: Settings) -> None:
         if settings.method == "A" and not model.is_deterministic:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
+        if settings.method == "A" and np.count_nonzero(model.initial) > 1:
+            raise UnsupportedError("method A enumerates routes, which needs a single start: use method B")
         if settings.method == "A" and settings.optimism > 1:
             raise BadInputError("method A draws routes, not values that optimism could compare: use method B")
         self.model, self.settings = model, settings
@@ -140,8 +143,9 @@ class PosteriorSampling:
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
         noisy = self.settings.noise_sd is not None or self.settings.infer_noise
-        self._stale |= noisy or bool((self.memory.count[pairs] == 0).any())
+        is_new, before = self.memory.count[pairs] == 0, self.memory.mean_reward[pairs]
         self.memory.add(pairs, rewards)
+        self._stale |= noisy or bool((is_new | (self.memory.mean_reward[pairs] != before)).any())
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal; NaN while the agent walks and has but one draw."""
@@ -154,10 +158,9 @@ class PosteriorSampling:
 
     def _believed(self) -> Target:
         settings, memory = self.settings, self.memory
-        if settings.infer_noise or settings.noise_sd is not None:
-            noise = HalfNormal() if settings.noise_sd is None else settings.noise_sd
-            return noisy_target(memory, noise, settings.prior_scale, Gaussian())
-        target = relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, settings.prior_scale)
+        if settings.infer_noise:
+            return noisy_target(memory, HalfNormal(), settings.prior_scale, Gaussian())
+        target = believed(memory, settings)
         if target.is_exact:
             require_assumption_2(target)
         return target
@@ -221,7 +224,8 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
             tried.append(_Importance(_weighed(way, times, seed), target.observed, target.model))
             if tried[-1].pool.effective >= ENOUGH:
                 return tried[-1]
-    return max(tried, key=lambda source: source.pool.effective) if first.cut and tried else None
+    best = max(tried, key=lambda source: source.pool.effective, default=None)
+    return best if first.cut and best is not None and best.pool.effective > 0 else None
 
 
 def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import print_json, print_table, progress
 
@@ -55,6 +57,7 @@ def learn(
 
     Example: bellmanifold learn env:deep-sea?depth=5 --agent bayes-td-max --runs 20 --json
     """
+    keep_compiled_programs()
     from bellmanifold.agents.registry import find_agent, refuse
     from bellmanifold.agents.worlds import open_world
     from bellmanifold.experiments.learning import learn as let_learn
@@ -128,9 +131,9 @@ def _print_learning(answer: dict[str, Any]) -> None:
     print_table(rows)
     names = {"first_optimal_episode": "first optimal policy", "all_pairs_episode": "every pair seen"}
     for key, meaning in {**names, "solved_episode": "solved by bsuite's rule"}.items():
-        reached = sorted(k for k in answer[key] if k is not None)
+        reached = [k for k in answer[key] if k is not None]
         if reached:
-            middle = reached[len(reached) // 2]
+            middle = f"{median(reached):g}"
             typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def sweep(
         )
     if workers is not None and workers < 1:
         raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
-    _keep_compiled_programs()
+    keep_compiled_programs()
     from bellmanifold.experiments.plan import read_plan
 
     wanted = read_plan(plan)
@@ -81,10 +81,3 @@ def _preview(plan: Plan, out: Path, workers: int) -> None:
         total = about.total(list(faults))
         basis = f"{about.tried} short trials, {about.found} finished runs, {about.guessed} guesses from other runs"
         typer.echo(f"roughly {duration(total / workers)} with --workers {workers} (from {basis})")
-
-
-def _keep_compiled_programs() -> None:
-    """Let worker processes share what they compile, as other commands do; JAX reads these when it is imported."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(home, "bellmanifold", "jax"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -42,7 +42,7 @@ class Run:
         coverage: share of the reachable pairs that were played up to then.
         moves: how many were made.
         capped: was the episode given up after too many moves?
-        seconds: how long it took, learning included.
+        seconds: how long it took, learning included; of runs played in step, an equal share of what all took.
         solved_episode: by bsuite's rule; None if it was not, or if the rule does not apply.
         routes: all routes of the problem, if it is deterministic and has few; else none.
         route_probability: how probable the agent thought it was that each is optimal, when it chose the policy; NaN
@@ -136,8 +136,9 @@ def _play_block(
     pairs = zip(worlds, agents, seeds, strict=True)
     recorders = [_Recorder(world, agent, episodes, seed, optimal_value) for world, agent, seed in pairs]
     for _ in range(episodes):
+        took = sum(recorder.next_episode() for recorder in recorders)
         for recorder in recorders:
-            recorder.next_episode()
+            recorder.seconds.append(took / len(recorders))  # whoever plays first may work for all
     return [recorder.run(kind, options) for recorder in recorders]
 
 
@@ -153,12 +154,14 @@ class _Recorder:
         self.routes = all_routes(world.model) if world.has_laws and isinstance(agent, Believes) else ()
         self.beliefs: list[Float[np.ndarray, "routes"]] = []
 
-    def next_episode(self) -> None:
+    def next_episode(self) -> float:
+        """Play one and note what is noted of it, but for the seconds it took: those are returned."""
         began = perf_counter()
         self.played.append(next(self.episodes))
-        self.seconds.append(perf_counter() - began)
+        took = perf_counter() - began
         if self.routes and isinstance(self.agent, Believes):
             self.beliefs.append(self.agent.route_probabilities(self.routes))
+        return took
 
     def run(self, kind: AgentKind, options: Options) -> Run:
         played, model = self.played, self.world.model
