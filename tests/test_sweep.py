@@ -377,6 +377,20 @@ def test_workers_that_cannot_start_are_reported(tmp_path, monkeypatch):
         sweep(toys(), tmp_path, TWO_WORKERS)
 
 
+def test_numbers_do_not_depend_on_the_number_of_cores(tmp_path):
+    """`sweep` on one core and `learn` on all there are, to the bit. (XLA's own threads change last bits here.)"""
+    given = {"model": "env:deep-sea?depth=8", "agent": "manifold", "episodes": 6}
+    plan = tmp_path / "plan.toml"
+    plan.write_text("seeds = 0\n" + "".join(f"{key} = {value!r}\n" for key, value in given.items()))
+    command_line = [*PROGRAM, "sweep", str(plan), "--out", str(tmp_path / "one")]
+    one = {min(os.sched_getaffinity(0))}
+    subprocess.run(command_line, check=True, preexec_fn=lambda: os.sched_setaffinity(0, one))
+    learn_it = [*PROGRAM, "learn", given["model"], "--agent", "manifold", "--episodes", "6", "--runs", "1"]
+    subprocess.run([*learn_it, "--out", str(tmp_path / "all")], check=True)
+    assert len(numbers(tmp_path / "all")) == 1
+    assert numbers(tmp_path / "one") == numbers(tmp_path / "all")
+
+
 # the command, killed and interrupted
 
 

@@ -61,8 +61,10 @@ def learn(
     from bellmanifold.agents.registry import find_agent, refuse
     from bellmanifold.agents.worlds import open_world
     from bellmanifold.experiments.learning import learn as let_learn
+    from bellmanifold.experiments.threads import use_one_thread
     from bellmanifold.models import load_problem
 
+    use_one_thread()
     if picture is not None:
         check_picture(picture)
     problem = load_problem(model)

@@ -14,6 +14,7 @@ from typing import Any
 
 from bellmanifold.errors import BadInputError, BellmanifoldError, quote
 from bellmanifold.experiments.runs import Unit
+from bellmanifold.experiments.threads import use_one_thread
 from bellmanifold.experiments.work import Answer, Failure, Played, attempt
 
 PATIENCE = "20s"
@@ -58,7 +59,7 @@ def connect(address: str) -> Any:
 def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
     from distributed import as_completed
 
-    jobs = {client.submit(attempt, unit, pure=False): (unit, 1) for unit in units}
+    jobs = {client.submit(_attempt, unit, pure=False): (unit, 1) for unit in units}
     queue = as_completed(list(jobs), loop=client.loop)
     try:
         for future in queue:
@@ -66,7 +67,7 @@ def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
             answer = _answer(future)
             future.release()
             if answer.worth_another(tries):
-                again = client.submit(attempt, unit, pure=False)
+                again = client.submit(_attempt, unit, pure=False)
                 jobs[again] = unit, tries + 1
                 queue.add(again)
             else:
@@ -74,6 +75,12 @@ def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
     finally:
         if jobs and client.status == "running":
             client.cancel(list(jobs))
+
+
+def _attempt(unit: Unit) -> Answer:
+    """What a worker of the cluster does."""
+    use_one_thread()
+    return attempt(unit)
 
 
 def _answer(future: Any) -> Answer:

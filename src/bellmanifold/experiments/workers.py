@@ -4,8 +4,7 @@ Processes are spawned, never forked: a forked child that uses JAX hangs. Each wo
 through a pipe of its own, so that when a worker dies, its pipe closes and it is known which unit it was playing.
 
 Workers ignore Ctrl-C, which a terminal sends to all of a program's processes: the parent decides and ends them. If the
-parent itself is killed, they notice and end at once. Linear algebra runs on one thread a worker (as Dask's workers
-do): more would compete for the same cores, and the number of threads can change the last bits.
+parent itself is killed, they notice and end at once. A worker computes on one thread (`threads`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from typing import Any
 
 from bellmanifold.errors import BellmanifoldError
 from bellmanifold.experiments.runs import Unit
+from bellmanifold.experiments.threads import ONE_THREAD
 from bellmanifold.experiments.work import Answer, Failure, Played, attempt
 
 READY = "ready"
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def play_here(units: Sequence[Unit]) -> Generator[Played, None, None]:
