@@ -80,7 +80,8 @@ def _system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
     """I - P without self-loops, assembled at once: sums of sparse matrices cost more than small factorisations."""
     own = np.arange(len(leaving))
     row = np.append(own, np.repeat(own, np.diff(moves.indptr)))
-    column, entry = np.append(own, moves.indices), np.append(leaving, -moves.data)
+    column = np.concatenate([own, moves.indices.astype(np.int64)])
+    entry = np.append(leaving, -moves.data)
     return csc_array((entry, (row, column)), shape=(len(leaving), len(leaving)))
 
 
