@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, splu
 
@@ -48,7 +48,7 @@ def solve_chain(
     moves, leaving, out = chain_on(model, policy, states)
     if len(states) <= DENSE:
         return eliminate(moves.toarray(), out, right)[0]
-    matrix = csr_array(diags_array(leaving) - moves)
+    matrix = _system(moves, leaving).tocsr()
     if _bandwidth(matrix) > EXPANDER * len(states):
         guess = _iterate(matrix, leaving, right)
         if guess is not None:
@@ -64,7 +64,7 @@ def evaluate_chain(
         return right, 0.0
     moves, leaving, out = chain_on(model, policy, states)
     if len(states) > TINY:
-        matrix = csr_array(diags_array(leaving) - moves)
+        matrix = _system(moves, leaving)
         factors = _factors(matrix)
         pivots = np.abs(factors.U.diagonal()) if factors else np.zeros(1)
         if factors and (len(states) > DENSE or pivots.min() > TRAPPED * leaving.max()):
@@ -74,6 +74,15 @@ def evaluate_chain(
             raise UnsupportedError(NEARLY_TRAPPED)
     x, pivots = eliminate(moves.toarray(), out, right)
     return x, float(np.log(pivots).sum())
+
+
+def _system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
+    """I - P without self-loops, assembled at once: sums of sparse matrices cost more than small factorisations."""
+    own = np.arange(len(leaving))
+    row = np.append(own, np.repeat(own, np.diff(moves.indptr)))
+    column = np.concatenate([own, moves.indices.astype(np.int64)])
+    entry = np.append(leaving, -moves.data)
+    return csc_array((entry, (row, column)), shape=(len(leaving), len(leaving)))
 
 
 def chain_on(
@@ -164,7 +173,7 @@ def _factorise(matrix: csr_array, right: Float[np.ndarray, "n"]) -> Float[np.nda
     return np.asarray(x + factors.solve(right - matrix @ x))
 
 
-def _factors(matrix: csr_array) -> SuperLU | None:
+def _factors(matrix: csr_array | csc_array) -> SuperLU | None:
     """An LU factorisation without pivoting; None if the matrix is singular to rounding."""
     try:
         return splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})

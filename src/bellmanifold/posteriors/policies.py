@@ -113,9 +113,12 @@ def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
     part = np.zeros((len(table.weight), model.n_pairs))
     first = model.pair_start[:-1][~table.coupled]
     part[:, first] = table.whole[:, None]
-    for column in table.policy.T:
-        for k, weight in enumerate(table.weight):
-            part[k] += np.bincount(column, weight, model.n_pairs)
+    replicate, row = np.nonzero(table.weight)  # chains share few policies: most weights are 0
+    weight = table.weight[replicate, row]
+    for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
+        begin, end = model.pair_start[state], model.pair_start[state + 1]
+        slot = replicate * (end - begin) + column[row] - begin
+        part[:, begin:end] = np.bincount(slot, weight, part[:, begin:end].size).reshape(len(part), -1)
     stand, share = table.standing(model)
     return ratio(part[:, stand] * share, table.whole)
 
