@@ -74,8 +74,8 @@ def draw(
     axes.add_patch(Circle(tuple(place[-1]), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
     if model.n_states <= NAMED_STATES and not on_grid(model):
         for s, name in enumerate(model.states):
-            below = (place[s][0], place[s][1] - RADIUS - 0.05)
-            axes.annotate(_plain(name), below, ha="center", va="top", fontsize=7, zorder=5)
+            corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
+            axes.annotate(_plain(name), corner, ha="right", va="bottom", fontsize=7, zorder=5)
     axes.annotate("goal", tuple(place[-1]), ha="center", va="center", fontsize=8, zorder=5)
     _finish(axes, model, place)
     return axes
