@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-LEAST_SECONDS = "0.1"
+LEAST_SECONDS = "0"
 
 
 def keep_compiled_programs() -> None:
