@@ -18,3 +18,17 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20261115)
+
+
+@pytest.fixture
+def cli(capfd):
+    """Run the command line in this process: arguments in; exit code, stdout and stderr out."""
+
+    from bellmanifold.cli import run
+
+    def call(*arguments):
+        code = run(list(arguments))
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call

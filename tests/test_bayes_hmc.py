@@ -32,18 +32,20 @@ def test_chains_play_the_posterior():
 
 
 def test_orders_of_actions_do_not_mix_pairs_up():
-    """Two runs with other orders of actions: what one observes reaches its own chain, under its own numbers."""
+    """Two runs with other orders of actions: what one observes reaches its own chain, under its own numbers, and it
+    plays what its own chain prefers."""
     model = envs.deep_sea(3)
     models = [with_action_order(model, 1), with_action_order(model, 2)]
     agents = block_of_agents(models, Settings(), [1, 2])
-    pair = models[1].pair_index[("0,0", "right")]
+    block, other = agents[0].block, models[1]
+    assert [other.pair_name(i) for i in range(12)] != [block.model.pair_name(i) for i in range(12)]
     agents[1].policy(np.random.default_rng(0))
-    agents[1].observe(np.array([pair]), np.array([0.5]))
-    block = agents[0].block
+    agents[1].observe(np.arange(12), np.arange(12.0))
     assert not block.memories[0].count.any()
-    assert block.memories[1].count[block.model.pair_index[("0,0", "right")]] == 1
-    policy = agents[1].policy(np.random.default_rng(0))
-    np.testing.assert_array_equal(models[1].pair_state[policy], np.arange(model.n_states))
+    for i in range(12):
+        assert block.memories[1].mean_reward[block.model.pair_index[other.pair_name(i)]] == i
+    played = [other.pair_name(pair) for pair in agents[1].policy(np.random.default_rng(0))]
+    assert played == [block.model.pair_name(pair) for pair in block.model.greedy(block.points[1, -1])]
 
 
 def test_a_run_is_the_same_alone_and_among_others():

@@ -6,20 +6,7 @@ import sys
 import pytest
 
 from bellmanifold import envs
-from bellmanifold.cli import run
 from bellmanifold.formats.problem import read_problem
-
-
-@pytest.fixture
-def cli(capfd):
-    """Run the command line in this process: arguments in; exit code, stdout and stderr out."""
-
-    def call(*arguments):
-        code = run(list(arguments))
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
 from bellmanifold.agents.registry import AGENTS, AgentKind
-from bellmanifold.cli import run
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.experiments.measured import play_run, play_seed
@@ -276,16 +275,6 @@ def test_bad_settings_are_refused(settings, message):
 
 
 # --- the command
-
-
-@pytest.fixture
-def cli(capfd):
-    def call(*arguments):
-        code = run(list(arguments))
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def test_command_prints_the_same_object(cli):

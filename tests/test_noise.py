@@ -143,9 +143,12 @@ def eta_by_quadrature(data, sigma, prior):
     count, mean = data.count, data.mean_reward
 
     def weight(eta):
-        variance = sigma**2 + eta**2 / count
-        log_density = stats.norm.logpdf(mean, scale=np.sqrt(variance)).sum()
-        return float(np.exp(prior(np.array([eta]))[0] + log_density + log_scatter(data, np.array([eta]))[0]))
+        log_density = prior(np.array([eta]))[0]
+        for pair, m in enumerate(count):  # all rewards of a pair share its value: jointly normal
+            covariance = sigma**2 * np.ones((m, m)) + eta**2 * np.eye(m)
+            law = stats.multivariate_normal(np.zeros(m), covariance, allow_singular=True)
+            log_density += law.logpdf(data.reward[data.pair == pair])
+        return float(np.exp(log_density))
 
     def first_is_best(eta):
         precision = 1 / sigma**2 + count / eta**2
