@@ -56,7 +56,10 @@ MAY_IMPORT = {
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},
     "figures": {"graph", "ssp"},
-    "commands": {"agents", "errors", "experiments", "figures", "formats", "models"},
+    "reproduction": {"data", "envs", "errors", "experiments", "figures", "formats", "graph", "identifiability"}
+    | {"models", "posteriors", "solver", "ssp"},
+    "report": {"envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
+    "commands": {"agents", "errors", "experiments", "figures", "formats", "models", "report", "reproduction"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "models", "posteriors", "solver"},
