@@ -33,8 +33,7 @@ def test_stacked_runs_number_routes_alike(tmp_path, monkeypatch):
     assert stacked["regret"].shape == (4, 3)
     assert (stacked["route"] == stacked["route"][0]).all()
     for run, alone in enumerate(found.separately(cell)):
-        by_route = {
-            tuple(r): p for r, p in zip(alone["route"].values, alone["route_probability"].values.T, strict=True)
-        }
+        chance = alone["route_probability"].values.T
+        by_route = {tuple(route): p for route, p in zip(alone["route"].values, chance, strict=True)}
         again = [by_route[tuple(route)] for route in stacked["route"].values[run]]
         np.testing.assert_array_equal(stacked["route_probability"].values[run].T, again)
