@@ -56,8 +56,8 @@ MAY_IMPORT = {
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},
     "figures": {"graph", "ssp"},
-    "reproduction": {"data", "envs", "errors", "experiments", "figures", "formats", "graph", "identifiability"}
-    | {"models", "posteriors", "solver", "ssp"},
+    "reproduction": {"bellman", "data", "envs", "errors", "experiments", "figures", "formats", "graph"}
+    | {"identifiability", "models", "posteriors", "solver", "ssp"},
     "report": {"envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
     "commands": {"agents", "errors", "experiments", "figures", "formats", "models", "report", "reproduction"},
     "__main__": {"cli"},

@@ -52,7 +52,13 @@ class Tally:
         return 0 if not codes else codes.pop() if len(codes) == 1 else 70
 
 
-def sweep(plan: Plan, out: str | Path, player: Player, show: Callable[[int, int], Progress] = show_progress) -> Tally:
+def sweep(
+    plan: Plan,
+    out: str | Path,
+    player: Player,
+    show: Callable[[int, int], Progress] = show_progress,
+    widen: bool = False,
+) -> Tally:
     """Play what is missing of a plan.
 
     Args:
@@ -60,9 +66,10 @@ def sweep(plan: Plan, out: str | Path, player: Player, show: Callable[[int, int]
         out: the output directory; made if it does not exist, refused if it belongs to another plan.
         player: who plays.
         show: makes the progress display from the number of runs and the number of those already there.
+        widen: a directory that belongs to another plan gets this one's runs too, instead of being refused.
     """
     store = Store(Path(out))
-    store.claim(plan)
+    store.claim(plan, widen)
     faults = find_faults(store, plan)
     tally = Tally(len(plan.runs), len(plan.runs) - len(faults), damaged=[f for f in faults.values() if f != "missing"])
     try:

@@ -9,7 +9,8 @@ A file's name is a function of the run's settings alone: a readable part and 16 
 are written under a temporary name, synced and renamed, so a file that exists under its own name is complete, and two
 programs that write the same run at once leave one of two whole files.
 
-`plan.json` says which plan the directory belongs to: its runs and digests of its problems.
+`plan.json` says which plan the directory belongs to: its runs and digests of its problems. Whoever names the runs it
+reads, and so is not misled by others, may widen the plan instead of keeping to it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ COMPRESS_ABOVE = 4096
 STALE_SECONDS = 3600
 MARK = "bellmanifold.sha256"
 SEAL_BYTES = len(MARK) + 3 * 65 + 2
+REMEDY = "choose another --out (.nc files copied there are used again)"
 
 
 def file_name(settings: RunSettings) -> str:
@@ -143,8 +145,13 @@ class Store:
     def path(self, settings: RunSettings) -> Path:
         return self.root / file_name(settings)
 
-    def claim(self, plan: Plan) -> None:
-        """Make the directory this plan's, or refuse: it may belong to another one, or be closed to us."""
+    def claim(self, plan: Plan, widen: bool = False) -> None:
+        """Make the directory this plan's, or refuse: it may belong to another one, or be closed to us.
+
+        Args:
+            plan: the runs that will be there.
+            widen: where the directory belongs to another plan, add this one's runs to it instead of refusing.
+        """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -152,17 +159,50 @@ class Store:
             raise BadInputError(f"{label(self.root)}: cannot be made: {reason}: choose another --out") from None
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
-        if not self.compare(plan):
-            own = {"format": PLAN_FORMAT, "models": plan.models, "runs": [run.to_dict() for run in plan.runs]}
-            text = json.dumps(own, indent=1, allow_nan=False).encode()
-            write_atomically(self.root / PLAN_FILE, lambda file: file.write(text))
+        if widen:
+            self._widen(plan)
+        elif not self.compare(plan):
+            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
         self._sweep_up(plan)
 
     def compare(self, plan: Plan) -> bool:
         """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's."""
+        known = self._read_plan()
+        if known is None:
+            return False
+        models, runs = known
+        before = {json.dumps(run, sort_keys=True) for run in runs}
+        now = {json.dumps(run.to_dict(), sort_keys=True) for run in plan.runs}
+        if before != now:
+            counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
+            raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {REMEDY}")
+        self._require_same_problems(plan, models)
+        return True
+
+    def _widen(self, plan: Plan) -> None:
+        """Let the directory's plan have this plan's runs too."""
+        models, runs = self._read_plan() or ({}, [])
+        self._require_same_problems(plan, {**plan.models, **models})
+        known = {json.dumps(run, sort_keys=True) for run in runs}
+        new = [run.to_dict() for run in plan.runs if json.dumps(run.to_dict(), sort_keys=True) not in known]
+        if new:
+            self._write_plan({**models, **plan.models}, [*runs, *new])
+
+    def _require_same_problems(self, plan: Plan, models: dict[str, Any]) -> None:
+        changed = [name for name, value in plan.models.items() if models.get(name) != value]
+        if changed:
+            raise BadInputError(f"{label(self.root)}: {changed[0]} was another problem when this began: {REMEDY}")
+
+    def _write_plan(self, models: dict[str, Any], runs: list[Any]) -> None:
+        own = {"format": PLAN_FORMAT, "models": models, "runs": runs}
+        text = json.dumps(own, indent=1, allow_nan=False).encode()
+        write_atomically(self.root / PLAN_FILE, lambda file: file.write(text))
+
+    def _read_plan(self) -> tuple[dict[str, Any], list[Any]] | None:
+        """Problems and runs of the plan the directory belongs to; None if it belongs to none."""
         where = self.root / PLAN_FILE
         if not where.exists():
-            return False
+            return None
         with located(label(where)):
             found = parse_json(read_bytes(where))
             if found.get("format") != PLAN_FORMAT:
@@ -170,16 +210,7 @@ class Store:
             runs, models = found.get("runs"), found.get("models")
             if not isinstance(runs, list) or not isinstance(models, dict):
                 raise BadInputError("runs or models are missing: choose another --out")
-        before = {json.dumps(run, sort_keys=True) for run in runs}
-        now = {json.dumps(run.to_dict(), sort_keys=True) for run in plan.runs}
-        remedy = "choose another --out (.nc files copied there are used again)"
-        if before != now:
-            counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
-            raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {remedy}")
-        changed = [name for name, value in plan.models.items() if models.get(name) != value]
-        if changed:
-            raise BadInputError(f"{label(self.root)}: {changed[0]} was another problem when this began: {remedy}")
-        return True
+        return models, runs
 
     def _sweep_up(self, plan: Plan) -> None:
         """Remove what writers that were killed left behind; a file that another program may still be writing stays."""

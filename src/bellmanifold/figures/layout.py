@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.graph import state_graph
 from bellmanifold.ssp import SSP
@@ -16,22 +16,81 @@ _CELL = re.compile(r"(\d+),(\d+)")
 def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     """Coordinates (x to the right, y up) of every state and, last, of the goal.
 
-    Grids, whose states are named "row,col", are laid out by row and column; triangles (one cell in row 0, two in row
-    1, ...) lean on their left edge as in the paper. The goal lies below them, or in the cell that the metadata call
-    "goal_cell". Other problems are layered by the number of moves from the start.
+    Grids, whose states are named "row,col", are laid out by row and column. Triangles (one cell in row 0, two in row
+    1, ...) lean on their left edge, or are centred where moves lead down to either side, as in the paper. The goal lies
+    below them, or in the cell that the metadata call "goal_cell". Other problems are layered by the number of moves
+    from the start.
     """
     if on_grid(model):
-        cells = [_CELL.fullmatch(name) for name in model.states]
-        place = np.array([[int(match[2]), -int(match[1])] for match in cells if match], dtype=np.float64)
+        cells = _cells(model)
+        place = _on_paper(model, cells)
         goal = _CELL.fullmatch(str(model.metadata.get("goal_cell")))
         below = [place[:, 0].mean(), place[:, 1].min() - 1.0]
         return np.vstack([place, [int(goal[2]), -int(goal[1])] if goal else below])
     return _layers(model)
 
 
+def landings(model: SSP) -> Float[np.ndarray, "successors 2"]:
+    """Where on paper each successor entry of each pair leads.
+
+    That is the successor's position, but triangles spread the goal over a row of cells below their last one: a pair
+    that reaches the goal lands in the cell its action would lead to if there were more rows.
+    """
+    place = positions(model)[model.next_state]
+    if not is_triangle(model):
+        return place
+    cells, ends = _cells(model), model.next_state == model.n_states
+    pair = model.next_pair
+    source = cells[model.pair_state[pair]]
+    shift = _shifts(model)[model.pair_action[pair]]
+    below = np.column_stack([source[:, 0] + 1, np.maximum(source[:, 1] + shift, 0)])
+    return np.where(ends[:, None], _on_paper(model, below), place)
+
+
 def on_grid(model: SSP) -> bool:
     """Are all states named "row,col"?"""
     return all(_CELL.fullmatch(name) for name in model.states)
+
+
+def is_triangle(model: SSP) -> bool:
+    """Do the states form rows of 1, 2, 3, ... cells?"""
+    if not on_grid(model) or "goal_cell" in model.metadata:
+        return False
+    rows = max(int(row) for row, _ in _cells(model)) + 1
+    return set(model.states) == {f"{row},{col}" for row in range(rows) for col in range(row + 1)}
+
+
+def _cells(model: SSP) -> Int[np.ndarray, "states 2"]:
+    """Row and column of every state."""
+    return np.array([[int(part) for part in name.split(",")] for name in model.states])
+
+
+def _on_paper(model: SSP, cells: Int[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+    """Coordinates of cells."""
+    row, col = cells.astype(np.float64).T
+    centred = is_triangle(model) and set(_shifts(model).tolist()) == {0, 1}
+    return np.column_stack([col - row / 2 if centred else col, -row])
+
+
+def _shifts(model: SSP) -> Int[np.ndarray, "actions"]:
+    """By how many columns each action moves at most when it leads a row down."""
+    cells, down = _cells(model), _moves_down(model)
+    shift = np.zeros(len(model.actions), dtype=np.int64)
+    for entry in np.flatnonzero(down):
+        pair = model.next_pair[entry]
+        action = model.pair_action[pair]
+        by = cells[model.next_state[entry], 1] - cells[model.pair_state[pair], 1]
+        shift[action] = by if abs(by) > abs(shift[action]) else shift[action]
+    return shift
+
+
+def _moves_down(model: SSP) -> Bool[np.ndarray, "successors"]:
+    """The likeliest successor of each pair, where it lies a row below."""
+    row = np.append(_cells(model)[:, 0], -1)
+    likeliest = np.ones(len(model.next_prob), dtype=bool)
+    best = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
+    likeliest &= model.next_prob >= best[model.next_pair]
+    return np.asarray(likeliest & (row[model.next_state] == row[model.pair_state[model.next_pair]] + 1))
 
 
 def _layers(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.figures.layout import on_grid, positions
+from bellmanifold.figures.layout import is_triangle, landings, on_grid, positions
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ RADIUS = 0.3
 MAX_STATES = 2000
 NAMED_STATES = 60
 """Up to so many states are named, unless they lie on a grid, which says it all."""
+
+
+Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]
+"""Where an arrow begins, where it ends, and how it bends."""
 
 
 @runtime_checkable
@@ -44,7 +48,6 @@ def draw(
         axes: where to draw; by default a new figure.
     """
     from matplotlib import pyplot
-    from matplotlib.patches import Circle, Wedge
 
     if model.n_states > MAX_STATES:
         raise ValueError(f"{model.n_states} states are too many for a picture: at most {MAX_STATES}")
@@ -59,60 +62,109 @@ def draw(
     share = share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state]
     seen = np.ones(model.n_pairs, dtype=bool) if observed is None else observed
 
-    for i in range(model.n_pairs):
-        for e in range(model.next_start[i], model.next_start[i + 1]):
-            target = int(model.next_state[e])
-            _arrow(axes, model, place, i, target, bool(seen[i]))
+    frame(axes, model)
+    size = min(1.0, points_per_unit(axes) / 60.0)
+    for pair, tip in zip(model.next_pair, landings(model), strict=True):
+        ends = arrow_ends(model, int(pair), place[model.pair_state[pair]], tip)
+        _arrow(axes, ends, COLOURS[model.pair_action[pair] % len(COLOURS)], size, bool(seen[pair]))
+    draw_pies(axes, model, share)
+    draw_goal(axes, model, fontsize=8)
+    if model.n_states <= NAMED_STATES and not on_grid(model):
+        for s, name in enumerate(model.states):
+            corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
+            axes.annotate(_plain(name), corner, ha="right", va="bottom", fontsize=7, zorder=5)
+    _name_actions(axes, model)
+    return axes
+
+
+def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None:
+    """A pie for each state, in which each of its pairs has the given share."""
+    from matplotlib.patches import Circle, Wedge
+
+    place = positions(model)
     for s in range(model.n_states):
         angle = 90.0
-        for i in range(model.pair_start[s], model.pair_start[s + 1]):
+        for i in sorted(range(model.pair_start[s], model.pair_start[s + 1]), key=lambda i: int(model.pair_action[i])):
             sweep = 360.0 * share[i]
             colour = COLOURS[model.pair_action[i] % len(COLOURS)]
             axes.add_patch(Wedge(tuple(place[s]), RADIUS, angle, angle + sweep, facecolor=colour, zorder=3))
             angle += sweep
         axes.add_patch(Circle(tuple(place[s]), RADIUS, facecolor="none", edgecolor="black", linewidth=0.8, zorder=4))
-    axes.add_patch(Circle(tuple(place[-1]), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
-    if model.n_states <= NAMED_STATES and not on_grid(model):
-        for s, name in enumerate(model.states):
-            corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
-            axes.annotate(_plain(name), corner, ha="right", va="bottom", fontsize=7, zorder=5)
-    axes.annotate("goal", tuple(place[-1]), ha="center", va="center", fontsize=8, zorder=5)
-    _finish(axes, model, place)
-    return axes
 
 
-def _arrow(axes: Axes, model: SSP, place: np.ndarray, pair: int, target: int, seen: bool) -> None:
-    source = int(model.pair_state[pair])
+def draw_goal(axes: Axes, model: SSP, fontsize: float) -> None:
+    """The goal: one grey state, or the row of them below a triangle; its name where there is one."""
+    from matplotlib.patches import Circle
+
+    places = goal_places(model)
+    for x, y in places:
+        axes.add_patch(Circle((x, y), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
+    if len(places) == 1 and fontsize > 0:
+        axes.annotate("goal", tuple(places[0]), ha="center", va="center", fontsize=fontsize, zorder=5)
+
+
+def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
+    """Where the goal is drawn."""
+    if is_triangle(model):
+        return np.unique(landings(model)[model.next_state == model.n_states], axis=0)
+    return positions(model)[-1:]
+
+
+def _arrow(axes: Axes, ends: Ends, colour: str, size: float, seen: bool) -> None:
+    """An arrow, smaller than usual where the drawing is."""
+    begin, end, bend = ends
     style: dict[str, Any] = {
         "arrowstyle": "-|>",
-        "color": COLOURS[model.pair_action[pair] % len(COLOURS)],
+        "connectionstyle": f"arc3,rad={bend}",
+        "color": colour,
         "linestyle": "-" if seen else ":",
-        "linewidth": 1.2,
+        "linewidth": 0.6 + 0.6 * size,
+        "mutation_scale": 3.0 + 7.0 * size,
         "shrinkA": 0,
         "shrinkB": 0,
     }
-    order = pair - int(model.pair_start[source])
-    if source == target:  # a loop beside the state, each action's larger than the one before
-        away = place[source] + np.array([-RADIUS, 0.0])
-        tip = place[source] + RADIUS * np.array([-0.7, 0.7])
-        style["connectionstyle"] = f"arc3,rad={-1.6 - 0.5 * order}"
-        axes.annotate("", tip, away, arrowprops=style, zorder=2)
-        return
-    step = place[target] - place[source]
-    unit = step / np.hypot(*step)
-    # bend each action its own way, so that none hides another
-    style["connectionstyle"] = f"arc3,rad={0.1 + 0.08 * order}"
-    axes.annotate("", place[target] - RADIUS * unit, place[source] + RADIUS * unit, arrowprops=style, zorder=2)
+    axes.annotate("", end, begin, arrowprops=style, zorder=2)
 
 
-def _finish(axes: Axes, model: SSP, place: np.ndarray) -> None:
-    from matplotlib.patches import Patch
+def arrow_ends(model: SSP, pair: int, begin: Float[np.ndarray, "2"], end: Float[np.ndarray, "2"]) -> Ends:
+    """Where an arrow between two states begins and ends, and how it bends: each action its own way, none hides another.
 
-    low, high = place.min(axis=0) - 0.8, place.max(axis=0) + 0.8
+    An action that stays where it is gets a loop beside the state, larger than that of the action before.
+    """
+    order = pair - int(model.pair_start[model.pair_state[pair]])
+    step = end - begin
+    length = float(np.hypot(*step))
+    bend = 0.1 + 0.08 * order
+    away, into = RADIUS * step / max(length, 1e-9), -RADIUS * step / max(length, 1e-9)
+    if length == 0.0:
+        bend, away, into = -1.6 - 0.5 * order, np.array([-RADIUS, 0.0]), RADIUS * np.array([-0.7, 0.7])
+    first, last = begin + away, end + into
+    return (float(first[0]), float(first[1])), (float(last[0]), float(last[1])), bend
+
+
+def frame(axes: Axes, model: SSP, margin: float = 0.8) -> None:
+    """Axes that show the whole problem and nothing else."""
+    place = np.vstack([positions(model)[:-1], goal_places(model)])
+    low, high = place.min(axis=0) - margin, place.max(axis=0) + margin
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])
     axes.set_aspect("equal")
     axes.set_axis_off()
+
+
+def points_per_unit(axes: Axes) -> float:
+    """How many points on paper a unit of framed axes will be, as far as their place in the figure tells."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "axes are drawn on a figure"
+    box = axes.get_position()
+    width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    return 72.0 * float(min(width / (right - left), height / (high - low)))
+
+
+def _name_actions(axes: Axes, model: SSP) -> None:
+    from matplotlib.patches import Patch
+
     shown = model.actions[: len(COLOURS)]
     handles = [Patch(facecolor=COLOURS[k], label=_plain(name)) for k, name in enumerate(shown)]
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)

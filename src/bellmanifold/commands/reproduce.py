@@ -1,0 +1,81 @@
+"""The command `reproduce`: the figures of the paper, from runs that are played where they are missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.terminal import print_table
+from bellmanifold.errors import BadInputError
+
+if TYPE_CHECKING:
+    from bellmanifold.reproduction.catalogue import PaperFigure
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FIGURE ...]", help="Names of figures; by default all.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where figures and runs are, or will be.", show_default=False)
+    ] = None,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs behind each curve.")] = 10,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes on this machine (default: its cores).", show_default=False),
+    ] = None,
+    list_figures: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
+) -> None:
+    """Make the paper's figures, as PNG and PDF.
+
+    Example: bellmanifold reproduce deep-sea-regret --out out/paper
+    """
+    if workers is not None and workers < 1:
+        raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
+    keep_compiled_programs()
+    from bellmanifold.experiments.workers import play_in_processes
+    from bellmanifold.reproduction.catalogue import find_figures
+    from bellmanifold.reproduction.making import draw_figures, play_cells
+
+    wanted = find_figures(figures or ())
+    if list_figures:
+        print_table([(figure.name, f"Figure {figure.number}", figure.about) for figure in wanted])
+        return
+    if out is None:
+        raise BadInputError("--out is missing: say where the figures go, e.g. --out out/paper (--list lists them)")
+    player = partial(play_in_processes, workers=workers or os.cpu_count() or 1)
+    played = play_cells(wanted, out, runs, player)
+    with _drawing(len(wanted)) as begin:
+        made = list(draw_figures(wanted, played, out, begin))
+    print_table([(figure.name, *map(str, files)) for figure, files in made])
+
+
+@contextmanager
+def _drawing(total: int) -> Iterator[Callable[[PaperFigure], None]]:
+    """Say which figure is being drawn: a bar on a terminal, a line on stderr elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda figure: print(f"drawing {figure.name}", file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("drawing {task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        begun = 0
+
+        def begin(figure: PaperFigure) -> None:
+            nonlocal begun
+            bar.update(task, description=figure.name, completed=begun)
+            begun += 1
+
+        yield begin

@@ -1,0 +1,83 @@
+"""Making figures: the runs they need are played once and kept, then each figure is drawn and written.
+
+Files are written whole or not at all, as PNG and PDF. They hold no dates, so the same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bellmanifold.errors import BadInputError, StoppedError
+from bellmanifold.experiments.plan import plan_runs
+from bellmanifold.experiments.runner import Player, require_success, sweep
+from bellmanifold.figures.style import printed
+from bellmanifold.formats.files import label, write_atomically
+from bellmanifold.reproduction.catalogue import PaperFigure
+from bellmanifold.reproduction.runs import Cell, PaperRuns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RUNS = "runs"
+"""Where under the output directory the runs are."""
+DOTS_PER_INCH = 300
+_UNDATED: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+
+def play_cells(
+    figures: Sequence[PaperFigure], out: Path, runs: int, player: Player, also: Sequence[Cell] = ()
+) -> PaperRuns:
+    """Play what is missing of the runs that some figures need.
+
+    Args:
+        figures: what will be drawn.
+        out: the output directory; runs of other figures that are there already stay there.
+        runs: how many a curve averages over.
+        player: who plays.
+        also: further cells that are wanted.
+    """
+    if runs < 1:
+        raise BadInputError(f"--runs is {runs}: give a whole number, 1 or more")
+    wanted = [settings for figure in figures for settings in figure.settings(runs)]
+    wanted += [settings for cell in also for settings in cell.settings(runs)]
+    if wanted:
+        require_success(sweep(plan_runs(wanted), out / RUNS, player, widen=True))
+    return PaperRuns(out / RUNS, runs)
+
+
+def draw_figures(
+    figures: Sequence[PaperFigure], runs: PaperRuns, out: Path, begin: Callable[[PaperFigure], object]
+) -> Iterator[tuple[PaperFigure, list[Path]]]:
+    """Draw figures and write them; hands over each with its files as soon as they are there.
+
+    Args:
+        figures: what to draw.
+        runs: the runs they need.
+        out: where the files go.
+        begin: told which figure comes next.
+    """
+    for done, figure in enumerate(figures):
+        begin(figure)
+        try:
+            with printed():
+                files = save(figure.draw(runs), out, figure.name)
+        except KeyboardInterrupt:
+            there = f"{done} of {len(figures)} figures are in {label(out)}"
+            raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
+        yield figure, files
+
+
+def save(figure: Figure, out: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and PDF."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInputError(f"{label(out)}: cannot be made: {reason}: choose another --out") from None
+    files = [out / f"{name}.{kind}" for kind in _UNDATED]
+    for path, (kind, metadata) in zip(files, _UNDATED.items(), strict=True):
+        look = {"format": kind, "dpi": DOTS_PER_INCH, "metadata": metadata}
+        write_atomically(path, lambda file, look=look: figure.savefig(file, **look))  # type: ignore[misc]
+    return files

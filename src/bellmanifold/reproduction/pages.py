@@ -1,0 +1,175 @@
+"""The comparisons as figures: panels for the tolerances, one legend, axes named once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.figures.bands import draw_bands
+from bellmanifold.figures.progress import draw_acceptance, draw_progress
+from bellmanifold.figures.ranked import draw_ranked
+from bellmanifold.figures.routes import draw_routes, scale_of
+from bellmanifold.figures.style import TEXT_WIDTH, Stroke, handles
+from bellmanifold.reproduction.comparisons import (
+    METHODS,
+    Setting,
+    acceptances,
+    coverages,
+    regrets,
+    route_probabilities,
+    routes_of,
+)
+from bellmanifold.reproduction.runs import EPISODES, TOLERANCES, PaperRuns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+Curves = Mapping[str, Float[np.ndarray, "runs points"]]
+ONE_HEIGHT = 2.9
+RETUNED = TOLERANCES[:2]
+"""The tolerances for which HMC was tuned again."""
+
+
+def tolerance(epsilon: float) -> str:
+    """A tolerance as it is written over a panel."""
+    return rf"$\epsilon = {epsilon:g}$"
+
+
+def regret_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
+    """Cumulative regret of all methods, a panel a tolerance."""
+    figure, blocks = _blocks(settings, ONE_HEIGHT)
+    for block, setting in zip(blocks, settings, strict=True):
+        grid = _tolerance_panels(block, lambda axes, epsilon: draw_bands(axes, regrets(runs, setting, epsilon)))  # noqa: B023
+        for axes in grid:
+            axes.set_ylim(bottom=0.0)
+        _name_axes(block, "cumulative regret")
+    _legend_of_methods(blocks[-1], grid[0])
+    return figure
+
+
+def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
+    """Pairs seen so far, a panel a tolerance, and beside them HMC's acceptance."""
+    figure, blocks = _blocks(settings, ONE_HEIGHT)
+    for block, setting in zip(blocks, settings, strict=True):
+        left, right = np.asarray(block.subfigures(1, 2, width_ratios=(0.68, 0.32)))
+        grid = _tolerance_panels(left, lambda axes, epsilon: draw_progress(axes, coverages(runs, setting, epsilon)))  # noqa: B023
+        _name_axes(left, "pairs seen (%)")
+        axes = right.subplots()
+        draw_acceptance(axes, {tolerance(eps): values for eps, values in acceptances(runs, setting).items()})
+        _count_episodes(axes)
+        axes.set(xlabel="episode", ylabel="acceptance probability", title="HMC")
+    _legend_of_methods(left, grid[0])
+    right.legend(handles=handles(axes), loc="outside lower center", ncols=3)
+    return figure
+
+
+def ranked_page(runs: PaperRuns, setting: Setting) -> Figure:
+    """Probabilities of the optimal routes in the last episode, largest first, a panel a tolerance."""
+    figure, (block,) = _blocks([setting], ONE_HEIGHT)
+
+    def draw(axes: Axes, epsilon: float) -> None:
+        cells = {label: setting.cell(label, epsilon) for label in METHODS}
+        best = {label: routes_of(runs, cell).best for label, cell in cells.items()}
+        draw_ranked(axes, {label: route_probabilities(runs, cells[label])[:, -1, best[label]] for label in METHODS})
+
+    grid = _tolerance_panels(block, draw, count_episodes=False)
+    grid[0].set_ylim(bottom=0.0)
+    block.supxlabel("rank of the optimal route", fontsize=7.5)
+    block.supylabel("probability", fontsize=7.5)
+    _legend_of_methods(block, grid[0])
+    return figure
+
+
+def routes_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
+    """Route probabilities of BR and HMC, a column a tolerance, and of the exact posterior in a column of its own."""
+    figure, blocks = _blocks(settings, 2.5)
+    for block, setting in zip(blocks, settings, strict=True):
+        grid = block.subplots(2, len(TOLERANCES) + 1, sharex=True, sharey=True)
+        known = routes_of(runs, setting.cell("BR", TOLERANCES[0]))
+        scale = scale_of(known.value)
+
+        def fill(axes: Axes, label: str, epsilon: float) -> None:
+            probability = route_probabilities(runs, setting.cell(label, epsilon))  # noqa: B023
+            draw_routes(axes, probability, known.value, known.loops, scale)  # noqa: B023
+            _count_episodes(axes)
+
+        for k, epsilon in enumerate(TOLERANCES):
+            for row, label in enumerate(("BR", "HMC")):
+                fill(grid[row, k], label, epsilon)
+            grid[0, k].set_title(tolerance(epsilon))
+        fill(grid[0, -1], "exact", 0.0)
+        grid[0, -1].set_title("exact")
+        grid[0, -1].tick_params(labelbottom=True)
+        grid[0, 0].set_ylabel("BR")
+        grid[1, 0].set_ylabel("HMC")
+        _name_axes(block, "probability of a route")
+        grid[1, -1].set_axis_off()
+        bar = grid[1, -1].inset_axes((0.1, 0.02, 0.16, 0.8))
+        block.colorbar(scale, cax=bar, label="cumulative reward")
+    return figure
+
+
+def retuned_page(runs: PaperRuns, setting: Setting) -> Figure:
+    """HMC tuned again: acceptance and the probability of the best routes, beside the first tuning."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(TEXT_WIDTH, 2.5), layout="constrained")
+    accept, believe = figure.subplots(1, 2)
+    strokes, acceptance, belief = {}, {}, {}
+    for tuning, line in (("retuned", "-"), ("paper", (0, (1, 1)))):
+        accepted = acceptances(runs, setting, RETUNED, tuning)
+        for epsilon, colour in zip(RETUNED, ("#0072B2", "#D55E00"), strict=True):
+            label = f"{tolerance(epsilon)}, {'tuned again' if tuning == 'retuned' else 'first tuning'}"
+            cell = setting.cell("HMC", epsilon, tuning)
+            strokes[label], acceptance[label] = Stroke(colour, line), accepted[epsilon]
+            belief[label] = route_probabilities(runs, cell)[:, :, routes_of(runs, cell).best].sum(axis=2)
+    draw_acceptance(accept, acceptance, strokes)
+    draw_bands(believe, belief, strokes)
+    believe.set_ylim(-0.02, 1.02)
+    for axes, name in ((accept, "acceptance probability"), (believe, "probability of the optimal route")):
+        _count_episodes(axes)
+        axes.set(xlabel="episode", ylabel=name)
+    figure.legend(handles=handles(believe), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _blocks(settings: Sequence[Setting], height: float) -> tuple[Figure, list[FigureBase]]:
+    """A figure with a part for each setting; where there are several, each names its prior."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(TEXT_WIDTH, height * len(settings)), layout="constrained")
+    blocks = list(np.atleast_1d(np.asarray(figure.subfigures(len(settings), 1))))
+    if len(settings) > 1:
+        for letter, block, setting in zip("abcd", blocks, settings, strict=False):
+            block.suptitle(rf"({letter}) $\sigma = {setting.prior_scale:g}$", fontsize=8)
+    return figure, blocks
+
+
+def _tolerance_panels(
+    block: FigureBase, draw: Callable[[Axes, float], object], count_episodes: bool = True
+) -> list[Axes]:
+    grid: list[Axes] = list(block.subplots(2, 3, sharex=True, sharey=True).ravel())
+    for axes, epsilon in zip(grid, TOLERANCES, strict=True):
+        draw(axes, epsilon)
+        axes.set_title(tolerance(epsilon))
+        if count_episodes:
+            _count_episodes(axes)
+    return grid
+
+
+def _count_episodes(axes: Axes) -> None:
+    axes.set_xlim(0.0, EPISODES + 1.0)
+    axes.set_xticks([0, EPISODES // 2, EPISODES])
+
+
+def _name_axes(block: FigureBase, what: str) -> None:
+    block.supxlabel("episode", fontsize=7.5)
+    block.supylabel(what, fontsize=7.5)
+
+
+def _legend_of_methods(block: FigureBase, axes: Axes) -> None:
+    block.legend(handles=handles(axes), loc="outside lower center", ncols=len(METHODS))
