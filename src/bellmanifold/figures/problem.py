@@ -68,7 +68,7 @@ def draw(
         ends = arrow_ends(model, int(pair), place[model.pair_state[pair]], tip)
         _arrow(axes, ends, COLOURS[model.pair_action[pair] % len(COLOURS)], size, bool(seen[pair]))
     draw_pies(axes, model, share)
-    draw_goal(axes, model, fontsize=8)
+    draw_goal(axes, model, fontsize=8.0)
     if model.n_states <= NAMED_STATES and not on_grid(model):
         for s, name in enumerate(model.states):
             corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)

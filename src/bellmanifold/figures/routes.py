@@ -53,5 +53,4 @@ def draw_routes(
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, zorder=1 + order * 1e-3)
         line = (0, (3, 1)) if loops[k] else "-"
         axes.plot(x, mean[:, k], color=colour, linewidth=0.9, linestyle=line, zorder=2 + order * 1e-3)
-    axes.set_ylim(-0.03, 1.03)
     return axes

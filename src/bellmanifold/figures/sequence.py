@@ -61,27 +61,19 @@ def draw_episode(axes: Axes, model: SSP, shown: Shown) -> Axes:
     place, tips = positions(model), landings(model)
     frame(axes, model, MARGIN)
     point = points_per_unit(axes)
+    thin: dict[str, Any] = {"arrowstyle": "-|>,head_length=0.08,head_width=0.05", "color": "0.55", "linewidth": 0.6}
     wide: dict[str, Any] = {"arrowstyle": "simple,head_length=0.17,head_width=0.22,tail_width=0.09"}
+    probable, bordered = {"facecolor": ORANGE, "linewidth": 0.0}, {"facecolor": "none", "linewidth": 0.6}
     for entry, pair in enumerate(model.next_pair):
         begin, end, bend = arrow_ends(model, int(pair), place[model.pair_state[pair]], tips[entry])
-        ends: dict[str, Any] = {"posA": begin, "posB": end, "connectionstyle": f"arc3,rad={BEND * bend}"}
-        ends |= {"shrinkA": 0.0, "shrinkB": 0.0}
-        line = "-" if shown.observed[pair] else (0, (1, 1.5))
-        thin: dict[str, Any] = {"arrowstyle": "-|>,head_length=0.08,head_width=0.05", "mutation_scale": point}
-        axes.add_patch(FancyArrowPatch(**ends, **thin, linestyle=line, color="0.55", linewidth=0.6, zorder=1.0))
+        course: dict[str, Any] = {"connectionstyle": f"arc3,rad={BEND * bend}", "mutation_scale": point}
+        looks = [{**thin, "linestyle": "-" if shown.observed[pair] else (0, (1, 1.5)), "zorder": 1.0}]
         if shown.on_route[pair] > FAINTEST:
-            opacity = float(min(shown.on_route[pair], 1.0))
-            look: dict[str, Any] = {
-                "facecolor": ORANGE,
-                "edgecolor": "none",
-                "linewidth": 0.0,
-                "alpha": opacity,
-                "zorder": 2.0,
-            }
-            axes.add_patch(FancyArrowPatch(**ends, **wide, **look, alpha=opacity, mutation_scale=point))
+            looks.append({**wide, **probable, "alpha": float(min(shown.on_route[pair], 1.0)), "zorder": 2.0})
         if pair in shown.played:
-            look = {"facecolor": "none", "edgecolor": "black", "linewidth": 0.6, "zorder": 2.5}
-            axes.add_patch(FancyArrowPatch(**ends, **wide, **look, mutation_scale=point))
+            looks.append({**wide, **bordered, "edgecolor": "black", "zorder": 2.5})
+        for look in looks:
+            axes.add_patch(FancyArrowPatch(begin, end, shrinkA=0.0, shrinkB=0.0, **course, **look))
     share = shown.probability / np.bincount(model.pair_state, shown.probability)[model.pair_state]
     draw_pies(axes, model, share)
     draw_goal(axes, model, fontsize=0.0)

@@ -81,7 +81,7 @@ def _explain(figure: Figure, model: SSP) -> None:
     marks += [
         Patch(color=GOAL_COLOUR, label="goal"),
         Line2D([], [], color="0.55", linestyle=(0, (1, 1.5)), label="no data yet"),
-        Patch(facecolor=ORANGE, alpha=0.6, label="optimal route (opacity: probability)"),
+        Patch(facecolor=ORANGE, alpha=0.6, label="optimal route, by probability"),
         Patch(facecolor="none", edgecolor="black", linewidth=0.6, label="played"),
     ]
     figure.legend(handles=marks, loc="lower center", ncols=len(marks), fontsize=6.5, columnspacing=1.2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -25,11 +25,16 @@ from bellmanifold.reproduction.comparisons import (
 from bellmanifold.reproduction.runs import EPISODES, TOLERANCES, PaperRuns
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
 Curves = Mapping[str, Float[np.ndarray, "runs points"]]
-ONE_HEIGHT = 2.9
+ONE_HEIGHT, FOOT = 2.7, 0.2
+"""Heights of a block of panels and of the legend below them, in inches."""
+LEFT = 0.68
+"""Share of the width for the panels of exploration; the rest is for acceptance."""
+COLUMNS = list(enumerate(TOLERANCES))
 RETUNED = TOLERANCES[:2]
 """The tolerances for which HMC was tuned again."""
 
@@ -41,35 +46,35 @@ def tolerance(epsilon: float) -> str:
 
 def regret_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
     """Cumulative regret of all methods, a panel a tolerance."""
-    figure, blocks = _blocks(settings, ONE_HEIGHT)
+    figure, blocks, foot = _blocks(settings, ONE_HEIGHT)
     for block, setting in zip(blocks, settings, strict=True):
         grid = _tolerance_panels(block, lambda axes, epsilon: draw_bands(axes, regrets(runs, setting, epsilon)))  # noqa: B023
         for axes in grid:
             axes.set_ylim(bottom=0.0)
         _name_axes(block, "cumulative regret")
-    _legend_of_methods(blocks[-1], grid[0])
+    _legend(foot, handles(grid[0]))
     return figure
 
 
 def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
     """Pairs seen so far, a panel a tolerance, and beside them HMC's acceptance."""
-    figure, blocks = _blocks(settings, ONE_HEIGHT)
+    figure, blocks, foot = _blocks(settings, ONE_HEIGHT, foot=1.7 * FOOT)
     for block, setting in zip(blocks, settings, strict=True):
-        left, right = np.asarray(block.subfigures(1, 2, width_ratios=(0.68, 0.32)))
+        left, right = np.asarray(block.subfigures(1, 2, width_ratios=(LEFT, 1.0 - LEFT)))
         grid = _tolerance_panels(left, lambda axes, epsilon: draw_progress(axes, coverages(runs, setting, epsilon)))  # noqa: B023
         _name_axes(left, "pairs seen (%)")
         axes = right.subplots()
         draw_acceptance(axes, {tolerance(eps): values for eps, values in acceptances(runs, setting).items()})
         _count_episodes(axes)
         axes.set(xlabel="episode", ylabel="acceptance probability", title="HMC")
-    _legend_of_methods(left, grid[0])
-    right.legend(handles=handles(axes), loc="outside lower center", ncols=3)
+    _legend(foot, handles(grid[0]), at=LEFT / 2, columns=3)
+    _legend(foot, handles(axes), at=(1.0 + LEFT) / 2, columns=3, length=1.5)
     return figure
 
 
 def ranked_page(runs: PaperRuns, setting: Setting) -> Figure:
     """Probabilities of the optimal routes in the last episode, largest first, a panel a tolerance."""
-    figure, (block,) = _blocks([setting], ONE_HEIGHT)
+    figure, (block,), foot = _blocks([setting], ONE_HEIGHT)
 
     def draw(axes: Axes, epsilon: float) -> None:
         cells = {label: setting.cell(label, epsilon) for label in METHODS}
@@ -80,37 +85,37 @@ def ranked_page(runs: PaperRuns, setting: Setting) -> Figure:
     grid[0].set_ylim(bottom=0.0)
     block.supxlabel("rank of the optimal route", fontsize=7.5)
     block.supylabel("probability", fontsize=7.5)
-    _legend_of_methods(block, grid[0])
+    _legend(foot, handles(grid[0]))
     return figure
 
 
 def routes_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
     """Route probabilities of BR and HMC, a column a tolerance, and of the exact posterior in a column of its own."""
-    figure, blocks = _blocks(settings, 2.5)
+    figure, blocks, _ = _blocks(settings, 2.5, foot=0.0)
     for block, setting in zip(blocks, settings, strict=True):
-        grid = block.subplots(2, len(TOLERANCES) + 1, sharex=True, sharey=True)
-        known = routes_of(runs, setting.cell("BR", TOLERANCES[0]))
-        scale = scale_of(known.value)
-
-        def fill(axes: Axes, label: str, epsilon: float) -> None:
-            probability = route_probabilities(runs, setting.cell(label, epsilon))  # noqa: B023
-            draw_routes(axes, probability, known.value, known.loops, scale)  # noqa: B023
-            _count_episodes(axes)
-
-        for k, epsilon in enumerate(TOLERANCES):
-            for row, label in enumerate(("BR", "HMC")):
-                fill(grid[row, k], label, epsilon)
-            grid[0, k].set_title(tolerance(epsilon))
-        fill(grid[0, -1], "exact", 0.0)
-        grid[0, -1].set_title("exact")
-        grid[0, -1].tick_params(labelbottom=True)
-        grid[0, 0].set_ylabel("BR")
-        grid[1, 0].set_ylabel("HMC")
-        _name_axes(block, "probability of a route")
-        grid[1, -1].set_axis_off()
-        bar = grid[1, -1].inset_axes((0.1, 0.02, 0.16, 0.8))
-        block.colorbar(scale, cax=bar, label="cumulative reward")
+        _routes_block(block, runs, setting)
     return figure
+
+
+def _routes_block(block: FigureBase, runs: PaperRuns, setting: Setting) -> None:
+    grid = block.subplots(2, len(TOLERANCES) + 1, sharex=True, sharey="row")
+    known = routes_of(runs, setting.cell("BR", TOLERANCES[0]))
+    scale = scale_of(known.value)
+    panels = [(grid[row, k], label, epsilon) for row, label in enumerate(("BR", "HMC")) for k, epsilon in COLUMNS]
+    for axes, label, epsilon in [*panels, (grid[0, -1], "exact", 0.0)]:
+        draw_routes(axes, route_probabilities(runs, setting.cell(label, epsilon)), known.value, known.loops, scale)
+        _count_episodes(axes)
+    for axes, title in zip(grid[0], [*map(tolerance, TOLERANCES), "exact"], strict=True):
+        axes.set_title(title)
+    for row, label in zip(grid, ("BR", "HMC"), strict=True):
+        top = min(row[0].get_ylim()[1], 1.03)
+        row[0].set_ylim(-0.03 * top, top)
+        row[0].set_ylabel(label)
+    grid[0, -1].tick_params(labelbottom=True)
+    _name_axes(block, "probability of a route")
+    grid[1, -1].set_axis_off()
+    bar = grid[1, -1].inset_axes((0.1, 0.02, 0.16, 0.8))
+    block.colorbar(scale, cax=bar, label="cumulative reward")
 
 
 def retuned_page(runs: PaperRuns, setting: Setting) -> Figure:
@@ -137,16 +142,19 @@ def retuned_page(runs: PaperRuns, setting: Setting) -> Figure:
     return figure
 
 
-def _blocks(settings: Sequence[Setting], height: float) -> tuple[Figure, list[FigureBase]]:
-    """A figure with a part for each setting; where there are several, each names its prior."""
+def _blocks(
+    settings: Sequence[Setting], height: float, foot: float = FOOT
+) -> tuple[Figure, list[FigureBase], FigureBase]:
+    """A figure with a part for each setting and one below for legends; several settings name their priors."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(TEXT_WIDTH, height * len(settings)), layout="constrained")
-    blocks = list(np.atleast_1d(np.asarray(figure.subfigures(len(settings), 1))))
+    heights = [*(height for _ in settings), max(foot, 1e-3)]
+    figure = Figure(figsize=(TEXT_WIDTH, sum(heights)), layout="constrained")
+    *blocks, below = np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights))
     if len(settings) > 1:
         for letter, block, setting in zip("abcd", blocks, settings, strict=False):
             block.suptitle(rf"({letter}) $\sigma = {setting.prior_scale:g}$", fontsize=8)
-    return figure, blocks
+    return figure, blocks, below
 
 
 def _tolerance_panels(
@@ -171,5 +179,8 @@ def _name_axes(block: FigureBase, what: str) -> None:
     block.supylabel(what, fontsize=7.5)
 
 
-def _legend_of_methods(block: FigureBase, axes: Axes) -> None:
-    block.legend(handles=handles(axes), loc="outside lower center", ncols=len(METHODS))
+def _legend(foot: FigureBase, lines: Sequence[Artist], at: float = 0.5, columns: int = 6, length: float = 2.2) -> None:
+    """A legend below the panels, around a place between 0 (left) and 1 (right), with lines of some length."""
+    look: dict[str, Any] = {"ncols": columns, "columnspacing": 0.6 * length, "handlelength": length}
+    look |= {"borderaxespad": 0.0, "labelspacing": 0.2, "handletextpad": 0.5}
+    foot.legend(handles=lines, loc="center", bbox_to_anchor=(at, 0.5), **look)
