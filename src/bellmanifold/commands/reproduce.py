@@ -56,7 +56,8 @@ def reproduce(
     played = play_cells(wanted, out, runs, player)
     with _drawing(len(wanted)) as begin:
         made = list(draw_figures(wanted, played, out, begin))
-    print_table([(figure.name, *map(str, files)) for figure, files in made])
+    for path in made:
+        typer.echo(str(path))
 
 
 @contextmanager

@@ -15,7 +15,6 @@ reads, and so is not misled by others, may widen the plan instead of keeping to 
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -32,6 +31,7 @@ from typing import Any
 import xarray as xr
 
 from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.experiments.netcdf import read_netcdf
 from bellmanifold.experiments.plan import Plan, RunSettings
 from bellmanifold.experiments.runs import FORMAT
 from bellmanifold.formats.files import label, located, parse_json, read_bytes, temporary_prefix, write_atomically
@@ -105,7 +105,7 @@ def _without_dask() -> Iterator[None]:
 def decode(content: bytes) -> xr.Dataset:
     """The record in the bytes of a file; refuses damaged ones. Call inside `located`."""
     verify(content)
-    found = xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
+    found = read_netcdf(content)
     if found.attrs.get("format") != FORMAT:
         raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
     return found

@@ -134,7 +134,7 @@ def arrow_ends(model: SSP, pair: int, begin: Float[np.ndarray, "2"], end: Float[
     order = pair - int(model.pair_start[model.pair_state[pair]])
     step = end - begin
     length = float(np.hypot(*step))
-    bend = 0.1 + 0.08 * order
+    bend = (0.1 if step[1] else 0.3) + 0.08 * order  # a sideways move may have one that leads back
     away, into = RADIUS * step / max(length, 1e-9), -RADIUS * step / max(length, 1e-9)
     if length == 0.0:
         bend, away, into = -1.6 - 0.5 * order, np.array([-RADIUS, 0.0]), RADIUS * np.array([-0.7, 0.7])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ORANGE = "#F07800"
-BEND = 0.6
+BEND = 0.75
 """Arrows of an episode bend this much of what those of a problem do."""
 FAINTEST = 0.005
 """Arrows less probable than this are not drawn."""

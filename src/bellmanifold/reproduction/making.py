@@ -49,8 +49,8 @@ def play_cells(
 
 def draw_figures(
     figures: Sequence[PaperFigure], runs: PaperRuns, out: Path, begin: Callable[[PaperFigure], object]
-) -> Iterator[tuple[PaperFigure, list[Path]]]:
-    """Draw figures and write them; hands over each with its files as soon as they are there.
+) -> Iterator[Path]:
+    """Draw figures and write them; hands over each file as soon as it is there.
 
     Args:
         figures: what to draw.
@@ -66,7 +66,7 @@ def draw_figures(
         except KeyboardInterrupt:
             there = f"{done} of {len(figures)} figures are in {label(out)}"
             raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
-        yield figure, files
+        yield from files
 
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:

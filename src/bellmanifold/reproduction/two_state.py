@@ -33,9 +33,9 @@ PRIOR_SCALE = 10.0
 TRUTH = (-2.0, -1.0)
 COMPLETE, PARTIAL = np.array([True, True]), np.array([True, False])
 MARGINAL_TOLERANCES = (0.1, 0.5, 1.0, 2.0, 5.0)
-WIDTHS = np.array([1.0, 3.0, 6.0, 10.0, 20.0, 40.0])
+WIDTHS = np.array([2.0, 5.0, 9.0, 14.0])
 """Pieces of an integral end at so many scales from each peak."""
-NODES = 48
+NODES = 20
 
 Points = Float[np.ndarray, "*shape"]
 
@@ -49,7 +49,7 @@ def log_density(
     seen, scale = jnp.asarray(observed), jnp.full(2, epsilon)
     likelihood = jax.vmap(lambda q: log_likelihood(law, q, seen, reward, scale))(jnp.asarray(theta.reshape(-1, 2)))
     prior = -0.5 * (theta**2).sum(axis=-1) / PRIOR_SCALE**2 - np.log(2 * np.pi * PRIOR_SCALE**2)
-    return prior + np.asarray(likelihood).reshape(theta.shape[:-1])
+    return np.asarray(prior + np.asarray(likelihood).reshape(theta.shape[:-1]))
 
 
 def log_evidence(epsilon: float) -> float:
@@ -90,7 +90,7 @@ def _integrate(integrand: Callable[[Points], Points], breaks: Float[np.ndarray, 
     node, weight = np.polynomial.legendre.leggauss(NODES)
     low, high = breaks[..., :-1, None], breaks[..., 1:, None]
     y = (low + high) / 2 + (high - low) / 2 * node
-    return (integrand(y) * weight * (high - low) / 2).sum(axis=(-2, -1))
+    return np.asarray((integrand(y) * weight * (high - low) / 2).sum(axis=(-2, -1)))
 
 
 def draw_two_state_diagram() -> Figure:
@@ -151,7 +151,7 @@ def draw_two_state_marginals() -> Figure:
     figure = Figure(figsize=(TEXT_WIDTH, 2.4), layout="constrained")
     pair = figure.subplots(1, 2, sharey=True)
     for which, (axes, low, high) in enumerate(zip(pair, (-12.0, -12.0), (28.0, 10.0), strict=True)):
-        x = np.linspace(low, high, 1201)
+        x = np.union1d(np.linspace(low, high, 401), np.linspace(TRUTH[which] - 1.5, TRUTH[which] + 1.5, 201))
         density = {rf"$\epsilon = {epsilon:g}$": marginal(which, x, epsilon) for epsilon in MARGINAL_TOLERANCES}
         draw_marginals(axes, x, density, TRUTH[which])
         axes.set_xlim(low, high)
