@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from matplotlib.figure import Figure
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
+from bellmanifold.experiments.measures import all_routes
 from bellmanifold.experiments.netcdf import read_netcdf
 from bellmanifold.experiments.plan import plan_runs
 from bellmanifold.experiments.runner import sweep
 from bellmanifold.experiments.runs import play_run
 from bellmanifold.experiments.store import PLAN_FILE, Store, encode
 from bellmanifold.experiments.workers import play_here
+from bellmanifold.figures.style import handles
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.reproduction import runs as paper_runs
@@ -25,7 +28,7 @@ from bellmanifold.reproduction.catalogue import FIGURES, PaperFigure, find_figur
 from bellmanifold.reproduction.comparisons import METHODS, Routes, Setting, route_probabilities, routes_of
 from bellmanifold.reproduction.demonstrations import SMALL_DEEP_SEA, demonstration, seen_before, show_episode
 from bellmanifold.reproduction.making import draw_figures, play_cells, save
-from bellmanifold.reproduction.pages import ranked_page, regret_page, routes_page
+from bellmanifold.reproduction.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
 from bellmanifold.reproduction.runs import DEEP_SEA, TOLERANCES, Cell, PaperRuns
 
 ROOT = Path(__file__).parent.parent
@@ -210,15 +213,19 @@ def test_the_best_routes_are_no_loops():
     assert routes.best.tolist() == [False, True, True, False]
 
 
+@cache
+def known_routes(reference):
+    """Routes of a problem without loops and what they pay."""
+    model = load_model(reference)
+    routes = np.array(all_routes(model))
+    return routes, model.reward[routes].sum(axis=1)
+
+
 class Made(PaperRuns):
     """Runs made up: BR knows the best route, all others know nothing; regret grows by the method's number."""
 
     def cell(self, cell):
-        model = load_model(cell.model)
-        from bellmanifold.experiments.measures import all_routes
-
-        routes = np.array(all_routes(model))
-        value = model.reward[routes].sum(axis=1)
+        routes, value = known_routes(cell.model)
         share = np.full(len(routes), 1.0 / len(routes))
         if cell.agent == "bayes-br":
             share = (value == value.max()) / (value == value.max()).sum()
@@ -260,6 +267,24 @@ def test_the_routes_page_has_a_column_for_the_exact_posterior(made):
         assert top.get_ydata()[0] == pytest.approx(best)
     assert len(grid[0, -1].lines) == 8
     assert not grid[1, -1].lines
+
+
+def test_the_progress_page_has_acceptance_beside_it(made):
+    figure = progress_page(made, [SMALL, SMALL])
+    assert [part.get_suptitle() for part in figure.subfigs[:2]] == [r"(a) $\sigma = 10$", r"(b) $\sigma = 10$"]
+    for part in figure.subfigs[:2]:
+        left, right = part.subfigs
+        assert [line.get_label() for line in left.axes[5].lines] == list(METHODS)
+        assert all(line.get_ydata()[0] == 100.0 for line in left.axes[5].lines)
+        (acceptance,) = right.axes
+        assert [line.get_label() for line in handles(acceptance)] == [rf"$\epsilon = {e:g}$" for e in TOLERANCES]
+        assert all(line.get_ydata()[0] == 0.7 for line in handles(acceptance))
+
+
+def test_the_page_of_the_second_tuning_shows_both(made):
+    accepted, believed = retuned_page(made, SMALL).axes
+    assert [line.get_label().split(", ")[1] for line in handles(accepted)] == ["tuned again"] * 2 + ["first tuning"] * 2
+    assert all(line.get_ydata()[-1] == pytest.approx(1 / 8) for line in handles(believed))
 
 
 def test_the_ranked_page_shows_the_best_routes_alone(made):
