@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 from functools import cache
 from pathlib import Path
 
@@ -152,6 +153,21 @@ def test_an_interruption_says_how_to_go_on(tmp_path):
     with pytest.raises(StoppedError, match=r"1 of 2 figures are in .*; give the same command again"):
         list(draw_figures(figures, PaperRuns(tmp_path, 1), tmp_path, lambda figure: None))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.pdf", "toy.png"]
+
+
+def test_an_interruption_that_a_library_swallows_is_noticed(tmp_path):
+    """Half of a table may be missing then: what is drawn from it is not kept."""
+
+    def swallow(runs):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            return Figure(figsize=(1, 1))
+
+    with pytest.raises(StoppedError, match="0 of 1 figures"):
+        list(draw_figures([PaperFigure("x", 0, "x", swallow)], PaperRuns(tmp_path, 1), tmp_path, lambda figure: None))
+    assert not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_figure_that_fails_to_save_leaves_the_old_one(tmp_path, monkeypatch):
