@@ -68,7 +68,7 @@ def draw(
         ends = arrow_ends(model, int(pair), place[model.pair_state[pair]], tip)
         _arrow(axes, ends, COLOURS[model.pair_action[pair] % len(COLOURS)], size, bool(seen[pair]))
     draw_pies(axes, model, share)
-    draw_goal(axes, model, fontsize=8.0)
+    draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
     if model.n_states <= NAMED_STATES and not on_grid(model):
         for s, name in enumerate(model.states):
             corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
@@ -93,14 +93,13 @@ def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None
 
 
 def draw_goal(axes: Axes, model: SSP, fontsize: float) -> None:
-    """The goal: one grey state, or the row of them below a triangle; its name where there is one."""
+    """The goal: one grey state, or the row of them below a triangle, with its name unless the font has no size."""
     from matplotlib.patches import Circle
 
-    places = goal_places(model)
-    for x, y in places:
+    for x, y in goal_places(model):
         axes.add_patch(Circle((x, y), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
-    if len(places) == 1 and fontsize > 0:
-        axes.annotate("goal", tuple(places[0]), ha="center", va="center", fontsize=fontsize, zorder=5)
+        if fontsize > 0:
+            axes.annotate("goal", (x, y), ha="center", va="center", fontsize=fontsize, zorder=5)
 
 
 def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
