@@ -11,6 +11,7 @@ multiples of the scales sigma and epsilon around its peaks; Gauss's rule on each
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import jax
@@ -52,6 +53,7 @@ def log_density(
     return np.asarray(prior + np.asarray(likelihood).reshape(theta.shape[:-1]))
 
 
+@lru_cache
 def log_evidence(epsilon: float) -> float:
     """Log of the total mass of `log_density` with complete data."""
     peaks = np.array([TRUTH[1]])
