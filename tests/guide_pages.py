@@ -4,7 +4,8 @@
   If its first line is a comment with the path of a file, the block must be that file's code (without its docstring).
 - A `console` block holds commands after `$ `, each followed by its output. `bellmanifold`, `python FILE`, `cat FILE` and
   `echo $?` are understood.
-- Numbers may differ by one unit of their last digit, since machines round differently; a line `...` stands for anything.
+- Numbers may differ by one unit of their last digit, since machines round differently. A number after `~` may be any, and a
+  line `...` stands for anything.
 - `<!-- slow -->` before a block leaves it to the slow tests.
 
 `python tests/guide_pages.py PAGE ...` writes what the blocks print into the pages, but for those with a line `...`.
@@ -28,6 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?P<slow><!-- slow -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
+ROUGH = re.compile(r"~\d+")
 ANYTHING = "..."
 
 
@@ -136,6 +138,7 @@ def _lines(text: str) -> list[str]:
 
 def same_line(shown: str, got: str) -> bool:
     """Equal but for one unit in the last digit of a number."""
+    shown, got = (ROUGH.sub("~", line) for line in (shown, got))
     if shown == got:
         return True
     if [part.split() for part in NUMBER.split(shown)] != [part.split() for part in NUMBER.split(got)]:

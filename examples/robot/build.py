@@ -3,6 +3,7 @@
 Run it to write `robot.json` again: `python examples/robot/build.py`.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from bellmanifold import SSP, write_problem
@@ -55,7 +56,8 @@ def robot() -> SSP:
     cells = [(row, column) for row, line in enumerate(FLOOR) for column in range(len(line))]
     moves = {pair: move for cell in cells for pair, move in moves_from(*cell).items()}
     start = next(f"{row},{column}" for row, column in cells if FLOOR[row][column] == "S")
-    return from_moves("delivery robot", moves, start=start, goal="delivered")
+    model = from_moves("delivery robot", moves, start=start, goal="delivered")
+    return replace(model, metadata={"goal_cell": "0,4"})  # where pictures show it
 
 
 if __name__ == "__main__":
