@@ -14,7 +14,7 @@ import bellmanifold as bm
 from bellmanifold.identifiability import flat_cones, improper_mass_sweep
 
 mpl.use("Agg")
-from matplotlib import pyplot  # noqa: E402 (the backend is chosen first)
+from matplotlib import pyplot
 
 
 def robot() -> Figure:
@@ -61,7 +61,7 @@ def swirl_pies() -> Figure:
         bm.figures.draw(model, summary, axes=ax)
         ax.set_title(f"{title}\nimproper mass {float(summary.improper_mass.value):.2f}", fontsize=9)
         ax.get_legend().remove()
-    handles = [mpl.patches.Patch(facecolor=colour, label=name) for colour, name in zip(COLOURS, model.actions, strict=False)]
+    handles = [mpl.patches.Patch(facecolor=COLOURS[k], label=name) for k, name in enumerate(model.actions)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
@@ -82,7 +82,8 @@ def improper_mass() -> Figure:
     axes[1].get_legend().remove()
     axes[0].get_legend().remove()
     lines = [mpl.lines.Line2D([], [], color=COLOURS[k], label=f"prior scale {x}") for k, x in enumerate((1, 10, 100))]
-    lines.append(mpl.lines.Line2D([], [], color="black", linestyle="--", marker="s", markersize=3.5, label="discount 0.9"))
+    style = {"color": "black", "linestyle": "--", "marker": "s", "markersize": 3.5}
+    lines.append(mpl.lines.Line2D([], [], label="discount 0.9", **style))
     figure.legend(handles=lines, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 

@@ -1,11 +1,11 @@
 """Runs the code of a page of the guide, block by block, and compares what it prints with what the page shows.
 
-- A `python` block is executed; the `text` block right after it holds what it prints. Blocks of a page share their names.
-  If its first line is a comment with the path of a file, the block must be that file's code (without its docstring).
-- A `console` block holds commands after `$ `, each followed by its output. `bellmanifold`, `python FILE`, `cat FILE` and
-  `echo $?` are understood.
-- Numbers may differ by one unit of their last digit, since machines round differently. A number after `~` may be any, and a
-  line `...` stands for anything.
+- A `python` block is executed; the `text` block right after it holds what it prints. Blocks of a page share their
+  names. If its first line is a comment with the path of a file, the block must be that file's code (no docstring).
+- A `console` block holds commands after `$ `, each followed by its output. `bellmanifold`, `python FILE`, `cat FILE`
+  and `echo $?` are understood.
+- Numbers may differ by one unit of their last digit, since machines round differently. A number after `~` may be any,
+  and a line `...` stands for anything.
 - `<!-- slow -->` before a block leaves it to the slow tests.
 
 `python tests/guide_pages.py PAGE ...` writes what the blocks print into the pages, but for those with a line `...`.

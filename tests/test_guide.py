@@ -20,7 +20,8 @@ def complaints(page, slow):
     found = []
     for printed in run_page(ROOT / page, slow):
         shown = "" if printed.shown is None else printed.shown
-        found += [(printed.code.split("\n", 1)[0], *difference) for difference in [differences(shown, printed.got)] if difference]
+        if difference := differences(shown, printed.got):
+            found.append((printed.code.split("\n", 1)[0], *difference))
     return found
 
 

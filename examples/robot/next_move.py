@@ -50,5 +50,5 @@ print(f"never trying anything else loses {loss:.2f} on average (standard error {
 print(f"something untried is better with probability {weight @ (gain > 1e-6):.2f}")
 for pair in np.flatnonzero(weight @ chance > 0.001):
     state, action = model.pair_name(pair)
-    share = weight @ (gain * chance[:, pair])
-    print(f"try {action} at {state} first: right with probability {weight @ chance[:, pair]:.2f}, {share:.2f} of the loss")
+    first, share = weight @ chance[:, pair], weight @ (gain * chance[:, pair])
+    print(f"{action} at {state}: the first to try with probability {first:.2f}, {share:.2f} of the loss")
