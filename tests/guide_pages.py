@@ -109,8 +109,11 @@ def _command(words: list[str]) -> tuple[int, str]:
         elif program == "cat":
             print(Path(arguments[0]).read_text(encoding="utf-8"), end="")
         elif program == "python":
-            sys.argv = arguments
-            runpy.run_path(arguments[0], run_name="__main__")
+            own, sys.argv = sys.argv, arguments
+            try:
+                runpy.run_path(arguments[0], run_name="__main__")
+            finally:
+                sys.argv = own
         else:
             raise AssertionError(f"pages run bellmanifold, python, cat and echo $?, not {program}")
     return code, out.getvalue() + err.getvalue()

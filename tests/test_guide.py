@@ -16,6 +16,17 @@ PAGES = sorted(
 )
 
 
+@pytest.fixture(autouse=True)
+def agents_stay_as_they_were():
+    """A page registers an agent of its own."""
+    from bellmanifold.agents import registry
+
+    known = dict(registry.AGENTS)
+    yield
+    registry.AGENTS.clear()
+    registry.AGENTS.update(known)
+
+
 def complaints(page, slow):
     found = []
     for printed in run_page(ROOT / page, slow):
