@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "figures": {"graph", "ssp"},
     "reproduction": {"data", "envs", "errors", "experiments", "figures", "formats", "graph", "identifiability"}
     | {"models", "posteriors", "solver", "ssp"},
-    "report": {"envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
+    "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
     "commands": {"agents", "errors", "experiments", "figures", "formats", "models", "report", "reproduction"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}

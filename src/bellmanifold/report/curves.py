@@ -1,7 +1,7 @@
 """Curves over episodes, averaged over the runs of each cell, as the page's plots take them.
 
-A problem with few cells has one panel that shows them all. One with many has a panel for each tolerance and prior scale;
-agents that know no tolerance appear in all panels of their prior scale.
+A problem with few cells has one panel that shows them all. One with many has a panel for each tolerance and prior
+scale; agents that know no tolerance appear in all panels of their prior scale.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of a report that stand still: what was run, by what, and the ledger of claims. They read without a program."""
+"""The parts of a report that stand still: what was run, by what, and the ledger of claims."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bellmanifold.agents.registry import AGENTS
+from bellmanifold.experiments.plan import RunSettings
 from bellmanifold.report.reading import Cell, Contents, libraries
 from bellmanifold.report.text import escaped
 
@@ -29,13 +31,22 @@ def _row(cell: Cell) -> list[str]:
     return [
         escaped(settings.model),
         escaped(settings.agent),
-        escaped(described(settings.choices())),
+        escaped(described(own_choices(settings))),
         str(len(cell.runs)),
         str(settings.episodes),
         first,
         "unknown" if np.isnan(last).any() else f"{last.mean():.3g}{sd}",
         f"{np.mean(cell.seconds):.2f}",
     ]
+
+
+def own_choices(settings: RunSettings) -> dict[str, Any]:
+    """What a run was told: tolerance and prior scale, and options that are not the agent's defaults."""
+    kind = AGENTS.get(settings.agent)
+    usual = {} if kind is None else {name: option.default for name, option in kind.options.items()}
+    main = {"epsilon": settings.epsilon, "prior_scale": settings.prior_scale}
+    others = {name: value for name, value in settings.options if name not in usual or usual[name] != value}
+    return {name: value for name, value in main.items() if value is not None} | others
 
 
 def described(choices: Mapping[str, Any]) -> str:

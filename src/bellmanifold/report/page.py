@@ -1,8 +1,8 @@
 """The page: one HTML file that needs no network and loads nothing.
 
-A policy in its head allows the three programs that it carries, by their digests, and nothing else: neither another
-script, wherever it came from, nor a request. Plots are made by plotly's own program, of which the Python package carries
-a copy. Everything else is in `page.html`, `page.css` and `page.js` beside this module.
+A policy in its head allows the two programs that it carries, by their digests, and nothing else: neither another
+script, wherever it came from, nor a request. Plots are made by plotly's own program, of which the Python package
+carries a copy. Everything else is in `page.html`, `page.css` and `page.js` beside this module.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.experiments.store import read_arrays
 from bellmanifold.figures.layout import on_grid, positions
 from bellmanifold.report.curves import rounded
-from bellmanifold.report.overview import described
+from bellmanifold.report.overview import described, own_choices
 from bellmanifold.report.reading import RunFile, optimal_routes
 from bellmanifold.report.text import LONG, SHORT, shown
 from bellmanifold.ssp import SSP
@@ -27,12 +27,10 @@ MOST_MOVES = 200
 MOST_ROUTES = 8
 """Routes whose probabilities are plotted beside a run."""
 UNKNOWN = 65535
-WANTED = ("regret", "total_reward", "goal_reached", "optimal", "coverage", "moves", "pair", "optimal_value") + (
-    "action_probability",
-    "q_mean",
-    "route",
-    "route_probability",
-)
+HAPPENED = ("regret", "total_reward", "goal_reached", "optimal", "coverage", "moves", "pair", "optimal_value")
+BELIEVED = ("action_probability", "q_mean", "route", "route_probability")
+GOAL_BELOW = 0.7
+"""How much farther down than the last row the goal of a grid is put, so that arrows to it stay apart."""
 
 
 def fits(model: SSP) -> bool:
@@ -42,7 +40,9 @@ def fits(model: SSP) -> bool:
 
 def scene(model: SSP, reference: str) -> dict[str, Any]:
     """A problem, to be drawn."""
-    start = model.next_start.tolist()
+    start, place = model.next_start.tolist(), positions(model)
+    if on_grid(model) and "goal_cell" not in model.metadata:
+        place[-1, 1] -= GOAL_BELOW
     successor, probability = model.next_state.tolist(), model.next_prob.tolist()
     return {
         "name": shown(reference),
@@ -51,7 +51,7 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
         "goal": shown(", ".join(model.goals[:3]), SHORT),
         "actions": [shown(name) for name in model.actions],
         "grid": on_grid(model),
-        "place": [rounded(place) for place in positions(model)],
+        "place": [rounded(spot) for spot in place],
         "initial": np.flatnonzero(model.initial).tolist(),
         "pair_state": model.pair_state.tolist(),
         "pair_action": model.pair_action.tolist(),
@@ -71,14 +71,14 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         model: its problem.
         number: which of the scenes that is.
     """
-    found, _ = read_arrays(file.path, WANTED)
+    found, _ = read_arrays(file.path, (*HAPPENED, *BELIEVED))
     begin = np.concatenate([[0], np.cumsum(found["moves"])])
     pair = found["pair"]
     played = [pair[begin[k] : begin[k + 1]][:MOST_MOVES].tolist() for k in range(len(begin) - 1)]
     return {
         "scene": number,
         "agent": shown(file.settings.agent),
-        "settings": shown(described(file.settings.choices()), LONG),
+        "settings": shown(described(own_choices(file.settings)), LONG),
         "seed": file.settings.seed,
         "moves": played,
         "length": found["moves"].tolist(),

@@ -1,7 +1,7 @@
 """Text of others in a page: names come from files, and a file may call a state `</script>`.
 
 Whatever Python puts into the page as text goes through `escaped`; whatever the page's own program shows goes through
-`embedded`, JSON in which no character can end the element it stands in, and is then set as text content, never as markup.
+`embedded`, JSON in which no character can end the element it stands in, and is then set as text, never as markup.
 """
 
 from __future__ import annotations
