@@ -59,7 +59,19 @@ MAY_IMPORT = {
     "reproduction": {"data", "envs", "errors", "experiments", "figures", "formats", "graph", "identifiability"}
     | {"models", "posteriors", "solver", "ssp"},
     "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
-    "commands": {"agents", "errors", "experiments", "figures", "formats", "models", "report", "reproduction"},
+    "commands": {
+        "agents",
+        "data",
+        "errors",
+        "experiments",
+        "figures",
+        "formats",
+        "graph",
+        "models",
+        "posteriors",
+        "report",
+    }
+    | {"reproduction"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "models", "posteriors", "solver"},

@@ -13,6 +13,7 @@ import typer
 
 from bellmanifold import __version__
 from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.demo import demo
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.report import report
 from bellmanifold.commands.sweep import sweep
@@ -39,6 +40,7 @@ app.add_typer(env_app, name="env")
 app.command("learn")(learn)
 app.command("sweep")(sweep)
 app.command("report")(report)
+app.command("demo")(demo)
 
 Model = Annotated[
     str,

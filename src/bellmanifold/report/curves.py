@@ -16,18 +16,24 @@ from bellmanifold.report.overview import described
 from bellmanifold.report.reading import Cell
 from bellmanifold.report.text import shown
 
-MOST_POINTS = 300
+MOST_POINTS, LEAST_POINTS = 300, 20
+"""Episodes at which a curve is drawn, if there are few curves and if there are many."""
+MOST_NUMBERS = 120_000
+"""Numbers of all curves together, as far as `LEAST_POINTS` allow."""
+MOST_CURVES = 800
 MOST_TOGETHER = 12
 """Up to so many curves share a panel."""
 
 
 def curves(cells: Sequence[Cell]) -> dict[str, Any]:
-    """All curves, and the panels of every problem."""
+    """All curves (the first 800 if there are more), and the panels of every problem."""
+    cells = cells[:MOST_CURVES]
+    points = min(MOST_POINTS, max(LEAST_POINTS, MOST_NUMBERS // (7 * len(cells))))
     by_problem: dict[str, list[int]] = {}
     for number, cell in enumerate(cells):
         by_problem.setdefault(cell.settings.model, []).append(number)
     panels = [{"problem": shown(model), "panels": _panels(cells, numbers)} for model, numbers in by_problem.items()]
-    return {"curves": [_curve(cell) for cell in cells], "problems": panels}
+    return {"curves": [_curve(cell, points) for cell in cells], "problems": panels}
 
 
 def _panels(cells: Sequence[Cell], numbers: Sequence[int]) -> list[dict[str, Any]]:
@@ -64,9 +70,9 @@ def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str])
     return named
 
 
-def _curve(cell: Cell) -> dict[str, Any]:
+def _curve(cell: Cell, points: int) -> dict[str, Any]:
     regret, believed = np.array(cell.regret), np.array(cell.believed)
-    chosen = np.unique(np.linspace(0, regret.shape[1] - 1, MOST_POINTS).astype(int))
+    chosen = np.unique(np.linspace(0, regret.shape[1] - 1, points).astype(int))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # episodes in which no run knows
         belief_mean, belief_sd = np.nanmean(believed, axis=0), np.nanstd(believed, axis=0)
@@ -76,8 +82,8 @@ def _curve(cell: Cell) -> dict[str, Any]:
         "episode": (chosen + 1).tolist(),
         "regret": rounded(regret.mean(axis=0)[chosen]),
         "regret_sd": rounded(regret.std(axis=0, ddof=1 if len(regret) > 1 else 0)[chosen]),
-        "believed": rounded(belief_mean[chosen]),
-        "believed_sd": rounded(belief_sd[chosen]),
+        "believed": rounded(belief_mean[chosen]) if np.isfinite(belief_mean).any() else [],
+        "believed_sd": rounded(belief_sd[chosen]) if np.isfinite(belief_mean).any() else [],
         "optimal": rounded(np.mean(cell.optimal, axis=0)[chosen]),
         "coverage": rounded(np.mean(cell.coverage, axis=0)[chosen]),
     }

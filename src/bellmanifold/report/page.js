@@ -10,8 +10,8 @@
   // Of actions: the palette of the library's pictures. Of agents: Okabe and Ito's, a lighter blue for dark pages.
   const ACTIONS = ["#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99"];
   const AGENTS = {
-    "manifold": ["#2a8fd6", "solid"], "bayes-br": ["#D55E00", "solid"], "bayes-br-hmc": ["#CC79A7", "dot"],
-    "bayes-td": ["#009E73", "dash"], "bayes-td-en": ["#E69F00", "dashdot"], "bayes-td-max": ["#56B4E9", "longdash"],
+    "manifold": ["#2a8fd6", "solid"], "bayes-br": ["#D55E00", "dash"], "bayes-br-hmc": ["#CC79A7", "dot"],
+    "bayes-td": ["#009E73", "longdashdot"], "bayes-td-en": ["#E69F00", "dashdot"], "bayes-td-max": ["#56B4E9", "longdash"],
     "psrl": ["#8f8f8f", "dash"], "rlsvi": ["#a6761d", "dot"], "q-learning": ["#7570b3", "dashdot"],
   };
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];

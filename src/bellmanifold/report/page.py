@@ -26,7 +26,7 @@ from bellmanifold.report.reading import Contents, RunFile, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
 from bellmanifold.report.text import embedded, escaped
 
-MOST_PLAYER_BYTES = 2_000_000
+MOST_PLAYER_BYTES = 1_500_000
 """Runs enter the player until it is this large."""
 MOST_PLAYER_RUNS = 200
 
