@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 PROGRAM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -29,7 +29,8 @@ def browser(profile):
     )
     try:
         port = _port(profile, process)
-        yield lambda url, **size: Page(port, url, **size)
+        with ExitStack() as sockets:
+            yield lambda url, **size: Page(sockets.enter_context(_connect(port)), url, **size)
     finally:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -47,16 +48,20 @@ def _port(profile, process):
     raise AssertionError("chromium did not start")
 
 
+def _connect(port):
+    """A socket to a new page."""
+    from websockets.sync.client import connect
+
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
+    with urllib.request.urlopen(request) as answer:
+        return connect(json.load(answer)["webSocketDebuggerUrl"], max_size=None)
+
+
 class Page:
     """A page: what it logged, which requests it made, and keys, clicks and questions to it."""
 
-    def __init__(self, port, url, width=1280, height=900, dark=False):
-        from websockets.sync.client import connect
-
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
-        with urllib.request.urlopen(request) as answer:
-            target = json.load(answer)
-        self.socket = connect(target["webSocketDebuggerUrl"], max_size=None)
+    def __init__(self, socket, url, width=1280, height=900, dark=False):
+        self.socket = socket
         self.numbers, self.events = itertools.count(1), []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")

@@ -59,19 +59,8 @@ MAY_IMPORT = {
     "reproduction": {"data", "envs", "errors", "experiments", "figures", "formats", "graph", "identifiability"}
     | {"models", "posteriors", "solver", "ssp"},
     "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
-    "commands": {
-        "agents",
-        "data",
-        "errors",
-        "experiments",
-        "figures",
-        "formats",
-        "graph",
-        "models",
-        "posteriors",
-        "report",
-    }
-    | {"reproduction"},
+    "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "models", "posteriors"}
+    | {"report", "reproduction", "ssp"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "models", "posteriors", "solver"},

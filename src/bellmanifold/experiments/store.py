@@ -141,7 +141,7 @@ def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dic
         content = read_bytes(path)
         verify(content)
         with h5py.File(io.BytesIO(content), "r") as file:
-            attributes = {name: str(value) for name, value in file.attrs.items()}
+            attributes = {name: str(value) for name, value in file.attrs.items() if name[0] != "_"}
             require_format(attributes)
             return {name: file[name][()] for name in names if name in file}, attributes
 
