@@ -65,11 +65,9 @@ def directory(tmp_path_factory):
     keep(root / "runs", model=SWIRL, agent="q-learning")
     keep(root / "runs", model=hostile_problem(root / "a&<b>.json"), agent="bayes-td-max")
     claim = {"id": "one", "source": "Figure 1", "statement": "<b>bold</b>", "verdict": "holds with a remark"}
-    ledger = {
-        "format": "bellmanifold.claims/1",
-        "runs": 1,
-        "claims": [claim | {"measured": {"x": 0.5}, "remark": "so"}],
-    }
+    number = {"what": "q<sub>", "value": 0.5, "low": 0.25, "high": None, "wanted": "> 0", "outcome": "yes"}
+    claim |= {"measured": [number], "remark": "so"}
+    ledger = {"format": "bellmanifold.claims/1", "runs": 1, "claims": [claim]}
     (root / "claims.json").write_text(json.dumps(ledger))
     return root
 
@@ -189,6 +187,7 @@ def test_names_of_others_stay_text(html):
     assert scene["states"][4] == "🚢👩\u200d🚀"
     assert scene["actions"] == ["<img src=x onerror=alert(1)>", "\"'&--><!--"]
     assert "<b>bold</b>" in elements.text
+    assert "q<sub>: 0.5 (0.25 to ?); wanted > 0: yes" in elements.text
     assert "a&<b>.json" in "".join(elements.text)
 
 
@@ -315,6 +314,7 @@ def test_demo_prints_a_table_and_where_the_report_is(tmp_path, cli, monkeypatch)
     monkeypatch.setattr(demo, "PROBLEMS", (SWIRL,))
     monkeypatch.setattr(demo, "AGENTS", ("bayes-td",))
     monkeypatch.setattr(demo, "RUNS", 2)
+    monkeypatch.setattr(demo, "EPISODES", 20)
     monkeypatch.setattr(workers, "play_in_processes", lambda units, workers: workers_play_here(units))
     workers_play_here = workers.play_here
     monkeypatch.setattr(demo, "_improper_mass", lambda model, run, pairs: 0.25)

@@ -56,17 +56,16 @@ def _key(cell: Cell) -> tuple[float | None, float | None]:
 
 def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str]) -> list[list[Any]]:
     """Curves of a panel: number and label, which names what differs between the agent's cells there."""
+    told = {k: cells[k].settings.choices() | {"episodes": cells[k].settings.episodes} for k in numbers}
+    values: dict[tuple[str, str], set[Any]] = {}
+    for k, choices in told.items():
+        for name, value in choices.items():
+            values.setdefault((cells[k].settings.agent, name), set()).add(value)
     named = []
-    for k in numbers:
-        own = cells[k].settings
-        rivals = [cells[j].settings for j in numbers if cells[j].settings.agent == own.agent]
-        all_choices = [rival.choices() | {"episodes": rival.episodes} for rival in rivals]
-        differs = {
-            name: value
-            for name, value in (own.choices() | {"episodes": own.episodes}).items()
-            if name not in hidden and any(other.get(name) != value for other in all_choices)
-        }
-        named.append([k, shown(own.agent + (f" ({described(differs)})" if differs else ""))])
+    for k, choices in told.items():
+        agent = cells[k].settings.agent
+        differs = {n: v for n, v in choices.items() if n not in hidden and len(values[agent, n]) > 1}
+        named.append([k, shown(agent + (f" ({described(differs)})" if differs else ""))])
     return named
 
 

@@ -92,7 +92,7 @@ def ledger(claims: Sequence[Mapping[str, Any]] | None) -> str:
                 escaped(claim.get("source", "")),
                 escaped(claim.get("statement", ""), 2000) + remark,
                 escaped(claim.get("criterion", ""), 2000),
-                escaped(_measured(claim.get("measured", "")), 2000),
+                _measured(claim.get("measured", "")),
                 f'<span class="verdict {_mood(verdict)}">{escaped(verdict)}</span>',
             ]
         )
@@ -108,11 +108,26 @@ def _mood(verdict: str) -> str:
 
 
 def _measured(value: Any) -> str:
-    """What was measured: a text, or numbers by name."""
-    if isinstance(value, dict):
-        return "; ".join(f"{name} {_measured(found)}" for name, found in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_measured, value))
+    """What was measured: entries as `reproduce` writes them, a line each; anything else as it is."""
+    lines = value if isinstance(value, list) else [value]
+    return "<br>".join(escaped(_entry(line) if isinstance(line, dict) else _number(line), 2000) for line in lines)
+
+
+def _entry(entry: Mapping[str, Any]) -> str:
+    if "what" not in entry:
+        return "; ".join(f"{name} {_number(value)}" for name, value in entry.items())
+    said = f"{entry['what']}: {_number(entry.get('value'))}"
+    low, high = entry.get("low"), entry.get("high")
+    if (low is not None or high is not None) and not low == high == entry.get("value"):
+        said += f" ({_number(low)} to {_number(high)})"
+    if entry.get("wanted"):
+        said += f"; wanted {entry['wanted']}" + (f": {entry['outcome']}" if entry.get("outcome") else "")
+    return said
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "?"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

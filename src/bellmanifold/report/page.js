@@ -114,17 +114,15 @@
     return [from[0] + (x / far) * length, from[1] + (y / far) * length];
   };
 
-  /** Line and head of an arrow between two places; each action of a state bends by its own amount. */
+  /** Line and head of an arrow between two places; each action of a state bends by its own amount, and loops on its own side. */
   function arrowShape(from, to, order) {
     let begin, one, two, tip;
     if (from === to) {
-      const far = RADIUS * (2.2 + 0.9 * order);
-      begin = [from[0] - RADIUS * 0.94, from[1] + RADIUS * 0.35];
-      tip = [from[0] - RADIUS * 0.94, from[1] - RADIUS * 0.35];
-      one = [from[0] - far, from[1] + far * 0.75];
-      two = [from[0] - far, from[1] - far * 0.75];
+      const far = RADIUS * (2.5 + 0.4 * Math.floor(order / 4)), middle = Math.PI * (1 + order / 2);
+      const around = (turn, length) => [from[0] + length * Math.cos(middle + turn), from[1] + length * Math.sin(middle + turn)];
+      [begin, one, two, tip] = [around(-0.45, RADIUS), around(-0.5, far), around(0.5, far), around(0.45, RADIUS + 1)];
     } else {
-      const [x, y] = [to[0] - from[0], to[1] - from[1]], bend = 0.1 + 0.14 * order;
+      const [x, y] = [to[0] - from[0], to[1] - from[1]], bend = 0.1 + 0.32 * (1 - 0.65 ** order);
       const middle = [from[0] + x / 2 - y * bend, from[1] + y / 2 + x * bend];
       begin = towards(from, middle, RADIUS);
       tip = towards(to, middle, RADIUS + 1);

@@ -20,8 +20,8 @@ from bellmanifold.report.reading import RunFile, optimal_routes
 from bellmanifold.report.text import LONG, SHORT, shown
 from bellmanifold.ssp import SSP
 
-MOST_STATES, MOST_ARROWS = 400, 4000
-"""The largest problem that is drawn."""
+MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
+"""The largest problem that is drawn; grids may have more states than others, because they are easier to read."""
 MOST_MOVES = 200
 """Moves of an episode that are shown."""
 MOST_ROUTES = 8
@@ -35,7 +35,7 @@ GOAL_BELOW = 0.7
 
 def fits(model: SSP) -> bool:
     """Is the problem small enough to be drawn?"""
-    return model.n_states <= MOST_STATES and len(model.next_state) <= MOST_ARROWS
+    return model.n_states <= (MOST_CELLS if on_grid(model) else MOST_STATES) and len(model.next_state) <= MOST_ARROWS
 
 
 def scene(model: SSP, reference: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import html
 import json
 from typing import Any
 
-SHORT, LONG = 24, 200
+SHORT, LONG = 16, 200
 """Characters of a name in a drawing, and where there is room."""
 _BIDI = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 
