@@ -28,8 +28,8 @@ def taught(agent, model, pairs):
 
 @pytest.mark.parametrize(("epsilon", "name"), [(0.0, "swirl"), (0.1, "swirl"), (0.5, "deep_sea")])
 def test_weighed_points_believe_what_the_posterior_says(epsilon, name):
-    """4,096 weighed points against the library's posterior; 5 standard errors of the worst effective size, 100 points,
-    hold for all of the 24 shares and means with a false-alarm rate below 1e-4."""
+    """Weighed points against the library's posterior: within 5 standard errors of their effective number, for 24 shares
+    and means together (false-alarm rate below 1e-4)."""
     model = getattr(envs, name)(3)
     pairs = [0, 2, 3, 6, 7]
     agent = taught(PosteriorSampling(model, Settings(epsilon=epsilon)), model, pairs)
