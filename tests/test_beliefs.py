@@ -74,7 +74,8 @@ def test_a_walk_shows_its_one_draw():
     spread[policy[known]] = 1.0
     np.testing.assert_array_equal(found.action_probability, spread)
     one_successor = model.next_state[model.next_start[:-1]]
-    best = np.append(np.asarray(walk._drawn.weighed.q).max(axis=0)[:, 0], 0.0)
+    best = np.zeros(model.n_states + 1)  # the goal's is 0
+    best[walk.coordinates.chart.order] = np.asarray(walk._drawn.weighed.q).max(axis=0)[:, 0]
     seen = target.observed
     np.testing.assert_allclose(found.q_mean[seen], (model.reward + best[one_successor])[seen], atol=1e-6)
 
