@@ -98,7 +98,8 @@ def ledger(claims: Sequence[Mapping[str, Any]] | None) -> str:
         )
     counts = {mood: sum(_mood(str(c.get("verdict", ""))) == mood for c in claims) for mood in ("yes", "partly", "no")}
     line = f"{counts['yes']} hold, {counts['partly']} hold with a remark, {counts['no']} do not hold."
-    return f'<section class="ledger" aria-labelledby="ledger"><h2 id="ledger">The ledger</h2><p>{line}</p>{_table(head, rows)}</section>'
+    title = f'<h2 id="ledger">The ledger</h2><p>{line}</p>'
+    return f'<section class="ledger" aria-labelledby="ledger">{title}{_table(head, rows)}</section>'
 
 
 def _mood(verdict: str) -> str:
