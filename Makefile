@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml
 	touch $@
 
 demo: setup
-	$(BIN)/python examples/tour.py
+	$(BIN)/bellmanifold demo --out out/demo
 
 test: setup
 	$(BIN)/ruff format --check --quiet .

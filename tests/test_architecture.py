@@ -56,10 +56,21 @@ MAY_IMPORT = {
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},
     "figures": {"graph", "ssp"},
-    "reproduction": {"bellman", "data", "envs", "errors", "experiments", "figures", "formats", "graph"}
-    | {"identifiability", "models", "posteriors", "solver", "ssp"},
-    "report": {"envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
-    "commands": {"agents", "errors", "experiments", "figures", "formats", "models", "report", "reproduction"},
+    "reproduction": {
+        "bellman",
+        "data",
+        "envs",
+        "errors",
+        "experiments",
+        "figures",
+        "formats",
+        "graph",
+        "identifiability",
+    }
+    | {"models", "posteriors", "solver", "ssp"},
+    "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
+    "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "models", "posteriors"}
+    | {"report", "reproduction", "ssp"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "models", "posteriors", "solver"},

@@ -190,7 +190,7 @@ def test_points_without_weight_are_not_drawn_from(monkeypatch):
     """Where no point of a cut has weight the agent walks."""
     model = envs.two_state()
     agent = having_seen(model, Settings(epsilon=0.1), [0, 1])
-    nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0)
+    nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0, np.zeros(2))
     monkeypatch.setattr(posterior_sampling, "_weighed", lambda way, times, seed: nothing)
     assert agent.policy(np.random.default_rng(0)).shape == (1,)
     assert agent.diagnostics["proper_only"] == 1.0
@@ -199,7 +199,7 @@ def test_points_without_weight_are_not_drawn_from(monkeypatch):
 def test_optimism_plays_the_most_promising_draw():
     """Of M draws the best is played: the best of three equally probable ones with probability 1 - (2/3)^M. 2,000 plays,
     5 standard deviations: false alarm 6e-7 a number."""
-    pool = Pool(np.array([[0, 1, 2]]), np.array([1.0, 3.0, 2.0]), np.full(3, 1 / 3), 3.0)
+    pool = Pool(np.array([[0, 1, 2]]), np.array([1.0, 3.0, 2.0]), np.full(3, 1 / 3), 3.0, np.zeros(3))
     rng, plays = np.random.default_rng(0), 2000
     source = posterior_sampling._Importance(pool, np.ones(3, dtype=bool), envs.two_state())
     for optimism in (1, 2, 8):

@@ -13,7 +13,9 @@ import typer
 
 from bellmanifold import __version__
 from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.demo import demo
 from bellmanifold.commands.learn import learn
+from bellmanifold.commands.report import report
 from bellmanifold.commands.reproduce import reproduce
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import complain as _complain
@@ -39,6 +41,8 @@ app.add_typer(env_app, name="env")
 app.command("learn")(learn)
 app.command("sweep")(sweep)
 app.command("reproduce")(reproduce)
+app.command("report")(report)
+app.command("demo")(demo)
 
 Model = Annotated[
     str,

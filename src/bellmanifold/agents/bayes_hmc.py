@@ -17,9 +17,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.bellman import transitions
@@ -153,10 +154,17 @@ class BayesHMC:
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The share of the chain's points whose greedy policy plays each route."""
-        points, model = self._points(), self.model
-        best = np.maximum.reduceat(points, model.pair_start[:-1], axis=1)
-        is_best = points == best[:, model.pair_state]
+        is_best = self._is_best(self._points())
         return np.array([is_best[:, list(route)].all(axis=1).mean() for route in routes])
+
+    def beliefs(self) -> Beliefs:
+        """The share of the chain's points in which each pair is its state's best, and the mean of its value."""
+        points = self._points()
+        return Beliefs(self._is_best(points).mean(axis=0), points.mean(axis=0))
+
+    def _is_best(self, points: Float[np.ndarray, "draws pairs"]) -> Bool[np.ndarray, "draws pairs"]:
+        best = np.maximum.reduceat(points, self.model.pair_start[:-1], axis=1)
+        return points == best[:, self.model.pair_state]
 
     def _points(self) -> Float[np.ndarray, "draws pairs"]:
         return self.block.points[self.run][:, self.number]

@@ -14,12 +14,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
+MOST_INTEGRALS = 500
+"""Comparisons of more than two Gaussians that showing a belief may cost: there is no closed form for them."""
 Update = Callable[[td.TDPosterior, Target, np.random.Generator], td.TDPosterior]
 
 
@@ -64,6 +67,13 @@ class BayesTD:
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal, in closed form."""
         return td.route_probabilities(self.model, self.posterior, routes)
+
+    def beliefs(self) -> Beliefs | None:
+        """What is believed about every pair; None if that would take longer than learning does."""
+        integrals = len(self.posterior.weights) * int((np.diff(self.model.pair_start) > 2).sum())
+        if integrals > MOST_INTEGRALS:
+            return None
+        return Beliefs(td.action_probabilities(self.model, self.posterior), self.posterior.q_mean)
 
 
 def plain(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:

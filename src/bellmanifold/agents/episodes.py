@@ -16,14 +16,15 @@ Agents need no base class. Besides `policy` and `observe` an agent may have
 - `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
   measures judge that), and loops do not end an episode: the agent may leave them by itself;
 - `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results;
-- `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal.
+- `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal;
+- `beliefs` (`ShowsBeliefs`): the same of each action, with the mean of its value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -80,6 +81,26 @@ class Believes(Protocol):
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal, in the belief the last policy was drawn from; NaN if unknown."""
+
+
+class Beliefs(NamedTuple):
+    """What an agent believes about every pair.
+
+    Attributes:
+        action_probability: probability that the pair is optimal in its state, shape (pairs,).
+        q_mean: mean of its value, shape (pairs,).
+    """
+
+    action_probability: Float[np.ndarray, "pairs"]
+    q_mean: Float[np.ndarray, "pairs"]
+
+
+@runtime_checkable
+class ShowsBeliefs(Protocol):
+    """An agent that can show what it believes."""
+
+    def beliefs(self) -> Beliefs | None:
+        """The belief the last policy was drawn from; None if it is not known. Drawing nothing, changing nothing."""
 
 
 @dataclass(frozen=True, eq=False)

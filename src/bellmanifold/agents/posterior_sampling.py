@@ -23,13 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.beliefs import believed, mean_values, shares
+from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -86,17 +88,19 @@ class Pool(NamedTuple):
         at_start: expected best value at the start, shape (draws,).
         probability: shape (draws,).
         effective: how many draws of equal weight these are worth.
+        q_mean: mean of each pair's value, shape (pairs,).
     """
 
     policy: Int[np.ndarray, "states draws"]
     at_start: Float[np.ndarray, "draws"]
     probability: Float[np.ndarray, "draws"]
     effective: float
+    q_mean: Float[np.ndarray, "pairs"]
 
 
 def prior_pool(model: SSP) -> Pool:
     """What an agent that has seen nothing plays: any pair."""
-    return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0)
+    return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0, np.zeros(model.n_pairs))
 
 
 @runtime_checkable
@@ -110,6 +114,9 @@ class Source(Protocol):
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal; NaN if a single draw is all there is."""
+
+    def beliefs(self) -> Beliefs:
+        """What is believed about every pair; a single draw if that is all there is."""
 
 
 class PosteriorSampling:
@@ -151,6 +158,10 @@ class PosteriorSampling:
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal; NaN while the agent walks and has but one draw."""
         return self._source.route_probabilities(tuple(routes))
+
+    def beliefs(self) -> Beliefs:
+        """What is believed about every pair; while the agent walks, the one draw it has."""
+        return self._source.beliefs()
 
     def _filled(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""
@@ -198,6 +209,14 @@ class _Importance:
             self._asked = routes, np.array([self._route_probability(route) for route in routes])
         return self._asked[1]
 
+    @cached_property
+    def _beliefs(self) -> Beliefs:
+        share = shares(self.model, self.observed, self.pool.policy, self.pool.probability)
+        return Beliefs(share, self.pool.q_mean)
+
+    def beliefs(self) -> Beliefs:
+        return self._beliefs
+
     def _route_probability(self, route: tuple[int, ...]) -> float:
         state = self.model.pair_state
         unknown = np.add.reduceat(~self.observed, self.model.pair_start[:-1])
@@ -230,20 +249,23 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
 
 
 def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:
-    parts = []
+    parts, values = [], []
     for number, coordinates in enumerate(way):
         for time in range(times):
             found = coordinates.propose(random_key(seed, number, time), POINTS)
             parts.append((_policies(coordinates, found), np.asarray(found.log_weight)))
+            values.append(mean_values(coordinates, found))
     log_weight = np.concatenate([part[1] for part in parts])
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
     total, square = float(weight.sum()), float((weight**2).sum())
+    by_part = weight.reshape(len(parts), -1).sum(axis=1)
     return Pool(
         np.concatenate([part[0][0] for part in parts], axis=1),
         np.concatenate([part[0][1] for part in parts]),
         weight / (total or 1.0),
         total**2 / square if square > 0 else 0.0,
+        by_part @ np.array(values) / (total or 1.0),
     )
 
 
@@ -263,6 +285,13 @@ def _known(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.n
     return np.where(target.observed[policy], policy, -1)
 
 
+class Drawn(NamedTuple):
+    """The draw a walk plays, as a batch of one."""
+
+    policy: Int[np.ndarray, "states 1"]
+    weighed: Weighed
+
+
 class _Walk:
     """Draws from a chain of elliptical slice steps; with optimism, from several points of an episode's stretch of it.
 
@@ -274,6 +303,7 @@ class _Walk:
         self.coordinates = Coordinates(target, chart)
         self.diagnostics = {"frontier": float(self.coordinates.dimension), "proper_only": 0.0 if covered else 1.0}
         self.point: Point | None = self._carried(before) if isinstance(before, _Walk) else None
+        self._drawn: Drawn | None = None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         kind, structure = self.coordinates.kind, self.coordinates.structure
@@ -284,9 +314,17 @@ class _Walk:
         draws = []
         for _ in range(optimism):
             self.point = advance(kind, _steps_of_one(optimism), structure, _fresh_key(rng), self.point)
-            draws.append(_policies(self.coordinates, weigh_normals(kind, structure, self.point)))
-        policy, _ = max(draws, key=lambda draw: float(draw[1][0]))
+            weighed = weigh_normals(kind, structure, self.point)
+            draws.append((*_policies(self.coordinates, weighed), weighed))
+        policy, _, weighed = max(draws, key=lambda draw: float(draw[1][0]))
+        self._drawn = Drawn(policy, weighed)
         return policy[:, 0]
+
+    def beliefs(self) -> Beliefs:
+        assert self._drawn is not None, "an agent draws before it is asked"
+        target = self.coordinates.target
+        share = shares(target.model, target.observed, self._drawn.policy, np.ones(1))
+        return Beliefs(share, mean_values(self.coordinates, self._drawn.weighed))
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         return np.full(len(routes), np.nan)
@@ -319,6 +357,7 @@ class _SparseWalk:
         else:
             self.place = self.coordinates.place(rng.standard_normal(self.coordinates.size), None)
             self._walk(FIRST_STEPS, rng)
+        self._drawn = self.place.q
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         model, draws = self.coordinates.target.model, []
@@ -326,7 +365,15 @@ class _SparseWalk:
             self._walk(_steps_of_one(optimism), rng)
             draws.append(self.place.q)
         at_start = [float(model.initial @ np.nan_to_num(model.best(q))) for q in draws]
-        return _known(self.coordinates.target, model.greedy(draws[int(np.argmax(at_start))]))
+        self._drawn = draws[int(np.argmax(at_start))]
+        return _known(self.coordinates.target, model.greedy(self._drawn))
+
+    def beliefs(self) -> Beliefs:
+        target = self.coordinates.target
+        policy = _known(target, target.model.greedy(self._drawn))
+        share = shares(target.model, target.observed, policy[:, None], np.ones(1))
+        first, _ = self.coordinates.moments(self._drawn)
+        return Beliefs(share, first[self.coordinates.stand_in])
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         return np.full(len(routes), np.nan)
@@ -357,6 +404,7 @@ class _Routes:
         self.probability = np.array([route.probability for route in routes])
         self.probability /= self.probability.sum()
         self.diagnostics = {"routes": float(len(routes))}
+        self._beliefs = Beliefs(summary.action_probability.value, summary.q_mean)
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         route = self.routes[int(rng.choice(len(self.routes), p=self.probability))]
@@ -368,3 +416,6 @@ class _Routes:
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         known = {route.pairs: route.probability for route in self.routes}
         return np.array([known.get(route, 0.0) for route in routes])
+
+    def beliefs(self) -> Beliefs:
+        return self._beliefs

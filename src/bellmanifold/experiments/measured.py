@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.agents.episodes import Agent, Believes, Episode, play_episodes
+from bellmanifold.agents.episodes import Agent, Beliefs, Believes, Episode, ShowsBeliefs, play_episodes
 from bellmanifold.agents.registry import AgentKind, Options, find_agent, make_agent, refuse
 from bellmanifold.agents.worlds import SimulatedWorld, World, open_world
 from bellmanifold.envs.building import with_action_order
@@ -24,6 +24,9 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.measures import Yardstick, all_routes, first_episode, solved_episode
 from bellmanifold.graph import all_pairs
 from bellmanifold.ssp import SSP
+
+MOST_BELIEFS = 300_000
+"""Episodes times pairs up to which the beliefs about pairs are kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,8 @@ class Run:
         routes: all routes of the problem, if it is deterministic and has few; else none.
         route_probability: how probable the agent thought it was that each is optimal, when it chose the policy; NaN
             where it did not know, shape (episodes, routes).
+        action_probability, q_mean: the same of each action, and the mean of its value, shape (episodes, pairs); None if
+            the agent never knew, or if that would be too many numbers to keep.
         diagnostics: numbers the agent had to say about its work, by name; NaN where it had none.
         played: the episodes themselves.
         model: the problem with its actions in the order this run drew: what the episodes' numbers refer to.
@@ -67,6 +72,8 @@ class Run:
     solved_episode: int | None
     routes: tuple[tuple[int, ...], ...]
     route_probability: Float[np.ndarray, "episodes routes"]
+    action_probability: Float[np.ndarray, "episodes pairs"] | None
+    q_mean: Float[np.ndarray, "episodes pairs"] | None
     diagnostics: Mapping[str, Float[np.ndarray, "episodes"]]
     played: tuple[Episode, ...]
     model: SSP
@@ -152,7 +159,9 @@ class _Recorder:
         self.played: list[Episode] = []
         self.seconds: list[float] = []
         self.routes = all_routes(world.model) if world.has_laws and isinstance(agent, Believes) else ()
-        self.beliefs: list[Float[np.ndarray, "routes"]] = []
+        self.of_routes: list[Float[np.ndarray, "routes"]] = []
+        self.of_pairs: list[Beliefs | None] = []
+        self.keeps_beliefs = episodes * world.model.n_pairs <= MOST_BELIEFS
 
     def next_episode(self) -> float:
         """Play one and note what is noted of it, but for the seconds it took: those are returned."""
@@ -160,7 +169,9 @@ class _Recorder:
         self.played.append(next(self.episodes))
         took = perf_counter() - began
         if self.routes and isinstance(self.agent, Believes):
-            self.beliefs.append(self.agent.route_probabilities(self.routes))
+            self.of_routes.append(self.agent.route_probabilities(self.routes))
+        if self.keeps_beliefs and isinstance(self.agent, ShowsBeliefs):
+            self.of_pairs.append(self.agent.beliefs())
         return took
 
     def run(self, kind: AgentKind, options: Options) -> Run:
@@ -177,7 +188,9 @@ class _Recorder:
             seconds=np.array(self.seconds),
             diagnostics=_diagnostics(played),
             routes=self.routes,
-            route_probability=np.array(self.beliefs).reshape(len(played), len(self.routes)),
+            route_probability=np.array(self.of_routes).reshape(len(played), len(self.routes)),
+            action_probability=_stacked([b.action_probability if b else None for b in self.of_pairs], model.n_pairs),
+            q_mean=_stacked([b.q_mean if b else None for b in self.of_pairs], model.n_pairs),
             played=tuple(played),
             model=model,
             **_against_the_optimum(played, self.yardstick),
@@ -204,6 +217,16 @@ def world_of_run(problem: Any, seed: int) -> World:
 def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes"]]:
     names = sorted({name for episode in played for name in episode.diagnostics})
     return {name: np.array([float(e.diagnostics.get(name, np.nan)) for e in played]) for name in names}
+
+
+def _stacked(
+    rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
+) -> Float[np.ndarray, "episodes pairs"] | None:
+    """One row an episode, NaN where it is not known; None if none is."""
+    if all(row is None for row in rows):
+        return None
+    unknown = np.full(pairs, np.nan)
+    return np.array([unknown if row is None else row for row in rows], dtype=np.float32)
 
 
 def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Float[np.ndarray, "episodes"]:

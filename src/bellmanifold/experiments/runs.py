@@ -156,7 +156,9 @@ def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dat
     """What happened in a run, with one entry an episode; see `bellmanifold.experiments.measures` for the measures.
 
     Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that belong to entry k of
-    the rest. Where `solved_episode` is NaN, the problem was not solved, or bsuite's rule does not apply.
+    the rest. `action_probability` and `q_mean`, if they are there, are what the agent believed about each pair when it
+    chose the policy, NaN where it did not know. Where `solved_episode` is NaN, the problem was not solved, or bsuite's
+    rule does not apply.
     """
     number = run.model.numbers_in(problem.model).astype(np.int32)
     each: dict[str, Any] = {
@@ -179,6 +181,9 @@ def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dat
         padded = [[*number[list(route)].tolist(), *[-1] * (longest - len(route))] for route in run.routes]
         data["route"] = (("route_number", "step"), np.array(padded, dtype=np.int32))
         data["route_probability"] = (("episode", "route_number"), run.route_probability)
+    for name, values in (("action_probability", run.action_probability), ("q_mean", run.q_mean)):
+        if values is not None:
+            data[name] = (("episode", "pair_number"), values[:, np.argsort(number)])
     data["seconds_total"] = ((), float(run.seconds.sum()))
     data["optimal_value"] = ((), run.optimal_value)
     data["solved_episode"] = ((), np.nan if run.solved_episode is None else float(run.solved_episode))

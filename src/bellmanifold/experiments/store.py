@@ -21,17 +21,18 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from bellmanifold.errors import BadInputError, DiskError
-from bellmanifold.experiments.netcdf import read_netcdf
+from bellmanifold.experiments.netcdf import read_netcdf, read_variables
 from bellmanifold.experiments.plan import Plan, RunSettings
 from bellmanifold.experiments.runs import FORMAT
 from bellmanifold.formats.files import label, located, parse_json, read_bytes, temporary_prefix, write_atomically
@@ -106,9 +107,14 @@ def decode(content: bytes) -> xr.Dataset:
     """The record in the bytes of a file; refuses damaged ones. Call inside `located`."""
     verify(content)
     found = read_netcdf(content)
-    if found.attrs.get("format") != FORMAT:
-        raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
+    require_format(found.attrs)
     return found
+
+
+def require_format(attributes: Mapping[str, Any]) -> None:
+    """Refuse the attributes of another kind of file."""
+    if attributes.get("format") != FORMAT:
+        raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
 
 
 def verify(content: bytes) -> Seal:
@@ -124,6 +130,16 @@ def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
     """Read and verify a result file."""
     with located(label(path)):
         return decode(read_bytes(path))
+
+
+def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Some variables of a verified result file, those of them that it has, and its attributes."""
+    with located(label(path)):
+        content = read_bytes(path)
+        verify(content)
+        found, attributes = read_variables(content, names)
+        require_format(attributes)
+        return found, attributes
 
 
 def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, xr.Dataset]]:

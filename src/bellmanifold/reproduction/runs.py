@@ -23,8 +23,8 @@ TOLERANCES = (0.01, 0.1, 0.2, 0.5, 1.0, 5.0)
 DEEP_SEA, PYRAMID, SWIRL = (f"env:{name}?depth=5" for name in ("deep-sea", "pyramid", "swirl"))
 SLIPPERY = "env:deep-sea?depth=4&slip=0.1"
 """The stochastic problem of the appendix."""
-RAGGED = ("pair", "reward", "policy")
-"""Variables of a run that a cell does not stack: runs differ in their number of moves."""
+RAGGED = ("pair", "reward", "policy", "action_probability", "q_mean")
+"""Variables of a run that a cell does not stack: runs differ in their number of moves, and in what is recorded."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PaperRuns:
     def cell(self, cell: Cell) -> xr.Dataset:
         """All runs of a cell, stacked along the dimension `run`; each file is read once."""
         if cell not in self._read:
-            found = [_in_order(run.drop_vars(RAGGED)) for run in self.separately(cell)]
+            found = [_in_order(run.drop_vars(RAGGED, errors="ignore")) for run in self.separately(cell)]
             self._read[cell] = xr.concat(found, "run", combine_attrs="drop")
         return self._read[cell]
 

@@ -1,0 +1,101 @@
+"""The command `demo`: three problems, two agents, a table and the report, in about a minute."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.report import publish
+from bellmanifold.commands.terminal import print_table, progress
+
+if TYPE_CHECKING:
+    from bellmanifold.experiments.plan import Plan, RunSettings
+    from bellmanifold.experiments.store import Store
+    from bellmanifold.ssp import SSP
+
+PROBLEMS = tuple(f"env:{name}?depth=5" for name in ("deep-sea", "pyramid", "swirl"))
+AGENTS = ("manifold", "bayes-br")
+EPISODES, RUNS, WORKERS = 100, 3, 2
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where runs and report are, or will be.")] = Path("out/demo"),
+) -> None:
+    """Learn three problems with two agents, from the exact posterior and from the relaxed one, and write the report.
+
+    Example: bellmanifold demo --out out/demo
+    """
+    keep_compiled_programs()
+    from bellmanifold.experiments.runner import require_success, sweep
+    from bellmanifold.experiments.store import Store
+    from bellmanifold.experiments.workers import play_in_processes
+
+    plan = demo_plan()
+    require_success(sweep(plan, out / "runs", partial(play_in_processes, workers=WORKERS)))
+    typer.echo(f"{RUNS} runs of {EPISODES} episodes each; agents know nothing at first")
+    head = ("problem", "agent", "first optimal episode", "regret", "improper mass", "seconds")
+    print_table([head, *_rows(plan, Store(out / "runs"))])
+    typer.echo(
+        "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
+    )
+    typer.echo(
+        "policy may miss the goal for ever. manifold draws from the exact posterior, bayes-br at tolerance 0.01."
+    )
+    publish(out, out / "report.html")
+
+
+def demo_plan() -> Plan:
+    """What is played."""
+    from bellmanifold.experiments.plan import make_settings, plan_runs
+
+    entries = [
+        {"model": model, "agent": agent, "episodes": EPISODES, "seed": seed}
+        for model in PROBLEMS
+        for agent in AGENTS
+        for seed in range(RUNS)
+    ]
+    return plan_runs([make_settings(entry) for entry in entries])
+
+
+def _rows(plan: Plan, store: Store) -> list[tuple[str, ...]]:
+    """The table: one row for each problem and agent."""
+    from bellmanifold.experiments.measures import first_episode
+    from bellmanifold.experiments.store import read_arrays
+
+    rows: list[tuple[str, ...]] = []
+    with progress("computing final posteriors", len(plan.runs)) as one_more:
+        for model in PROBLEMS:
+            for agent in AGENTS:
+                first, regret, improper, seconds = [], [], [], []
+                for run in plan.runs:
+                    if (run.model, run.agent) == (model, agent):
+                        found, _ = read_arrays(store.path(run), ("optimal", "regret", "pair", "seconds_total"))
+                        first.append(first_episode(found["optimal"].astype(bool)))
+                        regret.append(float(found["regret"].sum()))
+                        improper.append(_improper_mass(plan.problems[model], run, found["pair"].tolist()))
+                        seconds.append(float(found["seconds_total"]))
+                        one_more()
+                reached = [episode for episode in first if episode is not None]
+                never = f" ({len(first) - len(reached)} never)" if len(reached) < len(first) else ""
+                when = f"{median(reached):g}{never}" if reached else "never"
+                numbers = (f"{mean(regret):.2f}", f"{mean(improper):.4f}", f"{mean(seconds):.1f}")
+                rows.append((model, agent, when, *numbers))
+    return rows
+
+
+def _improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:
+    """The probability, given all that a run saw, that the optimal policy would be improper."""
+    from bellmanifold.data import Dataset
+    from bellmanifold.graph import end_components
+    from bellmanifold.posteriors.inference import posterior
+
+    if not end_components(model):  # every policy is proper
+        return 0.0
+    data = Dataset.from_pairs(model, [model.pair_name(pair) for pair in sorted(set(pairs))])
+    summary = posterior(model, data, epsilon=run.epsilon or 0.0, prior_scale=run.prior_scale or 10.0)
+    return float(summary.improper_mass_model.value)

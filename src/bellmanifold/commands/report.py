@@ -1,0 +1,39 @@
+"""The command `report`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bellmanifold.commands.terminal import progress
+from bellmanifold.errors import BadInputError
+
+
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The --out of learn, sweep, demo or reproduce.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Where to write [default: DIR/report.html].")
+    ] = None,
+) -> None:
+    """Write one HTML file that shows the runs of a directory: plots, the ledger, and a player of the episodes.
+
+    Example: bellmanifold report out/demo
+    """
+    publish(directory, out or directory / "report.html")
+
+
+def publish(directory: Path, out: Path) -> None:
+    """Write the report and say where it is, on the last line."""
+    from bellmanifold.report.page import write_report
+    from bellmanifold.report.reading import find_runs
+
+    if out.is_dir():
+        raise BadInputError(f"{out}: is a directory: give --out a file name")
+    with progress("reading runs", len(find_runs(directory))) as one_more:
+        write_report(directory, out, one_more)
+    typer.echo(f"report: {os.path.relpath(out)}")

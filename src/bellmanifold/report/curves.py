@@ -1,0 +1,93 @@
+"""Curves over episodes, averaged over the runs of each cell, as the page's plots take them.
+
+A problem with few cells has one panel that shows them all. One with many has a panel for each tolerance and prior
+scale; agents that know no tolerance appear in all panels of their prior scale.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bellmanifold.report.overview import described
+from bellmanifold.report.reading import Cell
+from bellmanifold.report.text import shown
+
+MOST_POINTS, LEAST_POINTS = 300, 20
+"""Episodes at which a curve is drawn, if there are few curves and if there are many."""
+MOST_NUMBERS = 120_000
+"""Numbers of all curves together, as far as `LEAST_POINTS` allow."""
+MOST_CURVES = 800
+MOST_TOGETHER = 12
+"""Up to so many curves share a panel."""
+
+
+def curves(cells: Sequence[Cell]) -> dict[str, Any]:
+    """All curves (the first 800 if there are more), and the panels of every problem."""
+    cells = cells[:MOST_CURVES]
+    points = min(MOST_POINTS, max(LEAST_POINTS, MOST_NUMBERS // (7 * len(cells))))
+    by_problem: dict[str, list[int]] = {}
+    for number, cell in enumerate(cells):
+        by_problem.setdefault(cell.settings.model, []).append(number)
+    panels = [{"problem": shown(model), "panels": _panels(cells, numbers)} for model, numbers in by_problem.items()]
+    return {"curves": [_curve(cell, points) for cell in cells], "problems": panels}
+
+
+def _panels(cells: Sequence[Cell], numbers: Sequence[int]) -> list[dict[str, Any]]:
+    everything = {"name": "all settings", "curves": _named(cells, numbers, ())}
+    if len(numbers) <= MOST_TOGETHER:
+        return [everything]
+    split = ("epsilon", "prior_scale")
+    keys = {_key(cells[k]): None for k in numbers if cells[k].settings.epsilon is not None}
+    found = []
+    for key in sorted(keys, key=lambda key: (key[1] or 0.0, key[0] or 0.0)):
+        members = [k for k in numbers if _key(cells[k]) in (key, (None, key[1]))]
+        name = described({name: value for name, value in zip(split, key, strict=True) if value is not None})
+        found.append({"name": name, "curves": _named(cells, members, split)})
+    return [*found, everything]
+
+
+def _key(cell: Cell) -> tuple[float | None, float | None]:
+    return cell.settings.epsilon, cell.settings.prior_scale
+
+
+def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str]) -> list[list[Any]]:
+    """Curves of a panel: number and label, which names what differs between the agent's cells there."""
+    told = {k: cells[k].settings.choices() | {"episodes": cells[k].settings.episodes} for k in numbers}
+    values: dict[tuple[str, str], set[Any]] = {}
+    for k, choices in told.items():
+        for name, value in choices.items():
+            values.setdefault((cells[k].settings.agent, name), set()).add(value)
+    named = []
+    for k, choices in told.items():
+        agent = cells[k].settings.agent
+        differs = {n: v for n, v in choices.items() if n not in hidden and len(values[agent, n]) > 1}
+        named.append([k, shown(agent + (f" ({described(differs)})" if differs else ""))])
+    return named
+
+
+def _curve(cell: Cell, points: int) -> dict[str, Any]:
+    regret, believed = np.array(cell.regret), np.array(cell.believed)
+    chosen = np.unique(np.linspace(0, regret.shape[1] - 1, points).astype(int))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # episodes in which no run knows
+        belief_mean, belief_sd = np.nanmean(believed, axis=0), np.nanstd(believed, axis=0)
+    return {
+        "agent": shown(cell.settings.agent),
+        "runs": len(cell.runs),
+        "episode": (chosen + 1).tolist(),
+        "regret": rounded(regret.mean(axis=0)[chosen]),
+        "regret_sd": rounded(regret.std(axis=0, ddof=1 if len(regret) > 1 else 0)[chosen]),
+        "believed": rounded(belief_mean[chosen]) if np.isfinite(belief_mean).any() else [],
+        "believed_sd": rounded(belief_sd[chosen]) if np.isfinite(belief_mean).any() else [],
+        "optimal": rounded(np.mean(cell.optimal, axis=0)[chosen]),
+        "coverage": rounded(np.mean(cell.coverage, axis=0)[chosen]),
+    }
+
+
+def rounded(values: np.ndarray, digits: int = 5) -> list[float | None]:
+    """Numbers for JSON with few digits; None where there is none."""
+    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]

@@ -1,0 +1,493 @@
+"use strict";
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const read = (id) => JSON.parse(byId(id).textContent);
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const listen = (id, kind, action) => byId(id).addEventListener(kind, action);
+  const UNKNOWN = 65535;
+
+  // ---- colours -------------------------------------------------------------------------------------------------
+  // Of actions: the palette of the library's pictures. Of agents: Okabe and Ito's, a lighter blue for dark pages.
+  const ACTIONS = ["#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99"];
+  const AGENTS = {
+    "manifold": ["#2a8fd6", "solid"], "bayes-br": ["#D55E00", "dash"], "bayes-br-hmc": ["#CC79A7", "dot"],
+    "bayes-td": ["#009E73", "longdashdot"], "bayes-td-en": ["#E69F00", "dashdot"], "bayes-td-max": ["#56B4E9", "longdash"],
+    "psrl": ["#8f8f8f", "dash"], "rlsvi": ["#a6761d", "dot"], "q-learning": ["#7570b3", "dashdot"],
+  };
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
+  const style = (agent) => AGENTS[agent] || ["#7570b3", "solid"];
+  const faint = (colour) => colour + "2e";
+
+  // ---- plots ---------------------------------------------------------------------------------------------------
+  const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+
+  function layout(yTitle, more) {
+    const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
+    return {
+      font: { family: "system-ui, sans-serif", size: 13, color: css("--ink") },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 55, r: 12, t: 12, b: 45 },
+      hoverlabel: { bgcolor: css("--paper"), font: { color: css("--ink") } }, hovermode: "x unified",
+      xaxis: { title: { text: "episode" }, ...axis }, yaxis: { title: { text: yTitle }, ...axis },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--quiet"), activecolor: css("--ink") }, ...more,
+    };
+  }
+
+  // Plotly reads a few tags in labels; names must stay text.
+  const label = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  function curve(found, name, dash, key, sdKey) {
+    const [colour] = style(found.agent);
+    const line = {
+      x: found.episode, y: found[key], name: label(name), legendgroup: name, mode: "lines", connectgaps: false,
+      line: { color: colour, dash, width: 2 }, hovertemplate: "%{y:.3g}",
+    };
+    if (!sdKey || found.runs < 2) return [line];
+    const at = found[key].map((_, k) => k).filter((k) => found[key][k] !== null);
+    const upper = at.map((k) => found[key][k] + found[sdKey][k]);
+    const lower = at.map((k) => found[key][k] - found[sdKey][k]);
+    const x = at.map((k) => found.episode[k]);
+    const band = {
+      x: [...x, ...x.slice().reverse()], y: [...upper, ...lower.reverse()], fill: "toself", fillcolor: faint(colour),
+      line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: name,
+    };
+    return [band, line];
+  }
+
+  const curves = read("curves-data");
+  const PLOTS = [
+    ["regret-plot", "cumulative regret", "regret", "regret_sd", {}],
+    ["belief-plot", "probability of the optimum", "believed", "believed_sd", { range: [-0.02, 1.02] }],
+    ["optimal-plot", "share of runs", "optimal", null, { range: [-0.02, 1.02] }],
+    ["coverage-plot", "share of pairs seen", "coverage", null, { range: [-0.02, 1.02] }],
+  ];
+
+  function drawPlots() {
+    const problem = curves.problems[byId("choose-problem").selectedIndex];
+    const panel = problem.panels[byId("choose-panel").selectedIndex];
+    byId("plots-title").textContent = problem.problem + ", " + panel.name;
+    const seen = {};
+    const chosen = panel.curves.map(([k, name]) => {
+      const found = curves.curves[k];
+      const rank = (seen[found.agent] = (seen[found.agent] ?? -1) + 1);
+      const dash = rank === 0 ? style(found.agent)[1] : DASHES[rank % DASHES.length];
+      return [found, name, dash];
+    });
+    for (const [id, title, key, sdKey, yaxis] of PLOTS) {
+      const known = chosen.filter(([found]) => found[key].some((value) => value !== null));
+      byId(id).closest("figure").hidden = known.length === 0;
+      if (known.length === 0) continue;
+      const traces = known.flatMap(([found, name, dash]) => curve(found, name, dash, key, sdKey));
+      const shape = layout(title, { showlegend: true });
+      Object.assign(shape.yaxis, yaxis);
+      Plotly.react(id, traces, shape, CONFIG);
+    }
+  }
+
+  function fill(select, names) {
+    select.replaceChildren(...names.map((name, k) => {
+      const option = document.createElement("option");
+      option.value = String(k);
+      option.textContent = name;
+      return option;
+    }));
+  }
+
+  function chooseProblem() {
+    fill(byId("choose-panel"), curves.problems[byId("choose-problem").selectedIndex].panels.map((panel) => panel.name));
+    drawPlots();
+  }
+
+  // ---- the drawing ---------------------------------------------------------------------------------------------
+  const SVG = "http://www.w3.org/2000/svg";
+  const UNIT = 92, RADIUS = 24, FEW = 60;
+  const node = (kind, attributes, parent) => {
+    const made = document.createElementNS(SVG, kind);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (parent) parent.append(made);
+    return made;
+  };
+  const number = (value) => Math.round(value * 100) / 100;
+  const point = ([x, y]) => `${number(x)} ${number(y)}`;
+  const towards = (from, to, length) => {
+    const [x, y] = [to[0] - from[0], to[1] - from[1]], far = Math.hypot(x, y) || 1;
+    return [from[0] + (x / far) * length, from[1] + (y / far) * length];
+  };
+
+  /** Line and head of an arrow between two places; each action of a state bends by its own amount, and loops on its own side. */
+  function arrowShape(from, to, order) {
+    let begin, one, two, tip;
+    if (from === to) {
+      const far = RADIUS * (2.5 + 0.4 * Math.floor(order / 4)), middle = Math.PI * (1 + order / 2);
+      const around = (turn, length) => [from[0] + length * Math.cos(middle + turn), from[1] + length * Math.sin(middle + turn)];
+      [begin, one, two, tip] = [around(-0.45, RADIUS), around(-0.5, far), around(0.5, far), around(0.45, RADIUS + 1)];
+    } else {
+      const [x, y] = [to[0] - from[0], to[1] - from[1]], bend = 0.1 + 0.32 * (1 - 0.65 ** order);
+      const middle = [from[0] + x / 2 - y * bend, from[1] + y / 2 + x * bend];
+      begin = towards(from, middle, RADIUS);
+      tip = towards(to, middle, RADIUS + 1);
+      one = [begin[0] + (middle[0] - begin[0]) / 1.5, begin[1] + (middle[1] - begin[1]) / 1.5];
+      two = [tip[0] + (middle[0] - tip[0]) / 1.5, tip[1] + (middle[1] - tip[1]) / 1.5];
+    }
+    const neck = towards(tip, two, 11), side = [(neck[1] - tip[1]) * 0.5, (tip[0] - neck[0]) * 0.5];
+    const line = `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`;
+    const left = [neck[0] + side[0], neck[1] + side[1]], right = [neck[0] - side[0], neck[1] - side[1]];
+    return [line, `M${point(tip)}L${point(left)}L${point(right)}Z`];
+  }
+
+  /** A wedge of a pie, from one share of the turn to another, counter-clockwise from the top. */
+  function wedge([x, y], from, to) {
+    if (to - from >= 0.99999) return `M${number(x)} ${number(y - RADIUS)}a${RADIUS} ${RADIUS} 0 1 0 0.01 0Z`;
+    const at = (turn) => [x - RADIUS * Math.sin(2 * Math.PI * turn), y - RADIUS * Math.cos(2 * Math.PI * turn)];
+    return `M${point([x, y])}L${point(at(from))}A${RADIUS} ${RADIUS} 0 ${to - from > 0.5 ? 1 : 0} 0 ${point(at(to))}Z`;
+  }
+
+  function drawScene(scene) {
+    const svg = byId("drawing");
+    svg.replaceChildren();
+    svg.setAttribute("aria-label", "The problem " + scene.name);
+    const place = scene.place.map(([x, y]) => [x * UNIT, -y * UNIT]);
+    const xs = place.map(([x]) => x), ys = place.map(([, y]) => y), room = RADIUS * 3;
+    const low = [Math.min(...xs) - room, Math.min(...ys) - room];
+    svg.setAttribute("viewBox", [...low, Math.max(...xs) + room - low[0], Math.max(...ys) + room - low[1]].map(number).join(" "));
+    const [halos, arrows, states] = ["halos", "arrows", "states"].map((name) => node("g", { class: name }, svg));
+    const first = {};
+    scene.pair_state.forEach((state, pair) => { first[state] ??= pair; });
+    const edges = [];
+    scene.next.forEach((successors, pair) => successors.forEach(([target, probability]) => {
+      const state = scene.pair_state[pair], colour = ACTIONS[scene.pair_action[pair] % ACTIONS.length];
+      const [line, head] = arrowShape(place[state], target === state ? place[state] : place[target], pair - first[state]);
+      const halo = node("path", { class: "halo", d: line, opacity: 0 }, halos);
+      const group = node("g", { class: "arrow", "data-edge": edges.length }, arrows);
+      node("path", { class: "hit", d: line }, group);
+      node("path", { class: "border", d: line }, group);
+      const opacity = number(0.35 + 0.55 * probability);
+      node("path", { class: "line", d: line, stroke: colour, opacity }, group);
+      node("path", { class: "head", d: head, fill: colour, opacity }, group);
+      edges.push({ pair, target, probability, halo, group });
+    }));
+    const pies = scene.states.map((name, state) => {
+      const [x, y] = place[state];
+      const start = scene.initial.length === 1 && scene.initial[0] === state ? " start" : "";
+      const group = node("g", { class: "state" + start, "data-state": state, role: "img" }, states);
+      if (scene.states.length <= FEW) group.setAttribute("tabindex", "0");
+      node("circle", { class: "empty", cx: x, cy: y, r: RADIUS }, group);
+      const wedges = node("g", {}, group);
+      node("circle", { class: "rim", cx: x, cy: y, r: RADIUS }, group);
+      if (!scene.grid && scene.states.length <= FEW) {
+        node("text", { x, y: y - RADIUS - 7, "text-anchor": "middle" }, group).textContent = scene.short[state];
+      }
+      return { group, wedges };
+    });
+    const goal = place[place.length - 1];
+    node("circle", { class: "goal", cx: goal[0], cy: goal[1], r: RADIUS }, states);
+    node("text", { x: goal[0], y: goal[1] + 4, "text-anchor": "middle" }, states).textContent = scene.goal.length > 8 ? "goal" : scene.goal;
+    drawLegend(scene);
+    return { scene, place, edges, pies };
+  }
+
+  function drawLegend(scene) {
+    const entries = scene.actions.slice(0, ACTIONS.length).map((name, k) => [name, { stroke: ACTIONS[k], "stroke-width": 8 }]);
+    entries.push(["not tried yet", { stroke: css("--ink"), "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
+    entries.push(["played now", { stroke: css("--ink"), "stroke-width": 8 }]);
+    entries.push(["sampled routes, by their probability", { stroke: css("--sampled"), "stroke-width": 11, opacity: 0.7 }]);
+    byId("legend").replaceChildren(...entries.map(([name, look]) => {
+      const span = document.createElement("span"), text = document.createElement("bdi"), key = document.createElementNS(SVG, "svg");
+      key.setAttribute("viewBox", "0 0 36 14");
+      key.setAttribute("aria-hidden", "true");
+      node("path", { d: "M3 7H33", ...look }, key);
+      text.textContent = name;
+      span.append(key, text);
+      return span;
+    }));
+  }
+
+  // ---- the player ----------------------------------------------------------------------------------------------
+  const data = read("player-data");
+  const unpack = (text) => {
+    if (text === null) return null;
+    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    return new Uint16Array(bytes.buffer);
+  };
+  const player = { stage: null, run: null, episode: 0, timer: null, shown: null };
+
+  function unpacked(run) {
+    run.ready ??= { pie: unpack(run.pie), value: unpack(run.value), onRoute: unpack(run.on_route), routes: unpack(run.route_probability ?? null) };
+    return run.ready;
+  }
+
+  /** A packed number between 0 and 1 of this episode's belief; null if it is not known. */
+  function believed(kind, pair) {
+    const packed = unpacked(player.run)[kind], pairs = player.stage.scene.pair_state.length;
+    if (packed === null) return null;
+    const value = packed[player.run.belief[player.episode] * pairs + pair];
+    return value === UNKNOWN ? null : value / (UNKNOWN - 1);
+  }
+
+  function meanValue(pair) {
+    const share = believed("value", pair), [low, high] = player.run.value_range;
+    return share === null ? null : low + share * (high - low);
+  }
+
+  const tried = (pair) => player.run.first[pair] >= 0 && player.run.first[pair] <= player.episode;
+  const percent = (share) => share === null ? "not recorded" : share > 0 && share < 0.0005 ? "< 0.001" : share.toFixed(3);
+  const amount = (value) => value === null ? "not recorded" : value === 0 ? "0" : Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+
+  function pairsOf(state) {
+    const found = [];
+    player.stage.scene.pair_state.forEach((own, pair) => { if (own === state) found.push(pair); });
+    return found;
+  }
+
+  function describeState(state) {
+    const { scene } = player.stage;
+    const lines = pairsOf(state).map((pair) => {
+      const when = tried(pair) ? `first played in episode ${player.run.first[pair] + 1}` : "not tried yet";
+      return `${scene.actions[scene.pair_action[pair]]}: optimal with probability ${percent(believed("pie", pair))}, mean value ${amount(meanValue(pair))}, ${when}`;
+    });
+    return [`state ${scene.states[state]}`, ...lines].join("\n");
+  }
+
+  function describeEdge({ pair, target, probability }) {
+    const { scene } = player.stage, own = scene.pair_state[pair];
+    const to = target === scene.states.length ? "goal" : scene.states[target];
+    return [
+      `${scene.states[own]}: ${scene.actions[scene.pair_action[pair]]} → ${to}` + (probability < 1 ? ` (with probability ${probability})` : ""),
+      `pays ${amount(scene.reward[pair])}; optimal with probability ${percent(believed("pie", pair))}, mean value ${amount(meanValue(pair))}`,
+      `on a sampled route with probability ${percent(believed("onRoute", pair))}`,
+    ].join("\n");
+  }
+
+  /** Which arrows this episode's moves went along: each pair with the states it led to. */
+  function playedEdges() {
+    const { run, stage, episode } = player, { scene } = stage, moves = run.moves[episode], goal = scene.states.length;
+    const found = new Set();
+    moves.forEach((pair, k) => {
+      const only = scene.next[pair].length === 1 ? scene.next[pair][0][0] : null;
+      const isLast = k + 1 === run.length[episode];
+      const landing = k + 1 < moves.length ? scene.pair_state[moves[k + 1]] : only ?? (isLast && run.goal[episode] ? goal : null);
+      if (landing !== null) found.add(pair + " " + landing);
+    });
+    return found;
+  }
+
+  function drawPies() {
+    const { scene, place, pies } = player.stage;
+    pies.forEach(({ group, wedges }, state) => {
+      const pairs = pairsOf(state), shares = pairs.map((pair) => believed("pie", pair));
+      const total = shares.reduce((sum, share) => sum + (share ?? 0), 0);
+      wedges.replaceChildren();
+      let turn = 0;
+      if (total > 0) {
+        pairs.forEach((pair, k) => {
+          const share = (shares[k] ?? 0) / total;
+          if (share > 1e-4) node("path", { d: wedge(place[state], turn, turn + share), fill: ACTIONS[scene.pair_action[pair] % ACTIONS.length] }, wedges);
+          turn += share;
+        });
+      }
+      group.setAttribute("aria-label", describeState(state));
+    });
+  }
+
+  function news() {
+    const { run, episode, stage } = player;
+    const seen = run.first.filter((first) => first >= 0 && first <= episode).length;
+    const end = run.goal[episode] ? "reached the goal" : "did not reach the goal";
+    const cut = run.length[episode] > run.moves[episode].length ? ` (the first ${run.moves[episode].length} are drawn)` : "";
+    return [
+      `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} moves${cut}, ${end}.`,
+      `Reward ${amount(run.reward[episode])}, regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}.`,
+      `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
+    ].join("\n");
+  }
+
+  function drawEpisode() {
+    const { run, stage, episode } = player, played = playedEdges();
+    for (const { pair, target, halo, group } of stage.edges) {
+      group.classList.toggle("untried", !tried(pair));
+      group.classList.toggle("played", played.has(pair + " " + target));
+      const share = believed("onRoute", pair);
+      halo.setAttribute("opacity", share === null || share < 0.004 ? 0 : number(0.12 + 0.7 * share));
+    }
+    stage.edges.filter(({ group }) => group.classList.contains("played")).forEach(({ group }) => group.parentNode.append(group));
+    drawPies();
+    const slider = byId("episode");
+    slider.value = String(episode + 1);
+    slider.setAttribute("aria-valuetext", `episode ${episode + 1} of ${run.moves.length}`);
+    byId("news").setAttribute("aria-live", player.timer === null ? "polite" : "off");
+    byId("news").textContent = news();
+    byId("drawing").dataset.episode = String(episode + 1);
+    if (byId("numbers").open) drawNumbers();
+    if (run.routes !== null) Plotly.relayout("routes-plot", { shapes: [cursor()] });
+    if (!byId("tip").hidden && player.shown) byId("tip").textContent = player.shown();
+  }
+
+  function drawNumbers() {
+    const { scene } = player.stage;
+    byId("numbers-body").replaceChildren(...scene.pair_state.map((state, pair) => {
+      const row = document.createElement("tr");
+      const cells = [
+        scene.states[state], scene.actions[scene.pair_action[pair]], amount(scene.reward[pair]), percent(believed("pie", pair)),
+        amount(meanValue(pair)), percent(believed("onRoute", pair)), tried(pair) ? `episode ${player.run.first[pair] + 1}` : "not yet",
+      ];
+      row.append(...cells.map((text) => {
+        const cell = document.createElement("td"), own = document.createElement("bdi");
+        own.textContent = text;
+        cell.append(own);
+        return cell;
+      }));
+      return row;
+    }));
+  }
+
+  const cursor = () => ({
+    type: "line", x0: player.episode + 1, x1: player.episode + 1, yref: "paper", y0: 0, y1: 1, line: { color: css("--ink"), width: 1.5, dash: "dot" },
+  });
+
+  function drawRoutes() {
+    const { run } = player;
+    byId("routes-figure").hidden = run.routes === null;
+    if (run.routes === null) return;
+    const packed = unpacked(run).routes, episodes = run.moves.length, x = run.moves.map((_, k) => k + 1);
+    const traces = run.routes.map(([name, isOptimal], k) => ({
+      x, y: x.map((_, e) => (packed[k * episodes + e] === UNKNOWN ? null : packed[k * episodes + e] / (UNKNOWN - 1))),
+      name: label(name) + (isOptimal ? " (optimal)" : ""), mode: "lines",
+      line: { width: isOptimal ? 3.5 : 1.5, color: ACTIONS[k % ACTIONS.length], dash: DASHES[k % DASHES.length] }, hovertemplate: "%{y:.3f}",
+    }));
+    const shape = layout("probability", { showlegend: false, shapes: [cursor()], hovermode: "closest" });
+    for (const trace of traces) trace.hovertemplate = "%{fullData.name}<br>episode %{x}: %{y:.3f}<extra></extra>";
+    shape.yaxis.range = [-0.02, 1.02];
+    Plotly.react("routes-plot", traces, shape, CONFIG).then((plot) => {
+      plot.removeAllListeners("plotly_click");
+      plot.on("plotly_click", (event) => { pause(); go(event.points[0].x - 1); });
+    });
+  }
+
+  function go(episode) {
+    player.episode = Math.min(Math.max(episode, 0), player.run.moves.length - 1);
+    drawEpisode();
+  }
+
+  function pause() {
+    clearInterval(player.timer);
+    player.timer = null;
+    const button = byId("play");
+    button.textContent = "play";
+    button.setAttribute("aria-label", "play");
+    button.setAttribute("aria-pressed", "false");
+  }
+
+  function play() {
+    if (player.episode + 1 >= player.run.moves.length) go(0);
+    player.timer = setInterval(() => {
+      if (player.episode + 1 >= player.run.moves.length) pause();
+      else go(player.episode + 1);
+    }, 600);
+    const button = byId("play");
+    button.textContent = "pause";
+    button.setAttribute("aria-label", "pause");
+    button.setAttribute("aria-pressed", "true");
+  }
+
+  const toggle = () => (player.timer === null ? play() : pause());
+
+  const runsOf = (scene) => data.runs.filter((run) => run.scene === scene);
+  const nameOf = (run) => run.agent + (run.settings ? ` (${run.settings})` : "");
+  const agentsOf = (scene) => [...new Set(runsOf(scene).map(nameOf))];
+  const played = () => [...new Set(data.runs.map((run) => run.scene))];
+
+  function chooseScene() {
+    const scene = played()[byId("choose-scene").selectedIndex];
+    player.stage = drawScene(data.scenes[scene]);
+    fill(byId("choose-agent"), agentsOf(scene));
+    chooseAgent();
+  }
+
+  function candidates() {
+    const scene = played()[byId("choose-scene").selectedIndex];
+    return runsOf(scene).filter((run) => nameOf(run) === agentsOf(scene)[byId("choose-agent").selectedIndex]);
+  }
+
+  function chooseAgent() {
+    fill(byId("choose-run"), candidates().map((run) => `seed ${run.seed}`));
+    chooseRun();
+  }
+
+  function chooseRun() {
+    pause();
+    player.run = candidates()[byId("choose-run").selectedIndex];
+    byId("episode").max = String(player.run.moves.length);
+    byId("run-title").textContent = `${player.stage.scene.name}, ${nameOf(player.run)}, seed ${player.run.seed}`;
+    drawRoutes();
+    go(0);
+  }
+
+  // ---- pointing and keys ---------------------------------------------------------------------------------------
+  function point_at(element) {
+    const state = element.closest?.("[data-state]"), edge = element.closest?.("[data-edge]");
+    if (state) return () => describeState(Number(state.dataset.state));
+    return edge ? () => describeEdge(player.stage.edges[Number(edge.dataset.edge)]) : null;
+  }
+
+  function showTip(describe, x, y) {
+    const tip = byId("tip");
+    player.shown = describe;
+    tip.hidden = describe === null;
+    if (describe === null) return;
+    tip.textContent = describe();
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 8))}px`;
+    tip.style.top = `${y + 18 + box.height > innerHeight ? Math.max(4, y - box.height - 10) : y + 18}px`;
+  }
+
+  function keys(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const on = event.target.tagName;
+    if (on === "SELECT" || event.target.closest("details, .plot")) return;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+    if (event.key === "Escape") showTip(null);
+    else if (event.key === " " && on !== "BUTTON") toggle();
+    else if (event.key in steps && on !== "INPUT") { pause(); go(player.episode + steps[event.key]); }
+    else return;
+    event.preventDefault();
+  }
+
+  function openPlayer() {
+    if (data.runs.length === 0) return;
+    byId("player").hidden = false;
+    fill(byId("choose-scene"), played().map((scene) => data.scenes[scene].name));
+    listen("choose-scene", "change", chooseScene);
+    listen("choose-agent", "change", chooseAgent);
+    listen("choose-run", "change", chooseRun);
+    listen("play", "click", toggle);
+    for (const [id, step] of [["first", -Infinity], ["back", -1], ["forward", 1], ["last", Infinity]]) {
+      listen(id, "click", () => { pause(); go(player.episode + step); });
+    }
+    listen("episode", "input", (event) => { pause(); go(Number(event.target.value) - 1); });
+    listen("numbers", "toggle", () => { if (byId("numbers").open) drawNumbers(); });
+    listen("player", "keydown", keys);
+    listen("drawing", "pointermove", (event) => showTip(point_at(event.target), event.clientX, event.clientY));
+    listen("drawing", "pointerleave", () => showTip(null));
+    listen("drawing", "focusin", (event) => {
+      const box = event.target.getBoundingClientRect();
+      if (event.target.matches(":focus-visible")) showTip(point_at(event.target), box.right, box.bottom);
+    });
+    listen("drawing", "focusout", () => showTip(null));
+    chooseScene();
+  }
+
+  function repaint() {
+    drawPlots();
+    if (player.run === null) return;
+    drawLegend(player.stage.scene);
+    drawRoutes();
+  }
+
+  fill(byId("choose-problem"), curves.problems.map((problem) => problem.problem));
+  listen("choose-problem", "change", chooseProblem);
+  listen("choose-panel", "change", drawPlots);
+  chooseProblem();
+  openPlayer();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  matchMedia("print").addEventListener("change", repaint);
+})();

@@ -1,0 +1,122 @@
+"""The page: one HTML file that needs no network and loads nothing.
+
+A policy in its head allows the two programs that it carries, by their digests, and nothing else: neither another
+script, wherever it came from, nor a request. Plots are made by plotly's own program, of which the Python package
+carries a copy. Everything else is in `page.html`, `page.css` and `page.js` beside this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib import resources
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import bellmanifold
+from bellmanifold.formats.files import write_atomically
+from bellmanifold.report.curves import curves
+from bellmanifold.report.overview import ledger, missing, overview, provenance
+from bellmanifold.report.reading import Contents, RunFile, read_directory
+from bellmanifold.report.scenes import fits, run_of, scene
+from bellmanifold.report.text import embedded, escaped
+
+MOST_PLAYER_BYTES = 1_500_000
+"""Runs enter the player until it is this large."""
+MOST_PLAYER_RUNS = 200
+
+
+def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None) -> None:
+    """Write the report of a directory.
+
+    Args:
+        directory: the --out of `learn`, `sweep`, `demo` or `reproduce`.
+        out: the HTML file.
+        one_more: called after every run that was read.
+    """
+    page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name))
+    write_atomically(out, lambda file: file.write(page.encode("utf-8")))
+
+
+def make_page(contents: Contents, title: str) -> str:
+    """The page as text."""
+    from plotly.offline import get_plotlyjs
+
+    scripts = {"plotly": get_plotlyjs(), "program": _asset("page.js")}
+    player = make_player(contents)
+    runs = sum(len(cell.runs) for cell in contents.cells)
+    parts = {
+        "title": escaped(title),
+        "plain_title": re.sub("</?bdi>", "", escaped(title)),
+        "policy": " ".join(f"'sha256-{_digest(text)}'" for text in scripts.values()),
+        "style": _asset("page.css"),
+        "runs": f"{runs:,} run{'s' * (runs != 1)}",
+        "version": escaped(bellmanifold.__version__),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "ledger": ledger(contents.claims),
+        "overview": overview(contents),
+        "provenance": provenance(contents),
+        "missing": missing(contents) + player.remark,
+        "curves": embedded(curves(contents.cells)),
+        "player": embedded(player.data),
+        **scripts,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
+
+
+@dataclass(frozen=True)
+class Player:
+    """What the player shows, and a remark about what it does not."""
+
+    data: dict[str, Any]
+    remark: str
+
+
+def make_player(contents: Contents) -> Player:
+    """Scenes and runs of the player: the first run of every cell, then the second of every cell, and so on."""
+    drawn = {name: model for name, model in contents.problems.items() if fits(model)}
+    scenes = {name: number for number, name in enumerate(drawn)}
+    files = [file for file in _in_turn([cell.runs for cell in contents.cells]) if file.settings.model in scenes]
+    runs: list[dict[str, Any]] = []
+    size = 0
+    for file in files[:MOST_PLAYER_RUNS]:
+        run = run_of(file, drawn[file.settings.model], scenes[file.settings.model])
+        size += len(embedded(run))
+        if runs and size > MOST_PLAYER_BYTES:
+            break
+        runs.append(run)
+    shown = [scene(model, name) for name, model in drawn.items()]
+    data = {"scenes": shown, "runs": sorted(runs, key=lambda run: (run["scene"], run["agent"], run["settings"]))}
+    total = sum(len(cell.runs) for cell in contents.cells)
+    remark = (
+        f"<p>The player holds {len(runs)} of {total:,} runs: {_which(runs, files)}.</p>" if len(runs) < total else ""
+    )
+    large = [name for name in contents.problems if name not in drawn]
+    if large:
+        remark += f"<p>Too large to be drawn: {', '.join(escaped(name) for name in large[:20])}.</p>"
+    return Player(data, remark)
+
+
+def _which(runs: Sequence[dict[str, Any]], files: Sequence[RunFile]) -> str:
+    if len(runs) == len(files):
+        return "those whose problem can be drawn"
+    return "those with the first seeds of each setting, as many as fit"
+
+
+def _in_turn(cells: Sequence[Sequence[RunFile]]) -> list[RunFile]:
+    """The first run of every cell, the second of every cell, and so on."""
+    ordered = [sorted(cell, key=lambda file: file.settings.seed) for cell in cells]
+    return [file for turn in zip_longest(*ordered) for file in turn if file is not None]
+
+
+def _asset(name: str) -> str:
+    return resources.files("bellmanifold.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")

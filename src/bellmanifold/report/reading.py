@@ -1,0 +1,186 @@
+"""What a directory holds: its runs, cell by cell, and the ledger of claims if there is one.
+
+A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
+other, and only sums are kept, so that thousands of runs take no more memory than their curves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.errors import BadInputError, BellmanifoldError
+from bellmanifold.experiments.plan import RunSettings, digest
+from bellmanifold.experiments.store import read_arrays
+from bellmanifold.formats.files import label, located, parse_json, read_bytes
+from bellmanifold.models import load_problem
+from bellmanifold.ssp import SSP
+
+CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
+CLAIMS_FORMAT = "bellmanifold.claims/1"
+
+
+@dataclass(frozen=True, eq=False)
+class RunFile:
+    """Where a run is, and what it is."""
+
+    path: Path
+    settings: RunSettings
+    model_digest: str
+
+
+@dataclass(eq=False)
+class Cell:
+    """Runs that differ only in their seeds.
+
+    Attributes:
+        settings: of the first run.
+        runs: the files.
+        regret: cumulative regret of each run, shape (runs, episodes) once stacked; likewise
+        believed: probability that the agent gave to the optimal routes, NaN where it is not known;
+        optimal: was the policy that was played optimal?
+        coverage: share of pairs seen.
+        seconds: of each run.
+    """
+
+    settings: RunSettings
+    runs: list[RunFile] = field(default_factory=list)
+    regret: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    believed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    optimal: list[Bool[np.ndarray, "episodes"]] = field(default_factory=list)
+    coverage: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def first_optimal(self) -> list[int | None]:
+        """First episode, counted from 1, in which each run played an optimal policy."""
+        return [int(np.argmax(flags)) + 1 if flags.any() else None for flags in self.optimal]
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a directory holds.
+
+    Attributes:
+        cells: in the order of their problems and agents.
+        problems: the problem of each reference that can be had; those in `missing` cannot, and why.
+        missing: reference -> why its problem cannot be had.
+        made_by: what made the runs -> how many of them.
+        claims: lines of the ledger; None if there is none.
+    """
+
+    cells: list[Cell]
+    problems: Mapping[str, SSP]
+    missing: Mapping[str, str]
+    made_by: Mapping[tuple[str, str, str], int]
+    claims: list[Mapping[str, Any]] | None
+
+
+def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
+    """Read all runs of a directory, which may be the --out of `learn`, `sweep`, `demo` or `reproduce`.
+
+    Args:
+        directory: runs are looked for in it and in its folder `runs`.
+        one_more: called after every run.
+    """
+    cells: dict[RunSettings, Cell] = {}
+    problems = _Problems()
+    made_by: dict[tuple[str, str, str], int] = {}
+    for path in find_runs(directory):
+        found, attributes = read_arrays(path, CURVES)
+        settings = RunSettings.from_dict(json.loads(attributes["settings"]))
+        cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
+        cell.runs.append(RunFile(path, settings, attributes["model_digest"]))
+        cell.regret.append(np.cumsum(found["regret"]))
+        cell.optimal.append(found["optimal"].astype(np.bool_))
+        cell.coverage.append(found["coverage"])
+        cell.believed.append(_believed(found, problems.get(settings.model, attributes["model_digest"])))
+        cell.seconds.append(float(found["seconds_total"]))
+        maker = (attributes.get("version", ""), attributes.get("commit", ""), attributes.get("versions", "{}"))
+        made_by[maker] = made_by.get(maker, 0) + 1
+        one_more()
+    ordered = sorted(cells.values(), key=lambda cell: (cell.settings.model, cell.settings.agent, str(cell.settings)))
+    return Contents(ordered, problems.found, problems.missing, made_by, read_claims(directory))
+
+
+def find_runs(directory: Path) -> list[Path]:
+    """The result files of a directory and of its folder `runs`, in the order of their names."""
+    if not directory.is_dir():
+        raise BadInputError(f"{label(directory)}: no such directory: give the --out of learn, sweep, demo or reproduce")
+    found = sorted(directory.glob("*.nc")) + sorted((directory / "runs").glob("*.nc"))
+    if not found:
+        raise BadInputError(f"{label(directory)}: holds no runs: give the --out of learn, sweep, demo or reproduce")
+    return found
+
+
+def read_claims(directory: Path) -> list[Mapping[str, Any]] | None:
+    """The lines of `claims.json`; None if there is no such file."""
+    path = directory / "claims.json"
+    if not path.exists():
+        return None
+    with located(label(path)):
+        found = parse_json(read_bytes(path))
+        claims = found.get("claims")
+        if found.get("format") != CLAIMS_FORMAT or not isinstance(claims, list):
+            raise BadInputError(f"not a ledger of the format {CLAIMS_FORMAT}: `reproduce` makes it again")
+        return [claim for claim in claims if isinstance(claim, dict)]
+
+
+class _Problems:
+    """Problems by reference, as far as they are still what the runs were played on."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, SSP] = {}
+        self.missing: dict[str, str] = {}
+        self._digest: dict[str, str] = {}
+
+    def get(self, reference: str, model_digest: str) -> SSP | None:
+        if reference not in self.found and reference not in self.missing:
+            try:
+                problem = load_problem(reference)
+                if isinstance(problem, SSP):
+                    self.found[reference], self._digest[reference] = problem, digest(problem)
+                else:
+                    self.missing[reference] = "it has no transition table, so there is nothing to draw"
+            except BellmanifoldError as error:
+                self.missing[reference] = str(error)
+        if reference in self.found and self._digest[reference] != model_digest:
+            del self.found[reference]
+            self.missing[reference] = "it was another problem when these runs were made"
+        return self.found.get(reference)
+
+
+def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:
+    """The probability an agent gave to the optimal routes in each episode."""
+    if model is None or "route_probability" not in found:
+        return np.full(len(found["regret"]), np.nan)
+    best = optimal_routes(model, found["route"], float(found["optimal_value"]))
+    return found["route_probability"][:, best].sum(axis=1)
+
+
+def optimal_routes(
+    model: SSP, route: Int[np.ndarray, "routes steps"], optimal_value: float
+) -> Bool[np.ndarray, "routes"]:
+    """Which routes, padded with -1, reach the goal and earn the optimal value."""
+    reward, last = np.append(model.reward, 0.0)[route].sum(axis=1), _last_pair(route)
+    at_goal = model.next_state[model.next_start[last]] == model.n_states
+    return at_goal & (np.abs(reward - optimal_value) <= 1e-9 * max(1.0, abs(optimal_value)))
+
+
+def _last_pair(route: Int[np.ndarray, "routes steps"]) -> Int[np.ndarray, "routes"]:
+    length = (route >= 0).sum(axis=1)
+    return route[np.arange(len(route)), length - 1]
+
+
+@lru_cache(maxsize=64)
+def libraries(versions: str) -> str:
+    """The recorded versions in words."""
+    found = json.loads(versions)
+    return ", ".join(f"{name} {value}" for name, value in found.items())

@@ -1,0 +1,157 @@
+"""What the episode player draws: problems as places and arrows, and runs as what happened and what was believed.
+
+Beliefs are many numbers. They travel as 16-bit integers in base 64, 65535 standing for "not known", and a belief that
+did not change from one episode to the next travels once.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.experiments.store import read_arrays
+from bellmanifold.figures.layout import on_grid, positions
+from bellmanifold.report.curves import rounded
+from bellmanifold.report.overview import described, own_choices
+from bellmanifold.report.reading import RunFile, optimal_routes
+from bellmanifold.report.text import LONG, SHORT, shown
+from bellmanifold.ssp import SSP
+
+MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
+"""The largest problem that is drawn; grids may have more states than others, because they are easier to read."""
+MOST_MOVES = 200
+"""Moves of an episode that are shown."""
+MOST_ROUTES = 8
+"""Routes whose probabilities are plotted beside a run."""
+UNKNOWN = 65535
+HAPPENED = ("regret", "total_reward", "goal_reached", "optimal", "coverage", "moves", "pair", "optimal_value")
+BELIEVED = ("action_probability", "q_mean", "route", "route_probability")
+GOAL_BELOW = 0.7
+"""How much farther down than the last row the goal of a grid is put, so that arrows to it stay apart."""
+
+
+def fits(model: SSP) -> bool:
+    """Is the problem small enough to be drawn?"""
+    return model.n_states <= (MOST_CELLS if on_grid(model) else MOST_STATES) and len(model.next_state) <= MOST_ARROWS
+
+
+def scene(model: SSP, reference: str) -> dict[str, Any]:
+    """A problem, to be drawn."""
+    start, place = model.next_start.tolist(), positions(model)
+    if on_grid(model) and "goal_cell" not in model.metadata:
+        place[-1, 1] -= GOAL_BELOW
+    successor, probability = model.next_state.tolist(), model.next_prob.tolist()
+    return {
+        "name": shown(reference),
+        "states": [shown(name) for name in model.states],
+        "short": [shown(name, SHORT) for name in model.states],
+        "goal": shown(", ".join(model.goals[:3]), SHORT),
+        "actions": [shown(name) for name in model.actions],
+        "grid": on_grid(model),
+        "place": [rounded(spot) for spot in place],
+        "initial": np.flatnonzero(model.initial).tolist(),
+        "pair_state": model.pair_state.tolist(),
+        "pair_action": model.pair_action.tolist(),
+        "reward": rounded(model.reward),
+        "next": [
+            [[successor[e], float(f"{probability[e]:.4g}")] for e in range(start[i], start[i + 1])]
+            for i in range(model.n_pairs)
+        ],
+    }
+
+
+def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
+    """A run, to be played.
+
+    Args:
+        file: the run.
+        model: its problem.
+        number: which of the scenes that is.
+    """
+    found, _ = read_arrays(file.path, (*HAPPENED, *BELIEVED))
+    begin = np.concatenate([[0], np.cumsum(found["moves"])])
+    pair = found["pair"]
+    played = [pair[begin[k] : begin[k + 1]][:MOST_MOVES].tolist() for k in range(len(begin) - 1)]
+    return {
+        "scene": number,
+        "agent": shown(file.settings.agent),
+        "settings": shown(described(own_choices(file.settings)), LONG),
+        "seed": file.settings.seed,
+        "moves": played,
+        "length": found["moves"].tolist(),
+        "first": _first_played(pair, begin, model.n_pairs),
+        "reward": rounded(found["total_reward"]),
+        "regret": rounded(np.round(found["regret"], 12)),
+        "goal": found["goal_reached"].astype(int).tolist(),
+        "optimal": found["optimal"].astype(int).tolist(),
+        "coverage": rounded(found["coverage"]),
+        **_beliefs(found, model.n_pairs),
+        **_routes(found, model),
+    }
+
+
+def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], pairs: int) -> list[int]:
+    """The episode, counted from 0, in which each pair was played first; -1 if never."""
+    first = np.full(pairs, -1)
+    seen, where = np.unique(pair, return_index=True)
+    first[seen] = np.searchsorted(begin, where, side="right") - 1
+    return first.tolist()
+
+
+def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
+    """Pies, mean values and the probability that a sampled route plays each pair, one row a belief."""
+    episodes = len(found["regret"])
+    unknown = np.full((episodes, pairs), np.nan)
+    pie, value = found.get("action_probability", unknown), found.get("q_mean", unknown)
+    on_route = _on_routes(found, pairs) if "route" in found else unknown
+    rows = np.concatenate([pie, value, on_route], axis=1, dtype=np.float32)
+    changed = np.ones(episodes, dtype=bool)
+    changed[1:] = [not np.array_equal(rows[k], rows[k - 1], equal_nan=True) for k in range(1, episodes)]
+    low, high = _range(value)
+    return {
+        "belief": (np.cumsum(changed) - 1).tolist(),
+        "pie": packed(pie[changed]) if "action_probability" in found else None,
+        "value": packed((value[changed] - low) / (high - low)) if "q_mean" in found else None,
+        "value_range": [low, high],
+        "on_route": packed(on_route[changed]) if "route" in found else None,
+    }
+
+
+def _on_routes(found: dict[str, np.ndarray], pairs: int) -> Float[np.ndarray, "episodes pairs"]:
+    """The probability that a route drawn from the belief plays each pair."""
+    route, probability = found["route"], found["route_probability"]
+    plays = np.zeros((len(route), pairs + 1))
+    plays[np.arange(len(route))[:, None], route] = 1.0  # padding, -1, goes to the last column
+    return probability @ plays[:, :-1]
+
+
+def _routes(found: dict[str, np.ndarray], model: SSP) -> dict[str, Any]:
+    """The routes that were most probable at some time, with their probabilities in each episode."""
+    if "route" not in found:
+        return {"routes": None}
+    probability = np.nan_to_num(found["route_probability"])
+    best: Bool[np.ndarray, "routes"] = optimal_routes(model, found["route"], float(found["optimal_value"]))
+    chosen = np.argsort(-(probability.max(axis=0) + probability.mean(axis=0) + best), kind="stable")[:MOST_ROUTES]
+    named = [
+        " ".join(shown(model.pair_name(i)[1], 12) for i in found["route"][k] if i >= 0)[:120] for k in chosen.tolist()
+    ]
+    return {
+        "routes": [[name, bool(best[k])] for name, k in zip(named, chosen.tolist(), strict=True)],
+        "route_probability": packed(found["route_probability"][:, chosen].T),
+    }
+
+
+def _range(value: Float[np.ndarray, "episodes pairs"]) -> tuple[float, float]:
+    known = value[np.isfinite(value)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def packed(share: Float[np.ndarray, "rows columns"]) -> str:
+    """Numbers from 0 to 1, or NaN, as 16-bit integers in base 64."""
+    scaled = np.round(np.clip(np.nan_to_num(share), 0.0, 1.0) * (UNKNOWN - 1))
+    whole = np.where(np.isfinite(share), scaled, UNKNOWN).astype("<u2")
+    return base64.b64encode(whole.tobytes()).decode("ascii")

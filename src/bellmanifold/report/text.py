@@ -1,0 +1,39 @@
+"""Text of others in a page: names come from files, and a file may call a state `</script>`.
+
+Whatever Python puts into the page as text goes through `escaped`; whatever the page's own program shows goes through
+`embedded`, JSON in which no character can end the element it stands in, and is then set as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+SHORT, LONG = 16, 200
+"""Characters of a name in a drawing, and where there is room."""
+_BIDI = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+
+
+def shown(name: object, limit: int = LONG) -> str:
+    """A name as people see it: no controls, none that turn the direction of what follows, cut at a limit.
+
+    >>> shown("a\\tb" + "c" * 30, limit=8)
+    'a·bcccc…'
+    """
+    text = str(name)[: 4 * LONG].translate(_BIDI)
+    text = "".join("·" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
+    return text if len(text) <= limit and len(str(name)) <= 4 * LONG else text[: limit - 1] + "…"
+
+
+def escaped(name: object, limit: int = LONG) -> str:
+    """A name as HTML text that keeps its direction to itself."""
+    return f"<bdi>{html.escape(shown(name, limit))}</bdi>"
+
+
+def embedded(value: Any) -> str:
+    """JSON for a script element: ASCII only, and no character that HTML would look at."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

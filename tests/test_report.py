@@ -1,0 +1,360 @@
+"""The report: what is in it, what it refuses, and that names of others stay text."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bellmanifold as bm
+from bellmanifold.commands import demo
+from bellmanifold.experiments.plan import make_settings
+from bellmanifold.experiments.runs import play_run
+from bellmanifold.experiments.store import Store, encode, load_run, read_arrays
+from bellmanifold.report import page
+from bellmanifold.report.curves import curves
+from bellmanifold.report.reading import optimal_routes, read_directory
+from bellmanifold.report.scenes import UNKNOWN
+from bellmanifold.report.text import embedded, escaped, shown
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script>",
+    "\u202eabc \u05d0\u05d1\u05d2",
+    "x" * 10_000,
+    "🚢👩\u200d🚀",
+    "a\u2028b&amp;",
+]
+SWIRL = "env:swirl?depth=3"
+
+
+def keep(directory, **entry):
+    """Play a run and put it into a directory."""
+    settings = make_settings({"episodes": 6, "seed": 0} | entry)
+    directory.mkdir(exist_ok=True, parents=True)
+    Store(directory).path(settings).write_bytes(encode(play_run(settings)))
+    return settings
+
+
+def hostile_problem(path):
+    """A problem whose names want to be markup: a chain of states, two actions each."""
+    states = [*HOSTILE, "goal"]
+    pairs = [
+        {"state": state, "action": action, "reward": -1.0, "next": {states[k + 1]: 1.0}}
+        for k, state in enumerate(HOSTILE)
+        for action in ("<img src=x onerror=alert(1)>", "\"'&--><!--")
+    ]
+    problem = {"format": "bellmanifold.ssp/1", "goals": ["goal"], "initial": {states[0]: 1.0}, "pairs": pairs}
+    path.write_text(json.dumps(problem))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """Two runs of one cell, one of another, and one of a hostile problem, beside a ledger."""
+    root = tmp_path_factory.mktemp("runs")
+    keep(root / "runs", model=SWIRL, agent="bayes-td", seed=0)
+    keep(root / "runs", model=SWIRL, agent="bayes-td", seed=1)
+    keep(root / "runs", model=SWIRL, agent="q-learning")
+    keep(root / "runs", model=hostile_problem(root / "a&<b>.json"), agent="bayes-td-max")
+    claim = {"id": "one", "source": "Figure 1", "statement": "<b>bold</b>", "verdict": "holds with a remark"}
+    number = {"what": "q<sub>", "value": 0.5, "low": 0.25, "high": None, "wanted": "> 0", "outcome": "yes"}
+    claim |= {"measured": [number], "remark": "so"}
+    ledger = {"format": "bellmanifold.claims/1", "runs": 1, "claims": [claim]}
+    (root / "claims.json").write_text(json.dumps(ledger))
+    return root
+
+
+@pytest.fixture(scope="module")
+def html(directory):
+    page.write_report(directory, directory / "report.html")
+    return (directory / "report.html").read_text()
+
+
+def data_of(html, name):
+    return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', html, re.DOTALL)[1])
+
+
+def unpacked(text, width):
+    whole = np.frombuffer(base64.b64decode(text), dtype="<u2").reshape(-1, width)
+    return np.where(whole == UNKNOWN, np.nan, whole / (UNKNOWN - 1))
+
+
+class Elements(HTMLParser):
+    """Which elements a page has, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_run_is_played_as_it_was_recorded(directory, html):
+    player = data_of(html, "player-data")
+    model = bm.load_model(SWIRL)
+    for seed in (0, 1):
+        settings = make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 6, "seed": seed})
+        record = load_run(Store(directory / "runs").path(settings))
+        (run,) = [r for r in player["runs"] if (r["agent"], r["seed"]) == ("bayes-td", seed)]
+        scene = player["scenes"][run["scene"]]
+        assert scene["states"] == list(model.states)
+        assert [pair for moves in run["moves"] for pair in moves] == record["pair"].values.tolist()
+        np.testing.assert_allclose(run["reward"], record["total_reward"], rtol=1e-4)
+        belief = np.array(run["belief"])
+        pie = unpacked(run["pie"], model.n_pairs)[belief]
+        np.testing.assert_allclose(pie, record["action_probability"], atol=1e-5)
+        low, high = run["value_range"]
+        value = low + (high - low) * unpacked(run["value"], model.n_pairs)[belief]
+        np.testing.assert_allclose(value, record["q_mean"], atol=(high - low) * 1e-5)
+        plays = np.array([[pair in route for pair in range(model.n_pairs)] for route in record["route"].values])
+        on_route = unpacked(run["on_route"], model.n_pairs)[belief]
+        np.testing.assert_allclose(on_route, record["route_probability"].values @ plays, atol=1e-5)
+        begin = np.cumsum(record["moves"].values)
+        for pair, first in enumerate(run["first"]):
+            where = np.flatnonzero(record["pair"].values == pair)
+            assert first == (-1 if not len(where) else np.searchsorted(begin, where[0], side="right"))
+
+
+def test_agents_without_beliefs_are_played_too(html):
+    player = data_of(html, "player-data")
+    (run,) = [r for r in player["runs"] if r["agent"] == "q-learning"]
+    assert run["pie"] is run["value"] is run["on_route"] is run["routes"] is None
+    assert len(run["moves"]) == 6
+
+
+def test_curves_average_over_the_runs_of_a_cell(directory, html):
+    found = data_of(html, "curves-data")
+    (cell,) = [c for c in found["curves"] if c["agent"] == "bayes-td"]
+    records = [
+        load_run(
+            Store(directory / "runs").path(
+                make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 6, "seed": k})
+            )
+        )
+        for k in (0, 1)
+    ]
+    regret = np.array([np.cumsum(r["regret"].values) for r in records])
+    assert cell["runs"] == 2
+    np.testing.assert_allclose(cell["regret"], regret.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(cell["regret_sd"], regret.std(axis=0, ddof=1), rtol=1e-4, atol=1e-12)
+    # The optimal route of the swirl of depth 3, by hand: right all the way down.
+    model = bm.load_model(SWIRL)
+    best = bm.solve(model)
+    believed = []
+    for record in records:
+        optimal = []
+        for route in record["route"].values:
+            pairs = [int(i) for i in route if i >= 0]
+            ends = model.next_state[model.next_start[pairs[-1]]] == model.n_states
+            optimal.append(ends and abs(model.reward[pairs].sum() - best.value_at_start) < 1e-9)
+        assert sum(optimal) == 1
+        believed.append(record["route_probability"].values[:, optimal].sum(axis=1))
+    np.testing.assert_allclose(cell["believed"], np.mean(believed, axis=0), rtol=1e-4, atol=1e-9)
+
+
+def test_a_loop_is_no_optimal_route():
+    """Two states: stay pays -1 as going does, but never ends."""
+    model = bm.envs.two_state()
+    routes = np.array([[model.pair_index[(model.states[0], "stay")]], [model.pair_index[(model.states[0], "go")]]])
+    assert optimal_routes(model, routes, -1.0).tolist() == [False, True]
+
+
+def test_names_of_others_stay_text(html):
+    """Only the page's own elements exist, no attribute handles events, and every name is there as text, cut short."""
+    elements = Elements(html)
+    tags = [tag for tag, _ in elements.found]
+    assert tags.count("script") == 4
+    assert not {"img", "b", "iframe", "object", "link"} & set(tags)
+    assert not [name for _, attributes in elements.found for name in attributes if name.startswith("on")]
+    assert html.count("<script") == html.count("</script>") == 4
+    assert "alert(1)</script>" not in html
+    scene = next(s for s in data_of(html, "player-data")["scenes"] if "<script>alert(1)</script>" in s["states"])
+    assert scene["states"][1:3] == ["</script>", "abc \u05d0\u05d1\u05d2"]
+    assert scene["states"][3] == "x" * 199 + "…"
+    assert scene["states"][4] == "🚢👩\u200d🚀"
+    assert scene["actions"] == ["<img src=x onerror=alert(1)>", "\"'&--><!--"]
+    assert "<b>bold</b>" in elements.text
+    assert "q<sub>: 0.5 (0.25 to ?); wanted > 0: yes" in elements.text
+    assert "a&<b>.json" in "".join(elements.text)
+
+
+def test_nothing_but_its_own_programs_may_run(html):
+    policy = next(a["content"] for tag, a in Elements(html).found if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy.split(";")[1]
+    assert not [a for _, a in Elements(html).found if "src" in a or "href" in a]
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "\x00\x1b[2J", "\ud800"])
+def test_text_by_itself(name):
+    assert json.loads(embedded(name)) == name
+    assert not re.search("[<>&\u2028\u2029]", embedded(name))
+    assert len(shown(name)) <= 200
+    assert re.fullmatch(r"<bdi>[^<>]*</bdi>", escaped(name))
+    escaped(name).encode()
+
+
+def test_few_bytes_are_kept_for_few_runs(directory, monkeypatch):
+    """The first run of every cell comes before the second of any, and the page says what is left out."""
+    contents = read_directory(directory)
+    assert page.make_player(contents).remark == ""
+    monkeypatch.setattr(page, "MOST_PLAYER_RUNS", 3)
+    player = page.make_player(contents)
+    assert sorted(run["agent"] for run in player.data["runs"]) == ["bayes-td", "bayes-td-max", "q-learning"]
+    assert "3 of 4 runs: those with the first seeds of each setting" in player.remark
+    monkeypatch.setattr(page, "MOST_PLAYER_BYTES", 1)
+    assert len(page.make_player(contents).data["runs"]) == 1
+
+
+def test_many_cells_have_a_panel_for_each_tolerance(directory):
+    contents = read_directory(directory)
+    one = next(cell for cell in contents.cells if cell.settings.agent == "bayes-td")
+    agents = ("bayes-td", "bayes-td-en", "bayes-td-max")
+    many = [
+        replace(one, settings=replace(one.settings, epsilon=epsilon, agent=agent))
+        for agent in agents
+        for epsilon in (0.01, 0.1, 0.2, 0.5, 1.0)
+    ]
+    exact = replace(one, settings=replace(one.settings, epsilon=None, agent="manifold"))
+    found = curves([*many, exact])
+    (problem,) = found["problems"]
+    assert [panel["name"] for panel in problem["panels"]][:2] == [
+        "epsilon 0.01, prior scale 10",
+        "epsilon 0.1, prior scale 10",
+    ]
+    assert [name for _, name in problem["panels"][0]["curves"]] == [*agents, "manifold"]
+    assert problem["panels"][-1]["name"] == "all settings"
+    assert problem["panels"][-1]["curves"][1][1] == "bayes-td (epsilon 0.1)"
+    assert len(embedded(curves(many * 100))) < 2_000_000
+
+
+def test_arrays_read_quickly_are_those_read_slowly(directory):
+    path = next((directory / "runs").glob("*bayes-td_0*.nc"))
+    record = load_run(path)
+    found, attributes = read_arrays(path, [*map(str, record.data_vars), "nothing"])
+    assert set(found) == set(map(str, record.data_vars))
+    assert attributes == record.attrs
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, record[name].values)
+
+
+def test_command_and_where_it_writes(directory, tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli("report", str(directory), "--out", "x.html")
+    assert (code, out, err) == (0, "report: x.html\n", "")
+    assert (tmp_path / "x.html").stat().st_size < 8_000_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.html"]
+    code, _, err = cli("report", str(directory), "--out", str(tmp_path))
+    assert code == 2
+    assert "is a directory" in err
+    code, _, err = cli("report", str(directory), "--out", "nowhere/x.html")
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_directories_that_hold_no_runs_are_refused(tmp_path, directory, cli):
+    (tmp_path / "empty").mkdir()
+    broken = tmp_path / "broken"
+    shutil.copytree(directory / "runs", broken)
+    victim = next(broken.glob("*.nc"))
+    victim.write_bytes(victim.read_bytes()[:-300])
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.nc").write_bytes(b"not a run")
+    ledger = tmp_path / "ledger"
+    shutil.copytree(directory / "runs", ledger)
+    (ledger / "claims.json").write_text('{"format": "something"}')
+    for name, says in (
+        ("nowhere", "no such directory"),
+        ("empty", "holds no runs"),
+        ("broken", "damaged"),
+        ("other", "damaged, or not a result"),
+        ("ledger", "not a ledger"),
+    ):
+        code, out, err = cli("report", str(tmp_path / name))
+        assert (code, out) == (2, "")
+        assert says in err
+        assert err.count("\n") == 1
+        assert not (tmp_path / name / "report.html").exists()
+
+
+def test_a_problem_that_is_gone_or_has_changed_is_not_drawn(directory, tmp_path):
+    runs = tmp_path / "runs"
+    path = tmp_path / "problem.json"
+    keep(runs, model=hostile_problem(path), agent="bayes-td", episodes=2)
+    path.write_text(path.read_text().replace("-1.0", "-2.0"))
+    contents = read_directory(tmp_path)
+    assert list(contents.missing.values()) == ["it was another problem when these runs were made"]
+    path.unlink()
+    contents = read_directory(tmp_path)
+    assert "no such file" in next(iter(contents.missing.values()))
+    made = page.make_page(contents, "gone")
+    assert data_of(made, "player-data")["runs"] == []
+    assert len(data_of(made, "curves-data")["curves"]) == 1
+
+
+def test_demo_prints_a_table_and_where_the_report_is(tmp_path, cli, monkeypatch):
+    """A small one, in this process; the real one is in the slow tests."""
+    from bellmanifold.experiments import workers
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PROBLEMS", (SWIRL,))
+    monkeypatch.setattr(demo, "AGENTS", ("bayes-td",))
+    monkeypatch.setattr(demo, "RUNS", 2)
+    monkeypatch.setattr(demo, "EPISODES", 20)
+    monkeypatch.setattr(workers, "play_in_processes", lambda units, workers: workers_play_here(units))
+    workers_play_here = workers.play_here
+    monkeypatch.setattr(demo, "_improper_mass", lambda model, run, pairs: 0.25)
+    code, out, err = cli("demo", "--out", "here")
+    assert code == 0
+    assert out.splitlines()[-1] == "report: here/report.html"
+    (row,) = [line.split() for line in out.splitlines() if line.startswith(f"  {SWIRL}")]
+    assert row[1] == "bayes-td"
+    assert row[-2] == "0.2500"
+    runs = [load_run(path) for path in sorted((tmp_path / "here/runs").glob("*.nc"))]
+    assert row[-3] == f"{np.mean([r['regret'].sum() for r in runs]):.2f}"
+    assert "2 of 2 runs done" in err
+    _, again, _ = cli("demo", "--out", "here")
+    assert again == out, "a second call plays nothing"
+
+
+def test_improper_mass_of_the_demo_is_the_posteriors():
+    """Two states at tolerance 5: some mass is improper; a problem without loops has none."""
+    model = bm.envs.two_state()
+    run = make_settings({"model": "env:two-state", "agent": "bayes-br", "epsilon": 5.0, "episodes": 1, "seed": 0})
+    found = demo._improper_mass(model, run, [0, 1, 1])
+    exact = bm.posterior(model, bm.Dataset.complete(model), epsilon=5.0, prior_scale=10.0)
+    assert found == float(exact.improper_mass_model.value) > 0.05
+    assert demo._improper_mass(bm.envs.deep_sea(2), run, [0]) == 0.0
+
+
+@pytest.mark.slow
+def test_the_real_demo(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "bellmanifold", "demo", "--out", "demo"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "report: demo/report.html"
+    assert (tmp_path / "demo/report.html").stat().st_size < 8_000_000
+    assert done.stdout.count("env:") == 6
+    assert "never" not in done.stdout
+
+
+def test_what_the_page_needs_is_shipped():
+    import bellmanifold.report
+
+    home = Path(bellmanifold.report.__file__).parent
+    assert {"page.html", "page.css", "page.js"} <= {path.name for path in home.iterdir()}
