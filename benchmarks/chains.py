@@ -46,10 +46,9 @@ def rows(quick: bool) -> Iterator[Row]:
             f"HMC: {runs} chain{'s' if runs > 1 else ''}, {ITERATIONS:,} iterations of {PAPER.leapfrogs} leapfrogs",
             ours,
             peer,
-            None,
-            compiling,
-            f"{total / ours.seconds:,.0f} iterations/s, peer {total / peer.seconds:,.0f} (timed on {few}, one chain)",
-            {"iterations_per_second": total / ours.seconds, "peer_iterations_per_second": total / peer.seconds},
+            notes=f"{total / ours.seconds:,.0f} iterations/s, peer {total / peer.seconds:,.0f}, timed on {few} of them",
+            compile_seconds=compiling,
+            extra={"iterations_per_second": total / ours.seconds, "peer_iterations_per_second": total / peer.seconds},
         )
 
 

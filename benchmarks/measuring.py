@@ -77,6 +77,7 @@ class Row:
         ours: our seconds.
         peer: the peer's seconds; None if the row has no peer or the peer is absent.
         goal: what is aimed at.
+        comparable: whether ours is at least as precise as the peer; a goal is not met where it is not.
         compile_seconds: what the first call cost beyond a later one, where compilation is left out of `ours`.
         notes: what a reader must know to judge the numbers.
         extra: further numbers.
@@ -86,6 +87,7 @@ class Row:
     ours: Times
     peer: Times | None = None
     goal: Goal | None = None
+    comparable: bool = True
     compile_seconds: float | None = None
     notes: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -100,11 +102,11 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the medians reach the goal; None without a goal or where its peer is absent."""
+        """Whether the medians reach the goal, at matched precision; None without a goal or where its peer is absent."""
         if self.goal is None or (self.goal.ratio is not None and self.ratio is None):
             return None
         fast = self.goal.ratio is None or (self.ratio is not None and self.ratio[0] >= self.goal.ratio)
-        return fast and (self.goal.seconds is None or self.ours.seconds <= self.goal.seconds)
+        return self.comparable and fast and (self.goal.seconds is None or self.ours.seconds <= self.goal.seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""

@@ -11,8 +11,9 @@ route's. For every cell that agrees with it the paper computes one Gaussian inte
 theta(s, other) of all states named by the cell or the query must be positive. At depth 5 the integral is the share of
 2^15 Sobol points, turned into draws of these differences, that fall into the orthant (Appendix B.1).
 
-Two things are done better than the paper says, both in this peer's favour: the normal numbers are made once for each
-dimension and used again for every integral, and evidences are kept as logarithms.
+Two things are done in this peer's favour. The normal numbers are made once for each dimension and used again; lest the
+errors of all cells be alike, every integral permutes their axes and flips their signs at random, which costs nothing
+(it is done to the square root of the covariance). And evidences are kept as logarithms.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class PublishedMethod:
     _normals: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.model = self.data.model
+        self.model, self.rng = self.data.model, np.random.default_rng(self.seed)
         self.seen = np.flatnonzero(self.data.observed)
         self.reward = self.data.mean_reward[self.seen]
         entries = [np.arange(*self.model.next_start[[i, i + 1]]) for i in self.seen]
@@ -119,7 +120,9 @@ class PublishedMethod:
             return 1.0
         mean = posterior.mean[best] - posterior.mean[others]
         rows = posterior.covariance[best] - posterior.covariance[others]
-        draws = self.normals(len(best)) @ _root(rows[:, best] - rows[:, others]).T
+        axes = self.rng.permutation(len(best))
+        root = _root(rows[:, best] - rows[:, others])[:, axes] * self.rng.choice([-1.0, 1.0], len(best))
+        draws = self.normals(len(best)) @ root.T
         return float((draws >= -mean).all(axis=1).mean())
 
     def normals(self, dimension: int) -> np.ndarray:
