@@ -19,7 +19,7 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.target import relaxed_target
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 import measuring  # noqa: E402
 import numpy_hmc  # noqa: E402
@@ -88,7 +88,7 @@ def test_the_numpy_chain_finds_the_prior():
     nothing = Dataset(envs.deep_sea(depth=3), np.zeros(0, dtype=np.int64), np.zeros(0))
     rng = np.random.default_rng(0)
     points, accepted = numpy_hmc.walk(numpy_hmc.Posterior(nothing, 0.1), np.zeros(12), 1.3, 1000, 10, rng)
-    assert accepted > 0.9
+    assert accepted > 0.98  # a wrong half step leaves 0.92
     assert points[50:].var() == pytest.approx(100.0, rel=0.15)
 
 
