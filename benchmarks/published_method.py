@@ -12,8 +12,10 @@ theta(s, other) of all states named by the cell or the query must be positive. A
 2^15 Sobol points, turned into draws of these differences, that fall into the orthant (Appendix B.1).
 
 Two things are done in this peer's favour. The normal numbers are made once for each dimension and used again; lest the
-errors of all cells be alike, every integral permutes their axes and flips their signs at random, which costs nothing
-(it is done to the square root of the covariance). And evidences are kept as logarithms.
+errors of all cells be alike, every cell permutes their axes and flips their signs at random, which costs nothing (it is
+done to the square root of the covariance). All integrals of a cell turn them alike: a query that asks for no more than
+the cell does then has the very integral that normalises it, and their errors cancel, as they do when probabilities are
+normalised by their sum. And evidences are kept as logarithms.
 """
 
 from __future__ import annotations
@@ -35,11 +37,17 @@ Choice = dict[int, int]
 
 @dataclass(frozen=True)
 class CellPosterior:
-    """The Gaussian of a cell before it is cut off, and the logarithm of its weight."""
+    """The Gaussian of a cell before it is cut off, the logarithm of its weight, and how it turns the points.
+
+    Attributes:
+        order, sign: the axes are put in the order of the first of these numbers, and their signs are these.
+    """
 
     log_evidence: float
     mean: np.ndarray
     covariance: np.ndarray
+    order: np.ndarray
+    sign: np.ndarray
 
 
 @dataclass
@@ -110,7 +118,9 @@ class PublishedMethod:
         _, log_determinant = np.linalg.slogdet(precision / (2.0 * np.pi))
         log_evidence = 0.5 * (log_determinant - self.reward @ precision @ self.reward)
         covariance = variance * np.eye(self.model.n_pairs) - variance * weighted @ matrix
-        return CellPosterior(float(log_evidence), weighted @ self.reward, covariance)
+        order, sign = self.rng.random((2, self.model.n_pairs))
+        turn = order, np.where(sign < 0.5, -1.0, 1.0)
+        return CellPosterior(float(log_evidence), weighted @ self.reward, covariance, *turn)
 
     def integral(self, posterior: CellPosterior, chosen: Choice) -> float:
         """The share of points at which every chosen pair is the best of its state."""
@@ -120,8 +130,8 @@ class PublishedMethod:
             return 1.0
         mean = posterior.mean[best] - posterior.mean[others]
         rows = posterior.covariance[best] - posterior.covariance[others]
-        axes = self.rng.permutation(len(best))
-        root = _root(rows[:, best] - rows[:, others])[:, axes] * self.rng.choice([-1.0, 1.0], len(best))
+        axes = np.argsort(posterior.order[: len(best)])
+        root = _root(rows[:, best] - rows[:, others])[:, axes] * posterior.sign[: len(best)]
         draws = self.normals(len(best)) @ root.T
         return float((draws >= -mean).all(axis=1).mean())
 
