@@ -56,7 +56,17 @@ MAY_IMPORT = {
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
     | {"ssp"},
     "figures": {"graph", "ssp"},
-    "reproduction": {"data", "envs", "errors", "experiments", "figures", "formats", "graph", "identifiability"}
+    "reproduction": {
+        "agents",
+        "data",
+        "envs",
+        "errors",
+        "experiments",
+        "figures",
+        "formats",
+        "graph",
+        "identifiability",
+    }
     | {"models", "posteriors", "solver", "ssp"},
     "report": {"envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
     "commands": {"agents", "errors", "experiments", "figures", "formats", "models", "report", "reproduction"},
