@@ -13,6 +13,7 @@ from bellmanifold.reproduction.ledger import Claim, Entry
 from bellmanifold.reproduction.verdicts import Measurement
 
 COLOURS = {"holds": "green", "holds with a remark": "yellow", "does not hold": "red"}
+PLURAL = ("hold", "hold with a remark", "do not hold")
 SHOWN = 3
 """Numbers of a claim that the table shows; the file has all of them."""
 
@@ -40,11 +41,8 @@ def entry_text(entry: Entry) -> str:
 
 def totals(claims: Sequence[Claim]) -> str:
     """How many claims came out how."""
-    count = Counter(claim.verdict for claim in claims)
-    parts = [
-        f"{count[verdict]} {'hold' + verdict[5:] if verdict.startswith('holds') else 'do not hold'}"
-        for verdict in COLOURS
-    ]
+    count = Counter(str(claim.verdict) for claim in claims)
+    parts = [f"{count[verdict]} {words}" for verdict, words in zip(COLOURS, PLURAL, strict=True)]
     return f"{len(claims)} claims: {', '.join(parts)}"
 
 

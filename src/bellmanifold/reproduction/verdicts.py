@@ -22,7 +22,6 @@ error, none for what is computed exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +30,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import beta, norm, t
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9
 Outcome = Literal["established", "likely", "unlikely", "refuted"]
 Verdict = Literal["holds", "holds with a remark", "does not hold"]
 
@@ -57,11 +57,12 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Condition:
-    """A measurement and the open interval it should lie in."""
+    """A measurement and the open interval it should lie in; `words` say so where numbers would be clumsy."""
 
     measurement: Measurement
     above: float = -math.inf
     below: float = math.inf
+    words: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -75,9 +76,10 @@ class Condition:
     @property
     def bounds(self) -> str:
         """The bounds in words."""
-        if math.isinf(self.above):
-            return f"below {self.below:g}"
-        return f"above {self.above:g}" + ("" if math.isinf(self.below) else f" and below {self.below:g}")
+        if self.words:
+            return self.words
+        ends = (("above", self.above), ("below", self.below))
+        return " and ".join(f"{word} {end:.3g}" for word, end in ends if math.isfinite(end))
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,11 @@ class Finding:
 def exactly(what: str, value: float) -> Measurement:
     """A number without uncertainty."""
     return Measurement(what, float(value), float(value), float(value))
+
+
+def equals(what: str, value: float, wanted: float) -> Condition:
+    """The condition that an exact number is the wanted one, up to rounding."""
+    return Condition(exactly(what, value), wanted - ROUNDING, wanted + ROUNDING, f"equal to {wanted:g}")
 
 
 def estimated(what: str, value: float, se: float) -> Measurement:
@@ -190,11 +197,6 @@ def agreement(what: str, values: Float[np.ndarray, "runs"], mean: float, sd: flo
         return Condition(Measurement(what, 0.0, -math.inf, math.inf, None, len(values)), -limit, limit)
     place = (float(values.mean()) - mean) / error
     return Condition(Measurement(what, place, place, place, None, len(values)), -limit, limit)
-
-
-def all_of(groups: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
-    """The conditions of several groups."""
-    return tuple(condition for group in groups for condition in group)
 
 
 def _spread(values: Float[np.ndarray, "runs"]) -> tuple[float, float, int]:

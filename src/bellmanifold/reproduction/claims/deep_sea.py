@@ -19,7 +19,7 @@ from bellmanifold.reproduction.claims.questions import (
     routes_of,
 )
 from bellmanifold.reproduction.runs import DEEP_SEA, TOLERANCES, Cell, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Finding, exactly, mean_of, one_more
+from bellmanifold.reproduction.verdicts import Condition, Finding, equals, exactly, mean_of, one_more
 from bellmanifold.solver import solve
 
 SHORT = "env:deep-sea?depth=3"
@@ -49,9 +49,9 @@ def _optimum(runs: PaperRuns) -> Finding:
     lefts = sum(model.pair_name(pair)[1] == "left" for pair in best.ravel().tolist() if pair >= 0)
     return Finding(
         (
-            Condition(exactly("optimal value at the start", solve(model).value_at_start), 0.85 - 1e-9, 0.85 + 1e-9),
-            Condition(exactly("optimal routes", len(best)), 0, 2),
-            Condition(exactly("left moves on them", lefts), -1, 1),
+            equals("optimal value at the start", solve(model).value_at_start, 0.85),
+            equals("optimal routes", len(best), 1),
+            equals("left moves on them", lefts, 0),
         ),
         beside=(exactly("routes", len(routes.reward)),),
     )
@@ -141,7 +141,8 @@ def _beats_td(runs: PaperRuns) -> Finding:
 def _all_fail(runs: PaperRuns) -> Finding:
     found = cells(("bayes-br", *TD_AGENTS), LARGE)
     shares = [mean_of(f"optimal late episodes, {label(cell)}", late_optimal(runs, cell)) for cell in found]
-    return Finding(tuple(Condition(share, below=0.5) for share in shares))
+    shown = tuple(regret(runs, cell) for cell in found[:4])
+    return Finding(tuple(Condition(share, below=0.5) for share in shares), beside=shown)
 
 
 @question(

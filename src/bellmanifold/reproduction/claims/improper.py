@@ -7,7 +7,7 @@ import numpy as np
 from bellmanifold.reproduction.claims.answers import POINTS, chance, complete, loop_mass
 from bellmanifold.reproduction.claims.questions import question, routes_of
 from bellmanifold.reproduction.runs import SWIRL, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Finding, estimated, exactly
+from bellmanifold.reproduction.verdicts import Condition, Finding, equals, estimated, exactly
 
 SMALL_SWIRL = "env:swirl?depth=3"
 
@@ -112,7 +112,7 @@ def _proper_only(runs: PaperRuns) -> Finding:
         (
             Condition(loop_mass("improper mass at 0.1", plain), 0.9),
             Condition(loop_mass("improper mass at 0.1, proper only", repaired), below=1e-9),
-            Condition(exactly("rank of the optimal route at 0.1, proper only", rank), below=1.5),
+            equals("rank of the optimal route at 0.1, proper only", rank, 1),
             Condition(chance("P(optimal) at 0.01, proper only", sharp, routes, routes.is_optimal), 0.8),
         ),
         beside=(before, after),

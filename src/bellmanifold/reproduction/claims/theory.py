@@ -20,7 +20,7 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.reproduction.claims.answers import complete, route_chances
 from bellmanifold.reproduction.claims.questions import question, routes_of
 from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Finding, Measurement, estimated, exactly
+from bellmanifold.reproduction.verdicts import Condition, Finding, Measurement, equals, estimated, exactly
 from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
@@ -41,7 +41,7 @@ def _flat_along_u(runs: PaperRuns) -> Finding:
     return Finding(
         (
             Condition(exactly("largest relative change", worst), below=1e-9),
-            Condition(exactly("distance of u from (1, 0)", off), below=1e-9),
+            equals("distance of u from (1, 0)", off, 0),
         )
     )
 
@@ -81,8 +81,8 @@ def _mass(runs: PaperRuns) -> Finding:
         infinite += sum(flat_direction(data, policy) is not None for policy in own)
     return Finding(
         (
-            Condition(exactly("maximisers of u with finite mass", finite), below=1),
-            Condition(exactly("proper policies with infinite mass", infinite), below=1),
+            equals("maximisers of u with finite mass", finite, 0),
+            equals("proper policies with infinite mass", infinite, 0),
         ),
         beside=(exactly("proper policies", proper),),
     )
@@ -109,7 +109,7 @@ def _discount(runs: PaperRuns) -> Finding:
     (without, with_it), (se, se_with) = found.probability.ravel().tolist(), found.se.ravel().tolist()
     return Finding(
         (
-            Condition(exactly("policies with infinite mass", infinite), below=1),
+            equals("policies with infinite mass", infinite, 0),
             Condition(estimated("P(loop), 0.9 minus none", with_it - without, float(np.hypot(se, se_with))), below=0.0),
         ),
         beside=(estimated("P(loop) without discount", without, se), estimated("P(loop) with 0.9", with_it, se_with)),
@@ -139,7 +139,7 @@ def _dimension(runs: PaperRuns) -> Finding:
                 wrong, checked = wrong + int(rank != count), checked + 1
     return Finding(
         (
-            Condition(exactly("points with another rank", wrong), below=1),
+            equals("points with another rank", wrong, 0),
             Condition(exactly("largest residual", worst), below=1e-9),
         ),
         beside=(exactly("points", checked),),
@@ -174,7 +174,7 @@ def _ties(runs: PaperRuns) -> Finding:
     after = np.isin(np.arange(model.n_states), model.next_state)
     eight = route_chances(complete(PYRAMID, 0.0), routes).value[routes.is_optimal]
     return Finding(
-        (Condition(exactly("successor states with tied best actions", int((tied & after).sum())), below=1),),
+        (equals("successor states with tied best actions", int((tied & after).sum()), 0),),
         beside=(
             exactly("smallest of the eight in the limit", eight.min()),
             exactly("largest of the eight in the limit", eight.max()),
