@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from typing import IO
 
 from bellmanifold.reproduction.ledger import Claim, Entry
 from bellmanifold.reproduction.verdicts import Measurement
@@ -46,18 +45,17 @@ def totals(claims: Sequence[Claim]) -> str:
     return f"{len(claims)} claims: {', '.join(parts)}"
 
 
-def print_claims(claims: Sequence[Claim], file: IO[str] | None = None) -> None:
-    """Print a ledger: a table on a terminal, else a few lines for each claim."""
-    out = sys.stdout if file is None else file
-    if out.isatty():
-        _print_table(claims, out)
+def print_claims(claims: Sequence[Claim]) -> None:
+    """Print a ledger on stdout: a table on a terminal, else a few lines for each claim."""
+    if sys.stdout.isatty():
+        _print_table(claims)
     else:
         for claim in claims:
-            print("\n".join(_lines(claim)), file=out)
-    print(totals(claims), file=out)
+            print("\n".join(_lines(claim)))
+    print(totals(claims))
 
 
-def _print_table(claims: Sequence[Claim], out: IO[str]) -> None:
+def _print_table(claims: Sequence[Claim]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -68,7 +66,7 @@ def _print_table(claims: Sequence[Claim], out: IO[str]) -> None:
     for claim in claims:
         said = Text(f"{claim.id}\n", style="bold").append(claim.statement, style="not bold")
         table.add_row(said, Text(_measured(claim)), Text(claim.verdict, style=COLOURS[claim.verdict]))
-    Console(file=out).print(table)
+    Console().print(table)
 
 
 def _measured(claim: Claim) -> str:

@@ -60,8 +60,8 @@ class Condition:
     """A measurement and the open interval it should lie in; `words` say so where numbers would be clumsy."""
 
     measurement: Measurement
-    above: float = -math.inf
-    below: float = math.inf
+    above: float | int = -math.inf
+    below: float | int = math.inf
     words: str = ""
 
     @property
@@ -118,12 +118,12 @@ class Finding:
         return " ".join([*said, *([self.remark] if self.remark else [])])
 
 
-def exactly(what: str, value: float) -> Measurement:
+def exactly(what: str, value: float | int) -> Measurement:
     """A number without uncertainty."""
     return Measurement(what, float(value), float(value), float(value))
 
 
-def equals(what: str, value: float, wanted: float) -> Condition:
+def equals(what: str, value: float | int, wanted: float | int) -> Condition:
     """The condition that an exact number is the wanted one, up to rounding."""
     return Condition(exactly(what, value), wanted - ROUNDING, wanted + ROUNDING, f"equal to {wanted:g}")
 
@@ -199,13 +199,13 @@ def agreement(what: str, values: Float[np.ndarray, "runs"], mean: float, sd: flo
     return Condition(Measurement(what, place, place, place, None, len(values)), -limit, limit)
 
 
-def _spread(values: Float[np.ndarray, "runs"]) -> tuple[float, float, int]:
+def _spread(values: Float[np.ndarray, "runs"]) -> tuple[float, float, float]:
     """Standard deviation, standard error of the mean and degrees of freedom; infinite for a single value."""
     count = len(values)
     if count < 2:
-        return math.inf, math.inf, 0
+        return math.inf, math.inf, 0.0
     sd = float(values.std(ddof=1))
-    return sd, sd / math.sqrt(count), count - 1
+    return sd, sd / math.sqrt(count), count - 1.0
 
 
 def _margin(error: float, freedom: float) -> float:

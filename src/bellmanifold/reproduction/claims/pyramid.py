@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from bellmanifold.data import Dataset
 from bellmanifold.models import load_model
-from bellmanifold.posteriors.inference import posterior
+from bellmanifold.reproduction.claims.answers import complete, route_chances
 from bellmanifold.reproduction.claims.questions import (
     TD_AGENTS,
     cumulative_regret,
@@ -58,21 +57,20 @@ def _optimum(runs: PaperRuns) -> Finding:
     )
 
 
-def _eight(epsilon: float, observed: Bool[np.ndarray, "pairs"]) -> tuple[Measurement, Measurement]:
-    """How uneven the posterior is over the eight optimal routes, and what they have together."""
-    model, routes = load_model(PYRAMID), routes_of(PYRAMID)
-    seen = np.flatnonzero(observed)
-    summary = posterior(model, Dataset(model, seen, model.reward[seen]), epsilon=epsilon)
-    found = {route.pairs: (route.probability, route.se) for route in summary.routes or ()}
-    own = np.array(
-        [found.get(tuple(p for p in row if p >= 0), (0.0, 0.0)) for row in routes.pairs[routes.is_optimal].tolist()]
-    )
-    mean = own[:, 0].mean()
-    gap = np.abs(own[:, 0] / mean - 1.0)
+def _eight(epsilon: float) -> tuple[Measurement, Measurement]:
+    """Given complete data: how uneven the posterior is over the eight optimal routes, and what they have together."""
+    routes = routes_of(PYRAMID)
+    found = route_chances(complete(PYRAMID, epsilon), routes)
+    own, se = found.value[routes.is_optimal], found.se[routes.is_optimal]
+    gap = np.abs(own / own.mean() - 1.0)
     worst = int(np.argmax(gap))
     return (
-        estimated(f"largest distance from the mean of the eight, at {epsilon:g}", gap[worst], own[worst, 1] / mean),
-        estimated(f"P(any of the eight) at {epsilon:g}", 8 * mean, float(np.sqrt((own[:, 1] ** 2).sum()))),
+        estimated(
+            f"largest distance from the mean of the eight, at {epsilon:g}",
+            float(gap[worst]),
+            float(se[worst] / own.mean()),
+        ),
+        estimated(f"P(any of the eight) at {epsilon:g}", float(own.sum()), float(np.sqrt((se**2).sum()))),
     )
 
 
@@ -84,7 +82,7 @@ def _eight(epsilon: float, observed: Bool[np.ndarray, "pairs"]) -> tuple[Measure
     f"{EVEN:.0%} of their mean.",
 )
 def _recovers_all(runs: PaperRuns) -> Finding:
-    uneven, total = _eight(0.01, np.ones(load_model(PYRAMID).n_pairs, dtype=np.bool_))
+    uneven, total = _eight(0.01)
     return Finding((Condition(total, 0.95), Condition(uneven, below=EVEN)))
 
 
@@ -96,8 +94,7 @@ def _recovers_all(runs: PaperRuns) -> Finding:
     BR,
 )
 def _equal_at_all(runs: PaperRuns) -> Finding:
-    everything = np.ones(load_model(PYRAMID).n_pairs, dtype=np.bool_)
-    found = [_eight(epsilon, everything) for epsilon in TOLERANCES]
+    found = [_eight(epsilon) for epsilon in TOLERANCES]
     complete = tuple(
         Condition(share_of(f"runs with complete data, {label(cell)}", final_coverage(runs, cell) >= 1.0), 0.5)
         for cell in BR

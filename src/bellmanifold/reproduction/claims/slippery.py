@@ -57,8 +57,8 @@ def _success(runs: PaperRuns) -> Finding:
     "appendix B.2, stochastic transitions, Figure 19",
     "Bayes-BR keeps performing well under stochastic transitions.",
     "At 0.01 and 0.1 the expected regret of the policies it plays in the last 20 episodes is below 10% of the optimal "
-    "value on average. It holds with a remark where its mean cumulative regret is not below that of each TD method. (At "
-    "first strictly optimal play was demanded; at 0.1 that fails, by choices that are worth less than the tolerance.)",
+    "value on average. It holds with a remark where its mean cumulative regret is not below that of each TD method. "
+    "(At first strictly optimal play was demanded; at 0.1 that fails, by choices worth less than the tolerance.)",
     tuple(Cell(SLIPPERY, agent, epsilon) for agent in ("bayes-br", *TD_AGENTS) for epsilon in SMALL),
 )
 def _robust(runs: PaperRuns) -> Finding:

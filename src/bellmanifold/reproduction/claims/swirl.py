@@ -46,8 +46,8 @@ def td_cells(scale: float) -> tuple[Cell, ...]:
 @question(
     "swirl-optimum",
     "section 5 and appendix B.2, swirl",
-    "Moving right all the way is optimal in the swirl too, horizontal moves cost 0.09 at depth 5, and two routes loop in "
-    "the second row.",
+    "Moving right all the way is optimal in the swirl too, horizontal moves cost 0.09 at depth 5, and two routes loop "
+    "in the second row.",
     "The solved value is 0.85 and one route attains it; the lowest reward of a move is -0.09; two routes end in a loop "
     "in the second row.",
 )
@@ -113,9 +113,9 @@ def _mass_on_loops(runs: PaperRuns) -> Finding:
     "appendix B.2, improper policies, Figure 12b",
     "Prior sd 1 mitigates this for small tolerances: improper policies lose probability, optimal and near-optimal ones "
     "are selected with high probability.",
-    "At episode 100, on average over runs: at 0.1 loops have less posterior probability with prior sd 1 than with 10; at "
-    "0.01 and at 0.1 with prior sd 1 the routes within 0.06 of the optimum together have more than 0.5. (At first loops "
-    "were to lose probability at 0.01 too, but there they have none to lose.)",
+    "At episode 100, on average over runs: at 0.1 loops have less posterior probability with prior sd 1 than with 10; "
+    "at 0.01 and at 0.1 with prior sd 1 the routes within 0.06 of the optimum together have more than 0.5. (At first "
+    "loops were to lose probability at 0.01 too, but there they have none to lose.)",
     (*WIDE[:3], *NARROW[:3]),
 )
 def _narrow_prior(runs: PaperRuns) -> Finding:

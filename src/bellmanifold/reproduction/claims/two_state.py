@@ -7,6 +7,8 @@ exact to rounding when it covers where the mass can be.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from jaxtyping import Float
 
@@ -63,8 +65,14 @@ class Plane:
         return float(self.probability[self.q[:, 0] > self.q[:, 1]].sum())
 
 
-def _nodes(low: float, high: float) -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
+@lru_cache(maxsize=1)
+def _rule() -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
     x, weight = np.polynomial.legendre.leggauss(NODES)
+    return x, weight
+
+
+def _nodes(low: float, high: float) -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
+    x, weight = _rule()
     half = 0.5 * (high - low)
     return low + half * (x + 1), half * weight
 
