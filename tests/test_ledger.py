@@ -341,3 +341,11 @@ def test_the_whole_ledger_on_one_run_a_cell(tmp_path):
     learning = (*deep_sea.CLAIMS[1:], *hmc.CLAIMS, *swirl.CLAIMS[2:], slippery.CLAIMS[1])
     verdicts = {claim.id: claim.verdict for claim in found}
     assert not [asked.id for asked in learning if verdicts[asked.id] == "holds"]
+
+
+def test_the_page_in_the_documentation_is_about_these_claims():
+    text = (Path(__file__).parent.parent / "docs" / "ledger.md").read_text(encoding="utf-8")
+    for asked in ledger.QUESTIONS:
+        assert f"## {asked.id}\n" in text, f"{asked.id} is missing: make docs/ledger.md again (examples/ledger_page.py)"
+        assert asked.statement in text, f"{asked.id} is stale: make docs/ledger.md again (examples/ledger_page.py)"
+        assert f"Criterion: {asked.criterion}" in text, f"{asked.id} is stale: make docs/ledger.md again"

@@ -87,8 +87,8 @@ def _depth_3_visits(runs: PaperRuns) -> Finding:
 @question(
     "td-en-start",
     "section 5 (b); the published code",
-    "Bayes-TD-En's first update uses samples of the previous posterior, which at first is the prior. The published "
-    "code begins with samples that are all zero.",
+    "Text and published code agree on how Bayes-TD-En begins. (Text: with samples of the previous posterior, at first "
+    "the prior. Code: with samples that are all zero.)",
     "Deep sea of depth 3, one episode of moves right: the posterior sd of the first pair's value after the first "
     "update is the same (within 10%) for both beginnings.",
     (CELLS["bayes-td-en"],),
@@ -136,7 +136,7 @@ def _from_zeros(model: SSP, values: Options) -> Agent:
 @question(
     "preconditioner-window",
     "appendix B.1, HMC; the published code",
-    "HMC's diagonal preconditioner is estimated from the last 500 draws. The published code uses all but the first.",
+    "Text and published code agree on HMC's preconditioner. (Text: the last 500 draws. Code: all but the first.)",
     "It makes no difference: deep sea of depth 5, complete data, chains as in the paper at 0.01 and at 0.1: on average "
     "over 10 chains, for more than 90% of the values the two sds differ by less than 25%.",
 )
@@ -163,8 +163,8 @@ def _agreeing(epsilon: float) -> Float[np.ndarray, "chains"]:
 @question(
     "published-code-zeros",
     "appendix B.1, Bayes-BR; the published code",
-    "2^15 points an integral give the policies' probabilities. (The published code counts the share of points that "
-    "fall into a region, so that smaller probabilities than about 1 in 2^15 come out as 0.)",
+    "The published code's 2^15 points an integral resolve the probability of every policy. (It counts the points that "
+    "fall into a region, so that less than about 1 in 2^15 comes out as 0.)",
     "Deep sea of depth 5, complete data, tolerance 0.1: no route has a probability above 0 and below 2^-15.",
 )
 def _zeros(runs: PaperRuns) -> Finding:
@@ -180,7 +180,7 @@ def _zeros(runs: PaperRuns) -> Finding:
 @question(
     "published-code-hmc-shift",
     "Figure 8a; the published code",
-    "HMC's exploration can be compared with that of the others. (The published code draws it one episode late.)",
+    "HMC's exploration can be compared with that of the others, although the published code draws it one episode late.",
     "From episode 10 on, a shift by one episode changes the mean share of visited pairs by less than 0.05 at every "
     "tolerance.",
     HMC,

@@ -81,8 +81,8 @@ def _late_loss(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs"]:
 @question(
     "slippery-regret-reference",
     "Figure 7's definition of regret, Figure 19; the published code",
-    "Regret is measured against the expected reward of an optimal policy, which the published code takes to be 0.85 "
-    "under stochastic transitions too.",
+    "Text and published code agree on what regret is measured against under stochastic transitions. (Text: the "
+    "expected reward of an optimal policy. Code: 0.85.)",
     "The solved value at the start is 0.85.",
 )
 def _reference(runs: PaperRuns) -> Finding:

@@ -97,7 +97,8 @@ def _optimum_lost(runs: PaperRuns) -> Finding:
 @question(
     "swirl-mass-on-two-loops",
     "appendix B.2, improper policies, Figure 12a",
-    "There the posterior concentrates heavily on the two routes that loop in the second row.",
+    "With prior sd 10 and tolerances of 0.1 and more the posterior concentrates heavily on the two routes that loop in "
+    "the second row.",
     "Under Bayes-BR with prior sd 10 the two routes have more than half of the posterior at episode 100, on average "
     "over runs, at each of the five tolerances of 0.1 and more.",
     WIDE,
@@ -158,9 +159,9 @@ def _td_best(runs: PaperRuns) -> Finding:
 @question(
     "swirl-td-stops-exploring",
     "appendix B.2, improper policies, Figure 14a",
-    "It does so although it stops exploring too early.",
+    "On the swirl with prior sd 10 Bayes-TD stops exploring too early.",
     "With prior sd 10 Bayes-TD has visited fewer than 95% of the pairs after 100 episodes on average, at 0.01 and at "
-    "0.1.",
+    "0.1. (At first it was also to have visited fewer than each of the two others.)",
     td_cells(10.0),
 )
 def _td_stops(runs: PaperRuns) -> Finding:
