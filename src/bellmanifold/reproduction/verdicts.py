@@ -131,8 +131,8 @@ def equals(what: str, value: float | int, wanted: float | int) -> Condition:
 def estimated(what: str, value: float, se: float) -> Measurement:
     """A number with a standard error.
 
-    >>> estimated("a share", 0.5, 0.1).low
-    0.30400360154599464
+    >>> round(estimated("a share", 0.5, 0.1).low, 4)
+    0.304
     """
     margin = float(norm.ppf(0.5 + CONFIDENCE / 2)) * float(se)
     return Measurement(what, float(value), float(value) - margin, float(value) + margin)

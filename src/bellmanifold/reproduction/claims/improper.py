@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bellmanifold.reproduction.claims.answers import POINTS, chance, complete, loop_mass
+from bellmanifold.reproduction.claims.answers import chance, complete, loop_mass
 from bellmanifold.reproduction.claims.questions import question, routes_of
 from bellmanifold.reproduction.runs import SWIRL, PaperRuns
 from bellmanifold.reproduction.verdicts import Condition, Finding, equals, estimated, exactly
@@ -33,7 +33,7 @@ def _grows_with_the_prior(runs: PaperRuns) -> Finding:
         )
         for k in range(len(scales) - 1)
     ]
-    large = loop_mass("improper mass at depth 5", complete(SWIRL, 0.1, samples=POINTS))
+    large = loop_mass("improper mass at depth 5", complete(SWIRL, 0.1))
     shown = [loop_mass(f"improper mass, prior sd {scale:g}", complete(SMALL_SWIRL, 0.1, scale)) for scale in scales]
     return Finding((*rises, Condition(large, 0.9)), beside=tuple(shown))
 
@@ -45,7 +45,7 @@ def _grows_with_the_prior(runs: PaperRuns) -> Finding:
     "Swirl of depth 5, complete data, prior sd 10: the improper mass at 0.01 is below 1e-6, at 0.1 above 0.5.",
 )
 def _fades(runs: PaperRuns) -> Finding:
-    small, large = (loop_mass(f"improper mass at {e:g}", complete(SWIRL, e, samples=POINTS)) for e in (0.01, 0.1))
+    small, large = (loop_mass(f"improper mass at {e:g}", complete(SWIRL, e)) for e in (0.01, 0.1))
     return Finding((Condition(small, below=1e-6), Condition(large, 0.5)))
 
 
@@ -60,11 +60,11 @@ def _fades(runs: PaperRuns) -> Finding:
 def _complete_data(runs: PaperRuns) -> Finding:
     routes = routes_of(SWIRL)
     found = [
-        chance(f"P(optimal) at 0.01, prior sd {scale:g}", complete(SWIRL, 0.01, scale, samples=POINTS), routes, best)
+        chance(f"P(optimal) at 0.01, prior sd {scale:g}", complete(SWIRL, 0.01, scale), routes, best)
         for scale in (10.0, 1.0)
         for best in (routes.is_optimal,)
     ]
-    smaller = chance("P(optimal) at 0.001", complete(SWIRL, 0.001, samples=POINTS), routes, routes.is_optimal)
+    smaller = chance("P(optimal) at 0.001", complete(SWIRL, 0.001), routes, routes.is_optimal)
     remark = "So the optimum is by far the most probable route, but not the only one."
     return Finding(tuple(Condition(m, below=0.95) for m in found), beside=(smaller,), remark=remark)
 
@@ -77,7 +77,7 @@ def _complete_data(runs: PaperRuns) -> Finding:
     "Depth 5, prior sd 10: the optimal route has more than 0.999, and neither reading of improper mass exceeds 1e-9.",
 )
 def _exact_posterior(runs: PaperRuns) -> Finding:
-    summary, routes = complete(SWIRL, 0.0, samples=POINTS), routes_of(SWIRL)
+    summary, routes = complete(SWIRL, 0.0), routes_of(SWIRL)
     model_mass = summary.improper_mass_model
     return Finding(
         (
@@ -98,8 +98,7 @@ def _exact_posterior(runs: PaperRuns) -> Finding:
 def _proper_only(runs: PaperRuns) -> Finding:
     routes = routes_of(SWIRL)
     plain, repaired, sharp = (
-        complete(SWIRL, epsilon, proper_only=only, samples=POINTS)
-        for epsilon, only in ((0.1, False), (0.1, True), (0.01, True))
+        complete(SWIRL, epsilon, proper_only=only) for epsilon, only in ((0.1, False), (0.1, True), (0.01, True))
     )
     before, after = (
         chance(f"P(optimal) at 0.1{name}", summary, routes, routes.is_optimal)
