@@ -139,7 +139,7 @@ CHART = (
 import jax, jax.numpy as jnp
 from bellmanifold.chart import batch_chart, solve_blocks
 chart, solved, batch = batch_chart(sea), np.ones(sea.n_pairs, dtype=bool), 8192
-arrays = (chart.successor, chart.law, chart.spread(solved, False), chart.first_policy(solved))
+arrays = (chart.successor, chart.law, chart.spread(solved, False), chart.first_policy(solved), chart.stretches)
 structure = [jnp.asarray(array) for array in arrays]
 value = jnp.zeros((*chart.slot.shape, batch))
 given = np.random.default_rng(0).normal(size=(*chart.slot.shape, 1_000_000))

@@ -221,6 +221,43 @@ def test_charts_of_known_pairs_agree(rng):
     assert swept > 4
 
 
+def _layered(rng, states, successors):
+    """A problem without cycles whose states, in random order, move to states far and near."""
+    from bellmanifold.envs.building import Move, from_moves
+
+    names = [f"s{k}" for k in rng.permutation(states)]
+    moves = {}
+    for k, name in enumerate(names):
+        for action in ("a", "b", "c")[: 1 + int(rng.integers(3))]:
+            ahead = [*names[k + 1 : k + 1 + int(rng.integers(1, 40))], "goal"]
+            landing = rng.choice(len(ahead), size=min(successors, len(ahead)), replace=False)
+            moves[name, action] = Move(0.0, {ahead[j]: 1.0 / len(landing) for j in landing})
+    return from_moves("layers", moves, start=names[0])
+
+
+@pytest.mark.parametrize("successors", [1, 2])
+def test_stretches_agree_with_blocks(rng, successors):
+    """Many known states without a cycle are solved window by window: as block by block, whatever is known."""
+    model = _layered(rng, 90, successors)
+    blocks = batch_chart(model)
+    seen = []
+    for share in (0.0, 0.1, 0.5, 0.9, 1.0):
+        solved = rng.random(model.n_pairs) < share
+        payment, value = rng.normal(size=(2, model.n_pairs, 4))
+        found = []
+        for chart in (blocks, known_chart(model, solved)):
+            by_slot = (jnp.asarray(chart.spread(payment, 0.0)), jnp.asarray(chart.spread(value, -np.inf)))
+            answer = chart.solve(solved, *by_slot)
+            assert bool(answer.solvable.all())
+            assert not answer.log_det.any()
+            found.append(np.asarray(answer.q)[chart.place])
+        assert chart.blocks[0].width == 8
+        np.testing.assert_allclose(found[0], found[1], atol=1e-12)
+        seen.append(int((chart.stretches >= 0).sum()))
+    assert seen == sorted(seen)
+    assert seen[-1] > 12, "the windows should be many"
+
+
 def test_sweeps_certify_loops_that_pay():
     """Two states that lead to each other, both solved, and a way out: a loop that pays 0.1 has no solution."""
     from bellmanifold.envs.building import Move, from_moves

@@ -202,6 +202,18 @@ def test_posterior_for_people_and_as_a_picture(cli, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_posterior_for_people_shows_no_rounding(cli, tmp_path):
+    """What is certain has the standard error 0 and sd 0, and improper mass of 1e-50 is none."""
+    data = data_file(tmp_path, ("s1", "go"), ("s1", "stay"))
+    code, out, _ = cli("posterior", "env:two-state", data, "--epsilon", "0")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.startswith("  s1")]
+    assert rows == [["s1", "stay", "0.0000", "0", "-2", "0"], ["s1", "go", "1.0000", "0", "-1", "0"]]
+    code, out, _ = cli("posterior", "env:two-state", data, "--epsilon", "0.1")
+    assert code == 0
+    assert "improper" not in out
+
+
 def test_posterior_that_should_not_be_trusted_exits_4(cli, tmp_path):
     data = data_file(tmp_path, ("0,0", "right"), ("0,1", "down"), ("1,1", "left"))
     code, out, err = cli("posterior", "env:grid?rows=8&columns=8&slip=0.1", data, "--samples", "8", "--json")

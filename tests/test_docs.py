@@ -87,5 +87,5 @@ def test_documentation_builds(tmp_path):
 
 
 def test_nothing_refers_outside_the_repository():
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.py")]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
     assert not [page for page in pages if "../shared" in page.read_text()]

@@ -7,13 +7,15 @@ import pytest
 from scipy import stats
 
 import bellmanifold as bm
-from bellmanifold import envs
+from bellmanifold import chart, envs
 from bellmanifold.agents import posterior_sampling, run_episodes
 from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Settings
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.coordinates import Coordinates, log_weight, normal_point, weigh_normals
+from bellmanifold.posteriors.keys import random_key
 
 
 def having_seen(model, settings, pairs):
@@ -74,9 +76,11 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
     assert chi_square(model, counts, summary, draws) > 1e-4
 
 
-def test_walks_play_the_same_routes(monkeypatch):
-    """Chains that start anew from the prior, 200 slice steps each: 500 independent draws; false alarm 1e-4."""
+@pytest.mark.parametrize("many_states", [64, 0], ids=["sweeps", "levels"])
+def test_walks_play_the_same_routes(monkeypatch, many_states):
+    """Chains that start anew from the prior, 250 slice steps each: 500 independent draws; false alarm 1e-4 a case."""
     monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    monkeypatch.setattr(chart, "MANY_STATES", many_states)
     model = envs.deep_sea(3)
     pairs = np.array([0, 1, 3, 5, 6])
     summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), prior_scale=2.0)
@@ -87,6 +91,35 @@ def test_walks_play_the_same_routes(monkeypatch):
         route = route_of(model, agent.policy(rng))
         counts[route] = counts.get(route, 0) + 1
     assert chi_square(model, counts, summary, draws) > 1e-4
+
+
+def test_a_walk_goes_on_where_it_was(monkeypatch):
+    """What becomes known changes the order of states in the chart, not the number that belongs to a pair."""
+    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    monkeypatch.setattr(chart, "MANY_STATES", 0)
+    model = envs.deep_sea(4)
+    agent = having_seen(model, Settings(epsilon=0.0), [0, 2])
+    agent.policy(np.random.default_rng(0))
+    before = agent._source
+    target = having_seen(model, Settings(epsilon=0.0), [0, 2, 1, 5, 12])._believed()
+    after = posterior_sampling._Walk(target, chart.known_chart(model, target.observed), before)
+    was, now = (np.asarray(walk.point.x)[walk.coordinates.chart.place] for walk in (before, after))
+    np.testing.assert_array_equal(was, now)
+    assert (before.coordinates.chart.order != after.coordinates.chart.order).any()
+
+
+@pytest.mark.parametrize("name", ["deep_sea", "swirl"])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+def test_the_weight_alone_is_the_weight(name, epsilon):
+    """What a lone chain asks for leaves out the splitting of ties, which changes no weight here."""
+    model = getattr(envs, name)(3)
+    target = having_seen(
+        model, Settings(epsilon=epsilon), np.flatnonzero(np.arange(model.n_pairs) % 3 != 1)
+    )._believed()
+    coordinates = Coordinates(target, chart.known_chart(model, target.observed))
+    point = normal_point(random_key(5), (*coordinates.chart.slot.shape, 64), 0)
+    whole = weigh_normals(coordinates.kind, coordinates.structure, point).log_weight
+    np.testing.assert_allclose(log_weight(coordinates.kind, coordinates.structure, point), whole, rtol=1e-6)
 
 
 def other_world(model, kept, rng):

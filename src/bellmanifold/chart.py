@@ -25,7 +25,10 @@ In a block without random moves, or whose solved pairs have no cycle, plain swee
 start from minus infinity end exactly at the solution too, after no more sweeps than there are states (Bellman and
 Ford's argument: sweep k finds the best value within k moves); values that still change then certify a loop that pays.
 A chart of *known* pairs is one block solved like this: it needs no order of the states, so it can be laid out once
-while the known pairs grow, and it does not look at what is not known.
+while the known pairs grow, and it does not look at what is not known. Where no known pair is on a cycle and there are
+many states, these are put in the order of their levels and solved a *stretch* at a time: a window of fixed width slides
+from level to level. A window may reach into the next level, whose values it gets wrong; the next window begins there
+and overwrites them. So one compiled program serves while the levels change, and each state is solved once or twice.
 
 `BatchChart` sends many coordinate vectors through one compiled program. The batch is the last axis and states are
 ordered from the goal backwards, so that a sweep is a few contiguous vector operations. The law is an argument.
@@ -33,7 +36,7 @@ ordered from the goal backwards, so that a sweep is a few contiguous vector oper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -49,6 +52,8 @@ from bellmanifold.ssp import SSP
 
 MAX_BLOCK = 40
 """States of one strong component that are still eliminated densely."""
+MANY_STATES = 64
+"""More known states than this are solved by levels instead of sweeps."""
 MAX_SLOTS = 20_000
 """Padded pairs (states times the largest number of actions, times successors) a batch chart may have."""
 STRICTLY = 1e-14
@@ -80,12 +85,15 @@ class Block(NamedTuple):
         begin, end: the run.
         cyclic: its states are solved together, not each on its own.
         sweeps: by sweeps instead of policy iteration; right where no solved pair of the block is random.
+        width: if positive, the block is all states in the order of their levels, and stretches of so many are solved
+            at a time.
     """
 
     begin: int
     end: int
     cyclic: bool
     sweeps: bool = False
+    width: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +107,7 @@ class BatchChart:
         successor: place of each successor in `order`, S for the goal, shape (actions, states, successors).
         law: transition probabilities, 0 in padding, shape (actions, states, successors).
         blocks: the runs of `order` that are solved together.
+        stretches: where each stretch begins if states are solved by levels, then -1, shape (stretches,).
     """
 
     model: SSP
@@ -107,6 +116,7 @@ class BatchChart:
     successor: Int[np.ndarray, "actions states successors"]
     law: Float[np.ndarray, "actions states successors"]
     blocks: tuple[Block, ...]
+    stretches: Int[np.ndarray, "stretches"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property
     def place(self) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
@@ -144,7 +154,7 @@ class BatchChart:
             raise UnsupportedError(
                 "the observed pairs alone never reach the goal nor an unobserved pair from some state"
             )
-        arrays = (self.successor, self.law, self.spread(solved, False), first)
+        arrays = (self.successor, self.law, self.spread(solved, False), first, self.stretches)
         return solve_blocks(self.blocks, *(jnp.asarray(array) for array in arrays), payment, value)
 
 
@@ -177,13 +187,29 @@ def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"]) -> BatchChart:
         UnsupportedError: if known pairs are random and cyclic and there are too many states, or the padded problem is
             too large.
     """
-    law = model.next_prob[known[model.next_pair]]
-    sweeps = bool((law == 1.0).all()) or levels(model, known) is not None
+    law, level = model.next_prob[known[model.next_pair]], levels(model, known)
+    sweeps = bool((law == 1.0).all()) or level is not None
+    if level is not None and model.n_states > MANY_STATES:
+        return _by_levels(model, level)
     if not sweeps and model.n_states > MAX_BLOCK:
         raise TooLargeError(f"random moves in cycles among {model.n_states} states: at most {MAX_BLOCK} are eliminated")
     order = np.arange(model.n_states)
     block = Block(0, model.n_states, True, sweeps)
     return BatchChart(model, order, *_slots(model, order), (block,))
+
+
+def _by_levels(model: SSP, level: Int[np.ndarray, "states"]) -> BatchChart:
+    """The chart of known pairs that are on no cycle."""
+    states = model.n_states
+    order = np.argsort(level, kind="stable")
+    width = 1 << int(np.log2(np.sqrt(states)))
+    first = np.flatnonzero(np.diff(level[order], prepend=-1))
+    begins = [np.arange(a, b, width) for a, b in zip(first, [*first[1:], states], strict=True)]
+    stretches = np.full(states, -1)
+    found = np.minimum(np.concatenate(begins), states - width)  # the last windows repeat states instead of running out
+    stretches[: len(found)] = found
+    block = Block(0, states, cyclic=False, width=width)
+    return BatchChart(model, order, *_slots(model, order), (block,), stretches)
 
 
 def _slots(
@@ -251,6 +277,7 @@ def solve_blocks(
     law: Float[Array, "actions states successors"],
     solved: Bool[Array, "actions states"],
     first: Int[Array, "states"],
+    stretches: Int[Array, "stretches"],
     payment: Float[Array, "actions states batch"],
     value: Float[Array, "actions states batch"],
 ) -> Solved:
@@ -260,7 +287,11 @@ def solve_blocks(
     log_det = jnp.zeros(batch)
     solvable = jnp.ones(batch, dtype=bool)
     parts = []
-    for begin, end, cyclic, sweeps in blocks:
+    for begin, end, cyclic, sweeps, width in blocks:
+        if width:
+            start = jnp.where(solved[..., None], payment, value)
+            inside = jnp.where(solved[..., None], law, 0.0)
+            return Solved(_solve_stretches(width, stretches, successor, inside, start), log_det, solvable)
         own = slice(begin, end)
         outside = jnp.where((successor[:, own] < begin) | (successor[:, own] >= end), law[:, own], 0.0)
         if not cyclic:
@@ -287,6 +318,39 @@ def solve_blocks(
         best = best.at[own].set(jnp.max(q, axis=0))
         parts.append(q)
     return Solved(jnp.concatenate(parts, axis=1), log_det, solvable)
+
+
+def _solve_stretches(
+    width: int,
+    stretches: Int[Array, "stretches"],
+    successor: Int[Array, "actions states successors"],
+    inside: Float[Array, "actions states successors"],
+    start: Float[Array, "actions states batch"],
+) -> Float[Array, "actions states batch"]:
+    """Action values of states in the order of their levels.
+
+    Args:
+        width: how many states a stretch has.
+        stretches: where each begins, then -1.
+        successor: as in `BatchChart`.
+        inside: probability of moves of solved pairs.
+        start: what each pair collects at once.
+    """
+
+    def window(table: Array, begin: Int[Array, ""]) -> Array:
+        return jax.lax.dynamic_slice_in_dim(table, begin, width, axis=1)
+
+    def solve(k: Int[Array, ""], state: tuple[Array, Array]) -> tuple[Array, Array]:
+        best, q = state
+        begin = stretches[k]
+        after, share, own = window(successor, begin), window(inside, begin), window(start, begin)
+        for j in range(successor.shape[-1]):
+            own = own + share[:, :, j, None] * best[after[:, :, j]]
+        best = jax.lax.dynamic_update_slice_in_dim(best, jnp.max(own, axis=0), begin, axis=0)
+        return best, jax.lax.dynamic_update_slice_in_dim(q, own, begin, axis=1)
+
+    best = jnp.zeros((start.shape[1] + 1, start.shape[-1]))
+    return jax.lax.fori_loop(0, jnp.sum(stretches >= 0), solve, (best, start))[1]
 
 
 def moves_within(

@@ -47,6 +47,9 @@ Discount = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+SHOWN_MASS = 5e-5
+"""Improper mass that four digits would show as 0 is not mentioned."""
+
 
 def _print_version(wanted: bool | None) -> None:
     if wanted:
@@ -289,13 +292,14 @@ def _print_posterior(answer: dict[str, Any]) -> None:
         ("improper_mass_model", "under the true transitions"),
     ):
         mass = answer[key]
-        if mass["probability"] > 0:
+        if mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
     rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "sd of q")]
     for state, actions in list(answer["actions"].items())[:40]:
         for action, found in actions.items():
             mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
-            numbers = (f"{found['probability']:.4f}", f"{found['se']:.1g}", f"{mean:.4g}", f"{sd:.4g}")
+            se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
+            numbers = (f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
             rows.append((state, action, *numbers))
     _print_table(rows)
     routes = answer.get("routes", [])[:10]
@@ -307,6 +311,11 @@ def _print_posterior(answer: dict[str, Any]) -> None:
                 for r in routes
             ]
         )
+
+
+def _or_zero(value: float, rounding: float) -> float:
+    """0 where nothing but rounding is left."""
+    return value if value > rounding else 0.0
 
 
 def _drawn(problem: Any, summary: Any) -> Any:

@@ -82,7 +82,6 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
     nowhere = np.zeros(model.n_states, dtype=bool)
     keep &= ~_touches(model, np.append(nowhere, True))
     while True:
-        _cascade(model, keep, nowhere)
         _, component = connected_components(state_graph(model, keep), connection="strong")
         own = component[model.pair_state[model.next_pair]]
         leaves = np.zeros(model.n_pairs, dtype=bool)
@@ -91,6 +90,7 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
         if not leaves.any():
             break
         keep &= ~leaves
+        _cascade(model, keep, nowhere)
     pairs = np.flatnonzero(keep)
     labels = component[model.pair_state[pairs]]
     order = np.argsort(labels, kind="stable")

@@ -182,7 +182,8 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
     more = len(component.states) - len(played)
     messages.append(
         f"improper policies exist, for example any that plays {', '.join(played)}{_and_more(more)}: "
-        "relaxed posteriors (epsilon > 0) put mass on them; epsilon 0 and --proper-only do not"
+        "relaxed posteriors (epsilon > 0) put mass on them even if the data show the loop; "
+        "epsilon 0 and --proper-only do not"
     )
     count = len(verdict.components)
     messages.append(

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
@@ -52,7 +53,7 @@ ENOUGH = 100.0
 """Effective points that policies are drawn from."""
 MOST_COORDINATES = 150
 """More coordinates than this are walked without trying importance."""
-FIRST_STEPS, STEPS = 200, 20
+FIRST_STEPS, STEPS = 200, 50
 """Slice steps when a walk begins, and before every later episode."""
 
 
@@ -251,7 +252,8 @@ def _policies(
 ) -> tuple[Int[np.ndarray, "states batch"], Float[np.ndarray, "batch"]]:
     """Greedy pairs (-1 for an unknown one) and expected value at the start of a batch."""
     chart, target = coordinates.chart, coordinates.target
-    pair = chart.slot[np.asarray(weighed.choice), np.arange(len(chart.order))[:, None]]
+    pair = np.empty(weighed.choice.shape, dtype=np.int64)
+    pair[chart.order] = chart.slot[np.asarray(weighed.choice), np.arange(len(chart.order))[:, None]]
     best = np.asarray(weighed.q).max(axis=0)
     return _known(target, pair), target.model.initial[chart.order] @ np.where(np.isfinite(best), best, 0.0)
 
@@ -271,7 +273,7 @@ class _Walk:
         covered = target.is_exact or not end_components(target.model, target.observed)
         self.coordinates = Coordinates(target, chart)
         self.diagnostics = {"frontier": float(self.coordinates.dimension), "proper_only": 0.0 if covered else 1.0}
-        self.point: Point | None = before.point if isinstance(before, _Walk) else None
+        self.point: Point | None = self._carried(before) if isinstance(before, _Walk) else None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         kind, structure = self.coordinates.kind, self.coordinates.structure
@@ -288,6 +290,13 @@ class _Walk:
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         return np.full(len(routes), np.nan)
+
+    def _carried(self, before: _Walk) -> Point | None:
+        """Where the chain was, in the order of states that the chart has now."""
+        if before.point is None:
+            return None
+        x = np.asarray(before.point.x)[before.coordinates.chart.place]
+        return before.point._replace(x=jnp.asarray(self.coordinates.chart.spread(x, 0.0)))
 
 
 def _fresh_key(rng: np.random.Generator) -> PRNGKeyArray:

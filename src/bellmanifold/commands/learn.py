@@ -109,7 +109,8 @@ def _print_learning(answer: dict[str, Any]) -> None:
     chosen = ", ".join(f"{name} {value}" for name, value in answer["options"].items() if value is not None)
     typer.echo(f"{answer['agent']} ({chosen})")
     best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
-    typer.echo(f"{answer['runs']} runs of {answer['episodes']} episodes, optimal value {best}")
+    runs = "1 run" if answer["runs"] == 1 else f"{answer['runs']} runs"
+    typer.echo(f"{runs} of {answer['episodes']} episodes, optimal value {best}")
     for message in answer["messages"]:
         typer.echo(f"- {message}")
     last = answer["episodes"]

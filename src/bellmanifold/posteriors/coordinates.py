@@ -64,6 +64,7 @@ class Structure(NamedTuple):
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
         first: a proper policy of M~, shape (states,).
+        stretches: the chart's, shape (stretches,).
         mixer: random odd numbers that tell policies apart, shape (states,).
         prior_scale: sigma.
         tie_width: values closer than this count as tied.
@@ -80,6 +81,7 @@ class Structure(NamedTuple):
     log_scale: Float[Array, "knots"]
     alternatives: Int[Array, "actions states"]
     first: Int[Array, "states"]
+    stretches: Int[Array, "stretches"]
     mixer: UInt64[Array, "states"]
     prior_scale: Float[Array, ""]
     tie_width: Float[Array, ""]
@@ -202,9 +204,10 @@ class Coordinates:
     @cached_property
     def structure(self) -> Structure:
         target, chart, model = self.target, self.chart, self.target.model
-        first = chart.first_policy(self.solved)
+        unused = np.zeros(model.n_states, dtype=np.int64)
+        first = chart.first_policy(self.solved) if any(block.cyclic for block in chart.blocks) else unused
         if first is None and (self.cut or self.centred):
-            first = np.zeros(model.n_states, dtype=np.int64)  # not used, or improper: then every point weighs 0
+            first = unused  # or it is improper: then every point weighs 0
         if first is None:
             raise self.trapped()
         group = np.bincount(self.stand_in, minlength=model.n_pairs)
@@ -226,6 +229,7 @@ class Coordinates:
             log_scale=jnp.asarray(table.log_scale if table else np.zeros(0)),
             alternatives=jnp.asarray(chart.spread(alternatives, 1)),
             first=jnp.asarray(first),
+            stretches=jnp.asarray(chart.stretches),
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
             tie_width=jnp.asarray(100 * tie_width(target)),
@@ -251,7 +255,7 @@ class Coordinates:
         cut[list(self.cut)] = True
         observed, in_cut = chart.spread(self.target.observed, False), chart.spread(cut, False)
         solved = []
-        for begin, end, cyclic, _ in chart.blocks:
+        for begin, end, cyclic, *_ in chart.blocks:
             places = np.argwhere(in_cut[:, begin:end])
             if not cyclic or not len(places):
                 solved.append(jnp.asarray(observed[None, :, begin:end]))
@@ -300,6 +304,7 @@ def normal_point(key: PRNGKeyArray, shape: tuple[int, int, int], scales: int) ->
     return Point(jax.random.normal(of_slots, shape), jax.random.normal(of_scales, (scales, shape[-1])))
 
 
+@partial(jax.jit, static_argnames="kind")
 def weigh_normals(kind: Kind, s: Structure, point: Point) -> Weighed:
     """Weigh standard normal vectors."""
     return weigh(kind, s, point if kind.centred else from_normals(s, point))
@@ -317,15 +322,14 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     if kind.centred:
         return _weigh_centred(kind, s, point)
     x, residual = point.x, kind.law.from_normal(point.x)
-    solve = partial(solve_blocks, kind.blocks, s.successor, s.law, s.solved, s.first)
     reward = jnp.broadcast_to(s.reward[..., None], x.shape)
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    solved = solve(reward + _width(s, point) * residual, value)
+    solved = _solve(kind, s, reward + _width(s, point) * residual, value)
     q = solved.q
     if kind.exact:
         # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
         # 1e-8 (reward / sigma)^2. Nor must they undo a loop that costs less than they pay.
-        plain = solve(reward, value)
+        plain = _solve(kind, s, reward, value)
         solved = Solved(*(jnp.where(solved.solvable, split, whole) for split, whole in zip(solved, plain, strict=True)))
         q = plain.q
     terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(residual)
@@ -333,12 +337,33 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))
 
 
+def _solve(
+    kind: Kind, s: Structure, payment: Float[Array, "actions states batch"], value: Float[Array, "actions states batch"]
+) -> Solved:
+    return solve_blocks(kind.blocks, s.successor, s.law, s.solved, s.first, s.stretches, payment, value)
+
+
+def log_weight(kind: Kind, s: Structure, point: Point) -> Float[Array, "batch"]:
+    """The log weight of standard normal vectors, and nothing else.
+
+    Of an exact posterior without determinants it does not depend on how ties are split, so one solution is enough.
+    """
+    if not kind.exact or kind.centred or any(block.cyclic and not block.sweeps for block in kind.blocks):
+        return weigh_normals(kind, s, point).log_weight
+    x = from_normals(s, point).x
+    value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
+    q, _, solvable = _solve(kind, s, jnp.broadcast_to(s.reward[..., None], x.shape), value)
+    terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(kind.law.from_normal(x))
+    total = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
+    return jnp.where(solvable, total, -jnp.inf)
+
+
 @partial(jax.jit, static_argnames="kind")
 def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weighed:
     residual, width = kind.law.from_normal(point.x), _width(s, point)
     payment = s.reward[..., None] + width * residual
     value = jnp.where(s.free[..., None], s.prior_scale * point.x, -jnp.inf)
-    q, _, solvable = solve_blocks(kind.blocks, s.successor, s.law, s.solved, s.first, payment, value)
+    q, _, solvable = _solve(kind, s, payment, value)
     log_prior = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
     observed, cut = subsets.observed[..., None], subsets.cut[..., None]
     safe = jnp.where(observed, width, 1.0)
@@ -348,7 +373,7 @@ def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weig
     solved_terms = jnp.where(observed & ~cut, kind.law.log_correction(residual), 0.0)
     terms = jnp.where(observed, log_prior, 0.0) + jnp.where(cut, log_kernel, 0.0) + solved_terms
     total = jnp.sum(terms, axis=(0, 1))
-    for (begin, end, cyclic, sweeps), solved in zip(kind.blocks, subsets.solved, strict=True):
+    for (begin, end, cyclic, sweeps, _), solved in zip(kind.blocks, subsets.solved, strict=True):
         if not cyclic:
             continue
         own = slice(begin, end)

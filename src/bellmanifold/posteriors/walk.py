@@ -24,6 +24,7 @@ from bellmanifold.posteriors.coordinates import (
     Point,
     Structure,
     Weighed,
+    log_weight,
     member_moments,
     normal_point,
     policy_table,
@@ -86,18 +87,15 @@ class Chains:
         return _summarise(coordinates, self.rounds[1:])
 
 
-@partial(jax.jit, static_argnames=("kind", "steps"))
-def advance(kind: Kind, steps: int, structure: Structure, key: PRNGKeyArray, position: Point) -> Point:
-    """Where chains are after a number of steps that nobody needs a record of."""
+@partial(jax.jit, static_argnames="kind")
+def advance(kind: Kind, steps: int | Int[Array, ""], structure: Structure, key: PRNGKeyArray, position: Point) -> Point:
+    """Where a lone chain is after a number of steps that nobody needs a record of."""
+    log_likelihood = partial(log_weight, kind, structure)
 
-    def log_likelihood(point: Point) -> Float[Array, "chains"]:
-        return weigh_normals(kind, structure, point).log_weight
+    def move(k: Int[Array, ""], state: elliptical.State) -> elliptical.State:
+        return elliptical.lone_step(jax.random.fold_in(key, k), state, log_likelihood)
 
-    def move(state: elliptical.State, key: PRNGKeyArray) -> tuple[elliptical.State, None]:
-        return elliptical.step(key, state, log_likelihood)[0], None
-
-    begin = elliptical.init(position, log_likelihood)
-    return jax.lax.scan(move, begin, jax.random.split(key, steps))[0].position
+    return jax.lax.fori_loop(0, steps, move, elliptical.init(position, log_likelihood)).position
 
 
 def end_points(chains: Chains) -> Weighed:

@@ -5,6 +5,10 @@ normal vector, a level below the current log L, and shrinks an interval of angle
 meets a point above the level. There is nothing to tune, and points of zero likelihood are simply shrunk away from.
 Chains lie along the last axis and shrink independently; those that are done wait for the others. A position may be
 one array or a tree of arrays.
+
+A *lone* chain shrinks faster. The angles that it tries one after the other depend on nothing but the angles before
+them, as long as all are refused. So several are drawn ahead and their points evaluated side by side, where a batch
+costs little more than a point; the first above the level is taken. The chain's law is the same.
 """
 
 from __future__ import annotations
@@ -20,8 +24,12 @@ Position: TypeAlias = Any
 """An array or a tree of arrays, whose last axis runs over the chains."""
 LogLikelihood = Callable[[Position], Float[Array, "chains"]]
 MOST_SHRINKS = 100
+AHEAD = 4
+"""Angles a lone chain tries at once."""
 _Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
 """Shrinks so far, who is done, angle, bracket, position, log likelihood."""
+_LoneCarry = tuple[Array, Array, Array, Array, Array, "State"]
+"""Rounds so far, whether it is done, angle, bracket, what was found."""
 
 
 class State(NamedTuple):
@@ -51,20 +59,60 @@ def init(position: Position, log_likelihood: LogLikelihood) -> State:
     return State(position, log_likelihood(position))
 
 
+def lone_step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> State:
+    """Move a single chain once; `log_likelihood` must take batches."""
+    key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
+    other = _normals(key_ellipse, state.position)
+    level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, (1,)))
+    first = jax.random.uniform(key_angle, maxval=2 * jnp.pi)
+
+    def shrink(
+        carry: tuple[Array, Array, Array, Array, Array, State],
+    ) -> tuple[Array, Array, Array, Array, Array, State]:
+        count, _, angle, low, high, _ = carry
+        fresh = jax.random.uniform(jax.random.fold_in(key_shrink, count), (AHEAD,))
+        angles = []
+        for k in range(AHEAD):
+            angles.append(angle)
+            low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
+            angle = low + fresh[k] * (high - low)
+        tried = jnp.stack(angles)
+        points = _on_ellipse(tried, state.position, other)
+        values = log_likelihood(points)
+        above = values > level
+        taken = jnp.argmax(above)
+        found = State(jax.tree.map(lambda leaf: leaf[..., taken][..., None], points), values[taken][None])
+        return count + 1, jnp.any(above), angle, low, high, found
+
+    begin = (jnp.array(0), jnp.array(False), first, first - 2 * jnp.pi, first, state)
+    most = -(-MOST_SHRINKS // AHEAD)
+    _, done, *_, found = jax.lax.while_loop(lambda carry: ~carry[1] & (carry[0] < most), shrink, begin)
+    return jax.tree.map(lambda new, old: jnp.where(done, new, old), found, state)
+
+
+def _normals(key: PRNGKeyArray, like: Position) -> Position:
+    """Standard normal numbers in the shape of a position."""
+    leaves, tree = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, drawn)
+
+
+def _on_ellipse(angle: Float[Array, "chains"], position: Position, other: Position) -> Position:
+    return jax.tree.map(lambda a, b: a * jnp.cos(angle) + b * jnp.sin(angle), position, other)
+
+
 def step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> tuple[State, Info]:
     """Move every chain once."""
     key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
     chains = state.log_likelihood.shape
-    leaves, tree = jax.tree.flatten(state.position)
-    keys = jax.random.split(key_ellipse, len(leaves))
-    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
-    other = jax.tree.unflatten(tree, drawn)
+    other = _normals(key_ellipse, state.position)
     level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, chains))
     angle = jax.random.uniform(key_angle, chains, maxval=2 * jnp.pi)
 
     def shrink(carry: _Carry) -> _Carry:
         count, done, angle, low, high, position, value = carry
-        proposal = jax.tree.map(lambda a, b: a * jnp.cos(angle) + b * jnp.sin(angle), state.position, other)
+        proposal = _on_ellipse(angle, state.position, other)
         proposed = log_likelihood(proposal)
         accept = ~done & (proposed > level)
         position = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, position)

@@ -20,12 +20,14 @@ POINTS = 2**15
 
 
 @lru_cache(maxsize=32)
-def complete(reference: str, epsilon: float, prior_scale: float = 10.0, proper_only: bool = False) -> Summary:
+def complete(
+    reference: str, epsilon: float, prior_scale: float = 10.0, proper_only: bool = False, points: int = POINTS
+) -> Summary:
     """The posterior when every pair has been seen once."""
     model = load_model(reference)
     data = Dataset.complete(model)
     return posterior(
-        model, data, epsilon=epsilon, prior_scale=prior_scale, proper_only=proper_only, samples=POINTS, top=10**6
+        model, data, epsilon=epsilon, prior_scale=prior_scale, proper_only=proper_only, samples=points, top=10**6
     )
 
 

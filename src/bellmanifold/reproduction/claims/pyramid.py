@@ -35,6 +35,8 @@ from bellmanifold.solver import solve
 
 BR = tuple(Cell(PYRAMID, "bayes-br", epsilon) for epsilon in TOLERANCES)
 TD = Cell(PYRAMID, "bayes-td", 0.01)
+MORE_POINTS = 2**18
+"""Small differences between eight routes take more points."""
 EVEN = 0.25
 """How far from their mean "almost equal" probabilities may be, relative to it."""
 
@@ -60,7 +62,7 @@ def _optimum(runs: PaperRuns) -> Finding:
 def _eight(epsilon: float) -> tuple[Measurement, Measurement]:
     """Given complete data: how uneven the posterior is over the eight optimal routes, and what they have together."""
     routes = routes_of(PYRAMID)
-    found = route_chances(complete(PYRAMID, epsilon), routes)
+    found = route_chances(complete(PYRAMID, epsilon, points=MORE_POINTS), routes)
     own, se = found.value[routes.is_optimal], found.se[routes.is_optimal]
     gap = np.abs(own / own.mean() - 1.0)
     worst = int(np.argmax(gap))

@@ -1,0 +1,101 @@
+"""The pictures of the guide: `python examples/pictures.py docs/images` makes them again.
+
+Names after the directory (`robot`, `ridge`, `swirl-pies`, `improper-mass`) make only those.
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+import bellmanifold as bm
+from bellmanifold.identifiability import flat_cones, improper_mass_sweep
+
+mpl.use("Agg")
+from matplotlib import pyplot
+
+
+def robot() -> Figure:
+    """What the delivery robot knows after two trips."""
+    model = bm.load_model("examples/robot/robot.json")
+    data = bm.load_data("examples/robot/trips.json", model)
+    return bm.figures.draw(model, bm.posterior(model, data, prior_scale=5.0)).figure
+
+
+def ridge() -> Figure:
+    """The two-state posterior, complete data: a ridge along u that only the prior ends."""
+    model = bm.envs.two_state()
+    (cone,) = flat_cones(model)
+    stay, go = np.meshgrid(np.linspace(-12, 40, 500), np.linspace(-12, 10, 300))
+    figure, axes = pyplot.subplots(1, 3, figsize=(8.0, 2.9), layout="constrained", sharey=True)
+    for ax, epsilon in zip(axes, (2.0, 1.0, 0.5), strict=True):
+        best = np.maximum(stay, go)
+        log_likelihood = -((stay - best + 1.0) ** 2 + (go + 1.0) ** 2) / (2 * epsilon**2)
+        log_density = log_likelihood - (stay**2 + go**2) / (2 * 10.0**2)
+        ax.contourf(stay, go, np.exp(log_density - log_density.max()), levels=LEVELS, cmap="Blues", norm="log")
+        ax.axline((0, 0), slope=1, color="grey", linewidth=0.8, linestyle=":")
+        ax.plot(-2, -1, "k*", markersize=8)
+        ax.set(title=f"epsilon {epsilon:g}", xlabel="value of stay", xlim=(-12, 40), ylim=(-12, 10))
+    axes[0].set_ylabel("value of go")
+    axes[0].annotate("", (34, 6), (20, 6), arrowprops={"arrowstyle": "-|>", "color": "#AA4499"})
+    axes[0].annotate(f"u = ({cone.direction[0]:g}, {cone.direction[1]:g})", (20, 7.2), color="#AA4499", fontsize=9)
+    axes[0].annotate("stay is best", (18, -11), fontsize=8)
+    axes[0].annotate("go is best", (-11, 7.5), fontsize=8)
+    return figure
+
+
+def swirl_pies() -> Figure:
+    """The swirl with every pair seen: three posteriors of the same data."""
+    model = bm.envs.swirl(3)
+    data = bm.Dataset.complete(model)
+    figure, axes = pyplot.subplots(1, 3, figsize=(8.0, 3.4), layout="constrained")
+    settings = {
+        "epsilon 0.1": {"epsilon": 0.1},
+        "epsilon 0.1, proper only": {"epsilon": 0.1, "proper_only": True},
+        "exact": {},
+    }
+    for ax, (title, options) in zip(axes, settings.items(), strict=True):
+        summary = bm.posterior(model, data, **options)
+        bm.figures.draw(model, summary, axes=ax)
+        ax.set_title(f"{title}\nimproper mass {float(summary.improper_mass.value):.2f}", fontsize=9)
+        ax.get_legend().remove()
+    handles = [mpl.patches.Patch(facecolor=COLOURS[k], label=name) for k, name in enumerate(model.actions)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def improper_mass() -> Figure:
+    """Improper mass against the tolerance, for two problems."""
+    epsilon = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0])
+    figure, axes = pyplot.subplots(1, 2, figsize=(8.0, 3.0), layout="constrained", sharey=True)
+    two = bm.envs.two_state()
+    found = improper_mass_sweep(bm.Dataset.complete(two), list(epsilon), [1.0, 10.0, 100.0], [1.0, 0.9])
+    bm.figures.improper_mass(found.epsilon, found.prior_scale, found.discount, found.probability, axes=axes[0])
+    swirl = bm.envs.swirl(3)
+    found = improper_mass_sweep(bm.Dataset.complete(swirl), list(epsilon), [1.0, 10.0, 100.0], [1.0])
+    bm.figures.improper_mass(found.epsilon, found.prior_scale, found.discount, found.probability, axes=axes[1])
+    axes[0].set_title("two-state", fontsize=10)
+    axes[1].set_title("swirl of depth 3", fontsize=10)
+    axes[1].set_ylabel("")
+    axes[1].get_legend().remove()
+    axes[0].get_legend().remove()
+    lines = [mpl.lines.Line2D([], [], color=COLOURS[k], label=f"prior scale {x}") for k, x in enumerate((1, 10, 100))]
+    style = {"color": "black", "linestyle": "--", "marker": "s", "markersize": 3.5}
+    lines.append(mpl.lines.Line2D([], [], label="discount 0.9", **style))
+    figure.legend(handles=lines, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
+COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733")
+PICTURES = {"robot": robot, "ridge": ridge, "swirl-pies": swirl_pies, "improper-mass": improper_mass}
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    for name in sys.argv[2:] or PICTURES:
+        figure = PICTURES[name]()
+        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+        pyplot.close(figure)
+        print(f"{name}.png: {(folder / f'{name}.png').stat().st_size // 1000} kB")
