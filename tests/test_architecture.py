@@ -57,6 +57,7 @@ MAY_IMPORT = {
     | {"ssp"},
     "figures": {"graph", "ssp"},
     "reproduction": {
+        "agents",
         "bellman",
         "data",
         "envs",
