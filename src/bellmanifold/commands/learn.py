@@ -70,7 +70,7 @@ def learn(
     problem = load_problem(model)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
-    refuse(find_agent(agent), open_world(problem))
+    refuse(find_agent(agent), open_world(problem), options)
     keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
     with progress(f"{agent} learns", runs) as one_more:
 
@@ -90,12 +90,12 @@ def learn(
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> Callable[[Run], None]:
-    if (
-        out is None or not seeds or seeds[0] < 0 or entry["episodes"] < 1
-    ):  # `learn` itself says what is wrong with these
-        return lambda run: None
     from bellmanifold.experiments.keeping import keep_runs
+    from bellmanifold.experiments.measured import LARGEST_SEED
 
+    wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
+    if out is None or wrong:  # `learn` itself says what is wrong
+        return lambda run: None
     return keep_runs(out, entry, seeds)
 
 
