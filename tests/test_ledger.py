@@ -271,7 +271,6 @@ def subset(cell, data):
 HMC, RETUNED, NARROW = "bayes-br-hmc", ("bayes-br-hmc", "retuned"), ("bayes-br", "prior 1")
 TURNS = [
     ("hmc-acceptance-varies", {}, {"alter": accepting(lambda cell: 0.7)}),
-    ("hmc-calibrated", {"alter": accepting(lambda cell: 0.7)}, {"alter": accepting(lambda cell: 0.9)}),
     (
         "hmc-retuning-accepts-more",
         {"alter": accepting(lambda cell: 0.8 if cell.tuning == "retuned" else 0.7)},
@@ -309,19 +308,34 @@ def test_verdicts_turn_with_other_properties_of_runs(name, claimed, turned):
 
 
 def test_every_claim_that_runs_decide_is_turned():
-    turned = {name for name, *_ in (*FLIPS, *TURNS)}
+    turned = {"hmc-calibrated", *(name for name, *_ in (*FLIPS, *TURNS))}
     assert turned | NOT_TURNED == {asked.id for asked in ledger.QUESTIONS if asked.cells}
 
 
-def test_runs_that_accept_nothing_at_first_are_mentioned():
+def test_calibration_is_judged_by_the_last_window(monkeypatch):
+    """Acceptance that falls from 1 to the target, or stays above it; runs that accept nothing are mentioned."""
+
     def two_stuck(cell, data):
-        accepting(lambda cell: 0.7)(cell, data)
         if cell.epsilon == 0.01:
             data["diagnostic_acceptance"][1][:2, 1] = 0.0
 
-    found = ledger.judge(BY_NAME["hmc-calibrated"], MadeUp(Path(), 10, {}, alter=two_stuck))
-    assert "2 of 10 runs of HMC at 0.01 accept next to nothing" in found.remark
-    assert found.verdict == "holds with a remark"
+    def judged(end, runs=10):
+        falling = np.linspace(1.0, end, 10) + np.random.default_rng(0).uniform(-0.02, 0.02, (runs, 1))
+        monkeypatch.setattr(hmc, "_windows", lambda runs, cell: falling)
+        return ledger.judge(BY_NAME["hmc-calibrated"], MadeUp(Path(), runs, {}, alter=two_stuck))
+
+    assert judged(0.7).verdict == "holds"
+    assert judged(0.7, runs=1).verdict != "holds"
+    assert judged(0.9).verdict == "does not hold"
+    assert "After the first warm-up 2 of 10 runs of HMC at 0.01 accept next to nothing" in judged(0.7).remark
+
+
+def test_windows_are_those_of_chains_that_saw_the_first_episode():
+    """A step far too small for the tolerance is accepted always at first."""
+    found = hmc._windows(MadeUp(Path(), 2, {}), Cell(DEEP_SEA, "bayes-br-hmc", 5.0))
+    assert found.shape == (2, 10)
+    assert (found[:, 0] > 0.99).all()
+    assert (found[:, -1] < found[:, 0]).all()
 
 
 def test_help_that_is_likely_is_not_passed_over_for_lack_of_evidence():
@@ -339,6 +353,7 @@ def test_help_that_is_likely_is_not_passed_over_for_lack_of_evidence():
 
 def test_questions_declare_the_runs_they_ask_for(monkeypatch):
     monkeypatch.setattr(published, "MORE_RUNS", 2)
+    monkeypatch.setattr(hmc, "_windows", lambda runs, cell: np.full((3, 10), float(runs.cell(cell)["regret"].size)))
     monkeypatch.setattr(pyramid, "_eight", lambda epsilon: (exactly("gap", 0.0), exactly("sum", 1.0)))
     for asked in ledger.QUESTIONS:
         if asked.cells:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from bellmanifold.agents.bayes_hmc import Settings, block_of_agents
+from bellmanifold.models import load_model
 from bellmanifold.reproduction.beliefs import routes_of
 from bellmanifold.reproduction.claims.questions import (
     belief,
@@ -93,24 +95,38 @@ def _acceptance_varies(runs: PaperRuns) -> Finding:
     "hmc-calibrated",
     "appendix B.1, HMC",
     "The first step sizes are calibrated so that the acceptance comes near the target of 0.7 in the first episode.",
-    "At each tolerance the mean acceptance over all episodes with data lies between 0.6 and 0.8. It holds with a "
-    "remark where that of the first of them alone does not. (At first the first one alone was to decide. Acceptance in "
-    "the windows of the warm-up, where it converges, is not recorded.)",
+    "Chains as in the paper, on what our runs saw in their first episode: at each tolerance the mean acceptance in the "
+    "last of the ten windows of the warm-up lies between 0.6 and 0.8. (At first the iterations after the warm-up were "
+    "to decide, whose step size is chosen for having been above the target.)",
     HMC,
 )
 def _calibrated(runs: PaperRuns) -> Finding:
-    found = {cell: _accepted(runs, cell) for cell in HMC}
-    overall = [mean_share(f"acceptance, {label(cell)}", values.mean(axis=1)) for cell, values in found.items()]
-    first = [mean_share(f"first acceptance, {label(cell)}", values[:, 0]) for cell, values in found.items()]
-    stuck = {label(cell): int((values[:, 0] < STUCK).sum()) for cell, values in found.items()}
+    windows = {cell: _windows(runs, cell) for cell in HMC}
+    last = [
+        mean_share(f"acceptance in the last window, {label(cell)}", found[:, -1]) for cell, found in windows.items()
+    ]
+    first = [mean_share(f"in the first window, {label(cell)}", found[:, 0]) for cell, found in windows.items()]
+    accepted = {cell: _accepted(runs, cell) for cell in HMC}
+    after = [mean_share(f"after the first warm-up, {label(cell)}", found[:, 0]) for cell, found in accepted.items()]
+    overall = [mean_share(f"in all episodes, {label(cell)}", found.mean(axis=1)) for cell, found in accepted.items()]
+    stuck = {label(cell): int((found[:, 0] < STUCK).sum()) for cell, found in accepted.items()}
     told = [f"{count} of {runs.runs} runs of {name}" for name, count in stuck.items() if count]
-    remark = f"In the first episode with data {' and '.join(told)} accept next to nothing. " if told else ""
+    remark = f"After the first warm-up {' and '.join(told)} accept next to nothing. " if told else ""
     remark += "With the published code, acceptance in early episodes at 0.01 was 0.99 to 1.0."
-    return Finding(
-        tuple(Condition(share, 0.6, 0.8) for share in overall),
-        qualified_by=tuple(Condition(share, 0.6, 0.8) for share in first),
-        remark=remark,
-    )
+    conditions = tuple(Condition(share, 0.6, 0.8) for share in last)
+    return Finding(conditions, beside=(*first, *after, *overall), remark=remark)
+
+
+def _windows(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs windows"]:
+    """Mean acceptance in each window of the first warm-up with data: what each run saw in its first episode."""
+    model, rng = load_model(cell.model), np.random.default_rng(0)
+    agents = block_of_agents([model] * runs.runs, Settings(epsilon=cell.epsilon or 0.0), range(runs.runs))
+    for agent, run in zip(agents, runs.separately(cell), strict=True):
+        seen = run["pair"].values[: int(run["moves"].values[0])].astype(np.int64)
+        agent.policy(rng)
+        agent.observe(seen, model.reward[seen])
+    agents[0].policy(rng)
+    return agents[0].block.window_acceptance
 
 
 @question(
