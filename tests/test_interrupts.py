@@ -51,8 +51,9 @@ def test_posterior_prints_nothing(cli, tmp_path, monkeypatch):
 
     def compute(problem, data, **options):
         swallow()
-        return bm.posterior(problem, data)
+        return found
 
+    found = bm.posterior(bm.envs.two_state(), bm.Dataset.from_pairs(bm.envs.two_state(), []))
     monkeypatch.setattr("bellmanifold.posteriors.inference.posterior", compute)
     code, out, err = cli("posterior", "env:two-state", str(tmp_path / "data.json"))
     assert (code, out) == (130, "")
