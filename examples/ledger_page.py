@@ -4,11 +4,9 @@ python examples/ledger_page.py DIR/claims.json docs/ledger.md
 """
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
-from bellmanifold.experiments.runs import versions
-from bellmanifold.reproduction.ledger import read_claims
+from bellmanifold.reproduction.ledger_file import read_ledger
 from bellmanifold.reproduction.tables import page
 
 HEAD = """# The ledger
@@ -29,18 +27,18 @@ written before the runs were looked at; where one was changed afterwards, it say
 use.
 
 Intervals are Student's of means over runs, Welch's of differences, Clopper and Pearson's of shares of runs, normal
-where an engine reports a standard error; what has none was computed exactly. *Late episodes* are the last 20 of 100.
-BR, HMC, TD, TD-En and TD-Max are the paper's methods, *exact* is the agent `manifold`; `at 0.1` names a tolerance;
-the prior sd is 10 unless stated. "the published code" refers to measurements made with the authors' repository.
+where an engine reports a standard error, cut at 0 and 1 where they are about probabilities; what has none was
+computed exactly, or all runs agree (sd 0). An sd is that of a sample (divided by runs - 1). *Late episodes* are the
+last 20 of 100. BR, HMC, TD, TD-En and TD-Max are the paper's methods, *exact* is the agent `manifold`; `at 0.1`
+names a tolerance; the prior sd is 10 unless stated. "the published code" refers to measurements made with the
+authors' repository.
 
 """
 
 
 def main(source: str, target: str) -> None:
     """Write the page."""
-    claims, runs = read_claims(source)
-    made = f"Made on {datetime.now(UTC):%Y-%m-%d} at commit {versions()['commit'][:12] or 'unknown'}: "
-    Path(target).write_text(HEAD + made + page(claims, runs), encoding="utf-8")
+    Path(target).write_text(HEAD + page(read_ledger(source)), encoding="utf-8")
 
 
 if __name__ == "__main__":

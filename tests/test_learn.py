@@ -184,7 +184,7 @@ def test_spread_over_runs():
     values = np.random.default_rng(3).normal(size=(12, 5)) + np.arange(5)
     found = spread(values)
     np.testing.assert_allclose(found.mean, values.mean(axis=0))
-    np.testing.assert_allclose(found.sd, values.std(axis=0))
+    np.testing.assert_allclose(found.sd, values.std(axis=0, ddof=1))
     np.testing.assert_allclose(found.interquartile_mean, np.sort(values, axis=0)[3:9].mean(axis=0))
     again = values[np.random.default_rng(4).integers(12, size=(20_000, 12))]
     middle = np.sort(again, axis=1)[:, 3:9].mean(axis=1)
@@ -198,6 +198,7 @@ def test_spread_over_runs():
     same = spread(np.ones((4, 3)))
     assert same.mean_low.tolist() == same.mean_high.tolist() == [1.0] * 3
     assert np.isnan(spread(np.ones((1, 3))).mean_low).all()
+    assert spread(np.ones((1, 3))).sd.tolist() == [0.0] * 3
 
 
 # --- several runs

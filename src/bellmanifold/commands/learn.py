@@ -13,6 +13,7 @@ import typer
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import print_json, print_table, progress
+from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.learning import Learning
@@ -72,10 +73,19 @@ def learn(
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
     refuse(find_agent(agent), open_world(problem), options)
     keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
-    with progress(f"{agent} learns", runs) as one_more:
+    done = 0
+
+    def kept() -> str:
+        there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
+        return f"{there}; give the same command again to play them all"
+
+    with progress(f"{agent} learns", runs) as one_more, interruptible(kept) as require_no_interrupt:
 
         def after_run(run: Run) -> None:
+            nonlocal done
+            require_no_interrupt()
             keep(run)
+            done += 1
             one_more()
 
         learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)

@@ -49,7 +49,8 @@ def reproduce(
         return
     if out is None:
         raise BadInputError("--out is missing: say where the figures go, e.g. --out out/paper (--list lists them)")
-    from bellmanifold.reproduction.ledger import CELLS, QUESTIONS, measure_claims, write_claims
+    from bellmanifold.reproduction.ledger import CELLS, QUESTIONS, measure_claims
+    from bellmanifold.reproduction.ledger_file import write_ledger
     from bellmanifold.reproduction.tables import print_claims
 
     everything = not figures
@@ -57,11 +58,11 @@ def reproduce(
     played = play_cells(wanted, out, runs, player, also=CELLS if everything else ())
     with _watching(len(wanted) + everything * len(QUESTIONS)) as begin:
         made = list(draw_figures(wanted, played, out, lambda figure: begin(f"drawing {figure.name}")))
-        claims = measure_claims(played, lambda name: begin(f"measuring {name}")) if everything else []
-    if everything:
+        ledger = measure_claims(played, lambda name: begin(f"measuring {name}")) if everything else None
+    if ledger is not None:
         made.append(out / "claims.json")
-        write_claims(made[-1], claims, runs)
-        print_claims(claims)
+        write_ledger(made[-1], ledger)
+        print_claims(ledger.claims)
     for path in made:
         typer.echo(str(path))
 

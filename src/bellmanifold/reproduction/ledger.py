@@ -1,39 +1,17 @@
 """The ledger: every statement of the paper that can be measured, measured.
 
 `CELLS` are the runs it needs, `measure_claims` judges every question of `bellmanifold.reproduction.claims`. How numbers
-become verdicts is said in `bellmanifold.reproduction.verdicts`. A ledger is kept as JSON:
-
-    {"format": "bellmanifold.claims/1", "runs": 10, "claims": [
-      {"id": ..., "source": ..., "statement": ..., "criterion": ..., "verdict": ..., "remark": ...,
-       "measured": [{"what": ..., "value": ..., "low": ..., "high": ..., "sd": ..., "runs": ...,
-                     "wanted": ..., "outcome": ...}]}]}
-
-`wanted` says what the criterion asks of the number, and `outcome` how that came out; both are null for numbers that
-are only shown. What is infinite or undefined is null, as everywhere.
+become verdicts is said in `bellmanifold.reproduction.verdicts`, what a ledger's file holds in
+`bellmanifold.reproduction.ledger_file`.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from collections.abc import Callable
+from datetime import UTC, datetime
 
-from bellmanifold.errors import BadInputError, quote
-from bellmanifold.formats.files import (
-    kind,
-    label,
-    listing,
-    located,
-    number,
-    parse_json,
-    read_bytes,
-    record,
-    text,
-    write_atomically,
-)
+from bellmanifold.experiments.runs import versions
+from bellmanifold.interrupts import interruptible
 from bellmanifold.reproduction.claims import (
     deep_sea,
     hmc,
@@ -46,55 +24,17 @@ from bellmanifold.reproduction.claims import (
     two_state,
 )
 from bellmanifold.reproduction.claims.questions import Question
+from bellmanifold.reproduction.ledger_file import Claim, Entry, Ledger
 from bellmanifold.reproduction.runs import Cell, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Measurement, Verdict
+from bellmanifold.reproduction.verdicts import Condition
 
-FORMAT = "bellmanifold.claims/1"
 SUBJECTS = (two_state, theory, improper, deep_sea, hmc, pyramid, swirl, slippery, published)
 QUESTIONS: tuple[Question, ...] = tuple(asked for subject in SUBJECTS for asked in subject.CLAIMS)
 CELLS: tuple[Cell, ...] = tuple(dict.fromkeys(cell for asked in QUESTIONS for cell in asked.cells))
 """Every run the ledger needs."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A number of a claim.
-
-    Attributes:
-        measurement: the number with its uncertainty.
-        wanted: what the criterion asks of it; None if it is only shown.
-        outcome: how that came out.
-    """
-
-    measurement: Measurement
-    wanted: str | None = None
-    outcome: str | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper and what became of it.
-
-    Attributes:
-        id: its name.
-        source: where in the paper it is.
-        statement: what the paper says, in our words.
-        criterion: when it counts as true.
-        measured: the numbers, those that decide first.
-        verdict: "holds", "holds with a remark" or "does not hold".
-        remark: what a reader should know.
-    """
-
-    id: str
-    source: str
-    statement: str
-    criterion: str
-    measured: tuple[Entry, ...]
-    verdict: Verdict
-    remark: str
-
-
-def measure_claims(runs: PaperRuns, tell: Callable[[str], object] = lambda name: None) -> list[Claim]:
+def measure_claims(runs: PaperRuns, tell: Callable[[str], object] = lambda name: None) -> Ledger:
     """Judge every claim.
 
     Args:
@@ -104,8 +44,10 @@ def measure_claims(runs: PaperRuns, tell: Callable[[str], object] = lambda name:
     claims = []
     for asked in QUESTIONS:
         tell(asked.id)
-        claims.append(judge(asked, runs))
-    return claims
+        with interruptible("the ledger is not written; give the same command again, runs and figures are kept"):
+            claims.append(judge(asked, runs))
+    made = versions()
+    return Ledger(tuple(claims), runs.runs, made["version"], made["commit"], f"{datetime.now(UTC):%Y-%m-%d}")
 
 
 def judge(asked: Question, runs: PaperRuns) -> Claim:
@@ -119,72 +61,3 @@ def judge(asked: Question, runs: PaperRuns) -> Claim:
 
 def _entry(condition: Condition) -> Entry:
     return Entry(condition.measurement, condition.bounds, condition.outcome)
-
-
-def write_claims(path: str | os.PathLike[str], claims: Sequence[Claim], runs: int) -> None:
-    """Write a ledger as JSON, whole or not at all.
-
-    Args:
-        path: the file.
-        claims: all of them.
-        runs: how many runs a cell had.
-    """
-    content = {"format": FORMAT, "runs": runs, "claims": [_plain(claim) for claim in claims]}
-    encoded = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False).encode()
-    write_atomically(path, lambda file: file.write(encoded))
-
-
-def _plain(claim: Claim) -> dict[str, Any]:
-    return {
-        "id": claim.id,
-        "source": claim.source,
-        "statement": claim.statement,
-        "criterion": claim.criterion,
-        "measured": [_plain_entry(entry) for entry in claim.measured],
-        "verdict": claim.verdict,
-        "remark": claim.remark,
-    }
-
-
-def _plain_entry(entry: Entry) -> dict[str, Any]:
-    found = entry.measurement
-    numbers = {name: _finite(getattr(found, name)) for name in ("value", "low", "high", "sd")}
-    return {"what": found.what, **numbers, "runs": found.runs, "wanted": entry.wanted, "outcome": entry.outcome}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def read_claims(path: str | os.PathLike[str]) -> tuple[list[Claim], int]:
-    """Read a ledger: its claims, and how many runs a cell had."""
-    with located(label(path)):
-        content = parse_json(read_bytes(path))
-        if content.get("format") != FORMAT:
-            raise BadInputError(f"not a ledger of the format {FORMAT}: make it with `bellmanifold reproduce`")
-        runs = content.get("runs")
-        if isinstance(runs, bool) or not isinstance(runs, int):
-            raise BadInputError(f"runs is {kind(runs)}: give a whole number")
-        return [_claim(item, f"claims[{k}]") for k, item in enumerate(listing(content.get("claims"), "claims"))], runs
-
-
-def _claim(item: object, where: str) -> Claim:
-    names = ("id", "source", "statement", "criterion", "measured", "verdict", "remark")
-    fields = record(item, where, names)
-    words = {name: text(fields[name], f"{where}.{name}") for name in names if name != "measured"}
-    verdict = words.pop("verdict")
-    if verdict not in get_args(Verdict):
-        raise BadInputError(f"{where}: unknown verdict {quote(verdict)}: choose from {', '.join(get_args(Verdict))}")
-    entries = [_read_entry(entry, f"{where}.measured[{k}]") for k, entry in enumerate(fields["measured"])]
-    return Claim(**words, measured=tuple(entries), verdict=verdict)  # type: ignore[arg-type]  # checked above
-
-
-def _read_entry(item: object, where: str) -> Entry:
-    fields = record(item, where, ("what", "value", "low", "high", "sd", "runs", "wanted", "outcome"))
-    value, low, high = (
-        missing if fields[name] is None else number(fields[name], f"{where}.{name}")
-        for name, missing in (("value", math.nan), ("low", -math.inf), ("high", math.inf))
-    )
-    sd = None if fields["sd"] is None else number(fields["sd"], f"{where}.sd")
-    measurement = Measurement(text(fields["what"], f"{where}.what"), value, low, high, sd, fields["runs"])
-    return Entry(measurement, fields["wanted"], fields["outcome"])

@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from bellmanifold.reproduction.ledger import Claim, Entry
+from bellmanifold.reproduction.ledger_file import Claim, Entry, Ledger
 from bellmanifold.reproduction.verdicts import Measurement
 
 COLOURS = {"holds": "green", "holds with a remark": "yellow", "does not hold": "red"}
@@ -80,11 +80,19 @@ def _lines(claim: Claim) -> list[str]:
     return [f"{claim.verdict.upper()}: {claim.id}", *(f"    {line}" for line in (*said, *_measured(claim).split("\n")))]
 
 
-def page(claims: Sequence[Claim], runs: int) -> str:
+def origin(ledger: Ledger) -> str:
+    """What measured a ledger, and when; empty if it does not say."""
+    if not ledger.date:
+        return ""
+    return f"Measured on {ledger.date} by bellmanifold {ledger.version}, commit {ledger.commit or 'unknown'}."
+
+
+def page(ledger: Ledger) -> str:
     """The ledger as Markdown: a table of verdicts, then every claim with all its numbers."""
+    claims = ledger.claims
     head = ["| claim | where | verdict |", "|---|---|---|"]
     rows = [f"| [{claim.id}](#{_anchor(claim.id)}) | {claim.source} | {claim.verdict} |" for claim in claims]
-    count = f"{totals(claims)}, from {runs} runs a cell."
+    count = f"{origin(ledger)} {totals(claims)}, from {ledger.runs} runs a cell.".strip()
     return "\n".join([count, "", *head, *rows, *(line for claim in claims for line in _section(claim))]) + "\n"
 
 

@@ -16,13 +16,15 @@ among dozens of them a few may be judged wrongly by chance.
 
 Intervals: Student's t of a mean, Welch's t of a difference of two means (runs of different agents are independent but
 for the order of actions), Clopper and Pearson's of a share of runs, a normal one where an engine reports a standard
-error, none for what is computed exactly.
+error, none for what is computed exactly. Intervals of probabilities are cut at 0 and 1. Student's interval has no width
+where all runs agree: the verdict then takes it for certain that further runs would agree too, which ten runs cannot
+know. It happens to times and shares that take few values (all runs end optimal); the sd of 0 in the ledger shows it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -123,19 +125,20 @@ def exactly(what: str, value: float | int) -> Measurement:
     return Measurement(what, float(value), float(value), float(value))
 
 
-def equals(what: str, value: float | int, wanted: float | int) -> Condition:
-    """The condition that an exact number is the wanted one, up to rounding."""
-    return Condition(exactly(what, value), wanted - ROUNDING, wanted + ROUNDING, f"equal to {wanted:g}")
+def equals(found: Measurement, wanted: float | int) -> Condition:
+    """The condition that a number is the wanted one, up to rounding."""
+    return Condition(found, wanted - ROUNDING, wanted + ROUNDING, f"equal to {wanted:g}")
 
 
-def estimated(what: str, value: float, se: float) -> Measurement:
-    """A number with a standard error.
+def estimated(what: str, value: float, se: float, probability: bool = False) -> Measurement:
+    """A number with a standard error; the interval of a probability stays within 0 and 1.
 
     >>> round(estimated("a share", 0.5, 0.1).low, 4)
     0.304
     """
     margin = float(norm.ppf(0.5 + CONFIDENCE / 2)) * float(se)
-    return Measurement(what, float(value), float(value) - margin, float(value) + margin)
+    found = Measurement(what, float(value), float(value) - margin, float(value) + margin)
+    return _clipped(found) if probability else found
 
 
 def mean_of(what: str, values: Float[np.ndarray, "runs"]) -> Measurement:
@@ -143,6 +146,18 @@ def mean_of(what: str, values: Float[np.ndarray, "runs"]) -> Measurement:
     mean, (sd, error, freedom) = float(values.mean()), _spread(values)
     margin = _margin(error, freedom)
     return Measurement(what, mean, mean - margin, mean + margin, sd if len(values) > 1 else None, len(values))
+
+
+def mean_share(what: str, values: Float[np.ndarray, "runs"]) -> Measurement:
+    """The mean over runs of shares or probabilities: its interval stays within 0 and 1."""
+    return _clipped(mean_of(what, values))
+
+
+def _clipped(found: Measurement) -> Measurement:
+    """A probability's interval without what cannot be; an unknown interval stays unknown."""
+    if math.isinf(found.low) or math.isinf(found.high):
+        return found
+    return replace(found, low=max(found.low, min(found.value, 0.0)), high=min(found.high, max(found.value, 1.0)))
 
 
 def difference(what: str, first: Float[np.ndarray, "runs"], second: Float[np.ndarray, "others"]) -> Measurement:
@@ -175,9 +190,11 @@ def one_more(what: str, values: Float[np.ndarray, "runs"], seen: float) -> Condi
     """
     sd = _spread(values)[0]
     freedom = len(values) - 1
-    if freedom < 1 or sd == 0.0:
+    if freedom < 1:
         place, limit = (0.0 if (values == seen).all() else math.nan), 1.0
         return Condition(Measurement(what, place, -math.inf, math.inf, None, len(values)), -limit, limit)
+    if sd == 0.0:  # all runs agree: what differs from them does not come from where they come from
+        return equals(Measurement(what, *3 * (seen - float(values[0]),), 0.0, len(values)), 0)
     place = (seen - float(values.mean())) / (sd * math.sqrt(1 + 1 / len(values)))
     limit = float(t.ppf(0.5 + CONFIDENCE / 2, freedom))
     return Condition(Measurement(what, place, place, place, None, len(values)), -limit, limit)

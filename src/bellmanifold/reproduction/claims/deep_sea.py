@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bellmanifold.models import load_model
+from bellmanifold.reproduction.beliefs import routes_of
 from bellmanifold.reproduction.claims.questions import (
     TD_AGENTS,
     belief,
@@ -16,13 +17,11 @@ from bellmanifold.reproduction.claims.questions import (
     lower_regret,
     question,
     regret,
-    routes_of,
 )
-from bellmanifold.reproduction.runs import DEEP_SEA, TOLERANCES, Cell, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Finding, equals, exactly, mean_of, one_more
+from bellmanifold.reproduction.runs import DEEP_SEA, SMALL_DEEP_SEA, TOLERANCES, Cell, PaperRuns
+from bellmanifold.reproduction.verdicts import Condition, Finding, equals, exactly, mean_of, mean_share, one_more
 from bellmanifold.solver import solve
 
-SHORT = "env:deep-sea?depth=3"
 SMALL, LARGE = (0.01, 0.1), (0.5, 1.0, 5.0)
 DONE_EARLY = 75
 
@@ -34,7 +33,7 @@ def cells(agents: tuple[str, ...], tolerances: tuple[float, ...]) -> tuple[Cell,
 
 BR = cells(("bayes-br",), TOLERANCES)
 PAPERS = cells(("bayes-br", "bayes-br-hmc", *TD_AGENTS), TOLERANCES)
-LEARN_SHORT = Cell(SHORT, "bayes-br", 0.01)
+LEARN_SHORT = Cell(SMALL_DEEP_SEA, "bayes-br", 0.01)
 
 
 @question(
@@ -49,9 +48,9 @@ def _optimum(runs: PaperRuns) -> Finding:
     lefts = sum(model.pair_name(pair)[1] == "left" for pair in best.ravel().tolist() if pair >= 0)
     return Finding(
         (
-            equals("optimal value at the start", solve(model).value_at_start, 0.85),
-            equals("optimal routes", len(best), 1),
-            equals("left moves on them", lefts, 0),
+            equals(exactly("optimal value at the start", solve(model).value_at_start), 0.85),
+            equals(exactly("optimal routes", len(best)), 1),
+            equals(exactly("left moves on them", lefts), 0),
         ),
         beside=(exactly("routes", len(routes.reward)),),
     )
@@ -70,9 +69,9 @@ def _concentrates(runs: PaperRuns) -> Finding:
     return Finding(
         (
             Condition(final_belief(runs, BR[0]), 0.9),
-            Condition(mean_of("P(optimal), episodes 51-100", chance[:, 50:].mean(axis=1)), 0.9),
+            Condition(mean_share("P(optimal), episodes 51-100", chance[:, 50:].mean(axis=1)), 0.9),
         ),
-        beside=(mean_of("P(optimal), episode 26", chance[:, 25]),),
+        beside=(mean_share("P(optimal), episode 26", chance[:, 25]),),
     )
 
 
@@ -101,7 +100,7 @@ def _suboptimal_play_continues(runs: PaperRuns) -> Finding:
         complete = runs.cell(cell)["coverage"].values[:, -21] >= 1.0
         share = 1.0 - late_optimal(runs, cell)[complete]
         found = share if len(share) else np.array([np.nan])
-        conditions.append(Condition(mean_of(f"suboptimal late episodes, {label(cell)}", found), 0.01))
+        conditions.append(Condition(mean_share(f"suboptimal late episodes, {label(cell)}", found), 0.01))
     return Finding(tuple(conditions))
 
 
@@ -140,7 +139,7 @@ def _beats_td(runs: PaperRuns) -> Finding:
 )
 def _all_fail(runs: PaperRuns) -> Finding:
     found = cells(("bayes-br", *TD_AGENTS), LARGE)
-    shares = [mean_of(f"optimal late episodes, {label(cell)}", late_optimal(runs, cell)) for cell in found]
+    shares = [mean_share(f"optimal late episodes, {label(cell)}", late_optimal(runs, cell)) for cell in found]
     shown = tuple(regret(runs, cell) for cell in found[:4])
     return Finding(tuple(Condition(share, below=0.5) for share in shares), beside=shown)
 

@@ -21,13 +21,22 @@ from bellmanifold.experiments.measured import play_runs
 from bellmanifold.models import load_model
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target, relaxed_target
-from bellmanifold.reproduction.claims.answers import complete, route_chances
-from bellmanifold.reproduction.claims.questions import cumulative_regret, label, question, routes_of
-from bellmanifold.reproduction.runs import DEEP_SEA, TOLERANCES, Cell, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Finding, agreement, equals, exactly, mean_of, share_of
+from bellmanifold.reproduction.beliefs import route_chances, routes_of
+from bellmanifold.reproduction.claims.answers import complete, counted
+from bellmanifold.reproduction.claims.questions import cumulative_regret, label, question
+from bellmanifold.reproduction.runs import DEEP_SEA, SMALL_DEEP_SEA, TOLERANCES, Cell, PaperRuns
+from bellmanifold.reproduction.verdicts import (
+    Condition,
+    Finding,
+    agreement,
+    equals,
+    exactly,
+    mean_of,
+    mean_share,
+    share_of,
+)
 from bellmanifold.ssp import SSP
 
-SHORT = "env:deep-sea?depth=3"
 EPISODES, SEEDS = 40, 10
 """Of the runs that were made with the published code."""
 MORE_RUNS = 40
@@ -39,7 +48,7 @@ PUBLISHED = {
     "bayes-td-max": (8.83, 1.50),
 }
 """Agent -> mean and sd of its cumulative regret on deep sea of depth 3, tolerance 0.01."""
-CELLS = {agent: Cell(SHORT, agent, 0.01) for agent in PUBLISHED}
+CELLS = {agent: Cell(SMALL_DEEP_SEA, agent, 0.01) for agent in PUBLISHED}
 HMC = tuple(Cell(DEEP_SEA, "bayes-br-hmc", epsilon) for epsilon in TOLERANCES)
 
 
@@ -94,7 +103,7 @@ def _depth_3_visits(runs: PaperRuns) -> Finding:
     (CELLS["bayes-td-en"],),
 )
 def _td_en_start(runs: PaperRuns) -> Finding:
-    model = load_model(SHORT)
+    model = load_model(SMALL_DEEP_SEA)
     seen = np.array([model.pair_index[(f"{k},{k}", "right")] for k in range(3)])
     target = relaxed_target(Dataset(model, seen, model.reward[seen]), 0.01, 10.0)
     starts = (td.initial(model, 10.0), td.zeros(model))
@@ -118,7 +127,7 @@ def _td_en_start(runs: PaperRuns) -> Finding:
 def _regret_from_zeros(runs: int) -> Float[np.ndarray, "runs"]:
     """Regret of TD-En when it begins as in the published code."""
     kind = replace(AGENTS["bayes-td-en"], make=_from_zeros)
-    played = play_runs(load_model(SHORT), kind, EPISODES, range(runs), {"epsilon": 0.01})
+    played = play_runs(load_model(SMALL_DEEP_SEA), kind, EPISODES, range(runs), {"epsilon": 0.01})
     return np.array([run.regret.sum() for run in played])
 
 
@@ -141,7 +150,7 @@ def _from_zeros(model: SSP, values: Options) -> Agent:
     "over 10 chains, for more than 90% of the values the two sds differ by less than 25%.",
 )
 def _preconditioner_window(runs: PaperRuns) -> Finding:
-    found = [mean_of(f"values whose sds agree at {epsilon:g}", _agreeing(epsilon)) for epsilon in (0.01, 0.1)]
+    found = [mean_share(f"values whose sds agree at {epsilon:g}", _agreeing(epsilon)) for epsilon in (0.01, 0.1)]
     return Finding(tuple(Condition(share, 0.9) for share in found), remark="Here the last 500 draws are used.")
 
 
@@ -168,10 +177,11 @@ def _agreeing(epsilon: float) -> Float[np.ndarray, "chains"]:
     "Deep sea of depth 5, complete data, tolerance 0.1: no route has a probability above 0 and below 2^-15.",
 )
 def _zeros(runs: PaperRuns) -> Finding:
-    found = route_chances(complete(DEEP_SEA, 0.1), routes_of(DEEP_SEA)).value
+    summary = complete(DEEP_SEA, 0.1)
+    found = route_chances(summary, routes_of(DEEP_SEA)).value
     lost = (found > 0) & (found < 2.0**-15)
     return Finding(
-        (equals("routes with a probability below 2^-15", int(lost.sum()), 0),),
+        (equals(counted("routes with a probability below 2^-15", int(lost.sum()), summary), 0),),
         beside=(exactly("what they have together", float(found[lost].sum())), exactly("routes", len(found))),
         remark="What is lost is small, so curves do not show it; logarithms and ratios of such probabilities would.",
     )

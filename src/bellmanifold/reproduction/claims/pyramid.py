@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.models import load_model
-from bellmanifold.reproduction.claims.answers import complete, route_chances
+from bellmanifold.reproduction.beliefs import chances_of_complete_data, routes_of
 from bellmanifold.reproduction.claims.questions import (
     TD_AGENTS,
     cumulative_regret,
@@ -16,7 +16,6 @@ from bellmanifold.reproduction.claims.questions import (
     lower_regret,
     question,
     regret,
-    routes_of,
 )
 from bellmanifold.reproduction.runs import PYRAMID, TOLERANCES, Cell, PaperRuns
 from bellmanifold.reproduction.verdicts import (
@@ -28,6 +27,7 @@ from bellmanifold.reproduction.verdicts import (
     estimated,
     exactly,
     mean_of,
+    mean_share,
     one_more,
     share_of,
 )
@@ -35,8 +35,6 @@ from bellmanifold.solver import solve
 
 BR = tuple(Cell(PYRAMID, "bayes-br", epsilon) for epsilon in TOLERANCES)
 TD = Cell(PYRAMID, "bayes-td", 0.01)
-MORE_POINTS = 2**18
-"""Small differences between eight routes take more points."""
 EVEN = 0.25
 """How far from their mean "almost equal" probabilities may be, relative to it."""
 
@@ -52,8 +50,8 @@ def _optimum(runs: PaperRuns) -> Finding:
     value = solve(load_model(PYRAMID)).value_at_start
     return Finding(
         (
-            equals("optimal value at the start", value, 1),
-            equals("optimal routes", int(routes.is_optimal.sum()), 8),
+            equals(exactly("optimal value at the start", value), 1),
+            equals(exactly("optimal routes", int(routes.is_optimal.sum())), 8),
         ),
         beside=(exactly("routes", len(routes.reward)),),
     )
@@ -62,7 +60,7 @@ def _optimum(runs: PaperRuns) -> Finding:
 def _eight(epsilon: float) -> tuple[Measurement, Measurement]:
     """Given complete data: how uneven the posterior is over the eight optimal routes, and what they have together."""
     routes = routes_of(PYRAMID)
-    found = route_chances(complete(PYRAMID, epsilon, points=MORE_POINTS), routes)
+    found = chances_of_complete_data(PYRAMID, epsilon)
     own, se = found.value[routes.is_optimal], found.se[routes.is_optimal]
     gap = np.abs(own / own.mean() - 1.0)
     worst = int(np.argmax(gap))
@@ -72,7 +70,9 @@ def _eight(epsilon: float) -> tuple[Measurement, Measurement]:
             float(gap[worst]),
             float(se[worst] / own.mean()),
         ),
-        estimated(f"P(any of the eight) at {epsilon:g}", float(own.sum()), float(np.sqrt((se**2).sum()))),
+        estimated(
+            f"P(any of the eight) at {epsilon:g}", float(own.sum()), float(np.sqrt((se**2).sum())), probability=True
+        ),
     )
 
 
@@ -97,13 +97,13 @@ def _recovers_all(runs: PaperRuns) -> Finding:
 )
 def _equal_at_all(runs: PaperRuns) -> Finding:
     found = [_eight(epsilon) for epsilon in TOLERANCES]
-    complete = tuple(
+    finished = tuple(
         Condition(share_of(f"runs with complete data, {label(cell)}", final_coverage(runs, cell) >= 1.0), 0.5)
         for cell in BR
     )
     return Finding(
         tuple(Condition(uneven, below=EVEN) for uneven, _ in found),
-        qualified_by=complete,
+        qualified_by=finished,
         beside=tuple(total for _, total in found),
     )
 
@@ -124,9 +124,9 @@ def _settles_on_a_subset(runs: PaperRuns) -> Finding:
         (
             Condition(mean_of("optimal routes above 1%", (final > 0.01).sum(axis=1).astype(np.float64)), below=7.0),
             Condition(mean_of("optimal routes played", _optimal_routes_played(runs, TD)), below=7.0),
-            Condition(mean_of("share of pairs visited", final_coverage(runs, TD)), below=0.95),
+            Condition(mean_share("share of pairs visited", final_coverage(runs, TD)), below=0.95),
         ),
-        beside=(mean_of("P(any of the eight), TD", final.sum(axis=1)),),
+        beside=(mean_share("P(any of the eight), TD", final.sum(axis=1)),),
     )
 
 

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from bellmanifold.experiments.measures import all_routes
-from bellmanifold.models import load_model
+from bellmanifold.reproduction.beliefs import routes_of
+from bellmanifold.reproduction.comparisons import LABELS, route_probabilities
 from bellmanifold.reproduction.runs import EPISODES, Cell, PaperRuns
-from bellmanifold.reproduction.verdicts import Condition, Finding, Measurement, difference, mean_of
+from bellmanifold.reproduction.verdicts import Condition, Finding, Measurement, difference, mean_of, mean_share
 
-LABELS = {
-    "bayes-br": "BR",
-    "bayes-br-hmc": "HMC",
-    "bayes-td": "TD",
-    "bayes-td-en": "TD-En",
-    "bayes-td-max": "TD-Max",
-    "manifold": "exact",
-}
-"""The names the paper's figures give the agents."""
 TD_AGENTS = ("bayes-td", "bayes-td-en", "bayes-td-max")
 LAST = 20
 """Episodes at the end of a run that say what was learnt."""
@@ -86,42 +76,7 @@ def learning_time(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs"]:
 
 def belief(runs: PaperRuns, cell: Cell, routes: Bool[np.ndarray, "routes"]) -> Float[np.ndarray, "runs episodes"]:
     """Probability, under the agent's posterior at each episode, that one of some routes is optimal."""
-    return np.asarray(runs.cell(cell)["route_probability"].values[:, :, routes].sum(axis=2), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Routes:
-    """All routes of a deterministic problem, in the order in which cells have them.
-
-    Attributes:
-        pairs: shape (routes, steps), filled up with -1.
-        reward: what each collects.
-        is_loop: does it end in a loop?
-        is_optimal: does it reach the goal with the optimal reward?
-        in_second_row: is the loop one within the second row?
-    """
-
-    pairs: Int[np.ndarray, "routes steps"]
-    reward: Float[np.ndarray, "routes"]
-    is_loop: Bool[np.ndarray, "routes"]
-    is_optimal: Bool[np.ndarray, "routes"]
-    in_second_row: Bool[np.ndarray, "routes"]
-
-
-@lru_cache(maxsize=8)
-def routes_of(reference: str) -> Routes:
-    """The routes of a problem."""
-    model = load_model(reference)
-    routes = all_routes(model)
-    pairs = np.array([[*route, *[-1] * (max(map(len, routes)) - len(route))] for route in routes])
-    pairs = pairs[np.lexsort(pairs.T[::-1])]
-    played = [row[row >= 0] for row in pairs]
-    reward = np.array([float(model.reward[route].sum()) for route in played])
-    after = np.array([int(model.next_state[model.next_start[route[-1]]]) for route in played])
-    is_loop = after < model.n_states
-    row = np.array([int(name.split(",")[0]) for name in model.states] + [-1])
-    best = reward[~is_loop].max()
-    return Routes(pairs, reward, is_loop, ~is_loop & (reward > best - 1e-9), is_loop & (row[after] == 1))
+    return np.asarray(route_probabilities(runs, cell)[:, :, routes].sum(axis=2), dtype=np.float64)
 
 
 def label(cell: Cell) -> str:
@@ -131,9 +86,9 @@ def label(cell: Cell) -> str:
     return f"{LABELS[cell.agent]}{' retuned' if cell.tuning == 'retuned' else ''}{tolerance}{prior}"
 
 
-def regret(runs: PaperRuns, cell: Cell, episodes: int = EPISODES) -> Measurement:
+def regret(runs: PaperRuns, cell: Cell) -> Measurement:
     """Mean cumulative regret of a cell."""
-    return mean_of(f"regret of {label(cell)}", cumulative_regret(runs, cell, episodes))
+    return mean_of(f"regret of {label(cell)}", cumulative_regret(runs, cell))
 
 
 def lower_regret(runs: PaperRuns, cell: Cell, than: Cell) -> Condition:
@@ -147,4 +102,4 @@ def lower_regret(runs: PaperRuns, cell: Cell, than: Cell) -> Condition:
 def final_belief(runs: PaperRuns, cell: Cell) -> Measurement:
     """Mean posterior probability, at the last episode, that an optimal route is optimal."""
     chance = belief(runs, cell, routes_of(cell.model).is_optimal)[:, -1]
-    return mean_of(f"P(optimal) at episode {EPISODES}, {label(cell)}", chance)
+    return mean_share(f"P(optimal) at episode {EPISODES}, {label(cell)}", chance)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Bool
 
 from bellmanifold.models import load_model
+from bellmanifold.reproduction.beliefs import routes_of
 from bellmanifold.reproduction.claims.questions import (
     TD_AGENTS,
     belief,
@@ -17,7 +19,6 @@ from bellmanifold.reproduction.claims.questions import (
     lower_regret,
     question,
     regret,
-    routes_of,
 )
 from bellmanifold.reproduction.runs import SWIRL, TOLERANCES, Cell, PaperRuns
 from bellmanifold.reproduction.verdicts import (
@@ -27,6 +28,7 @@ from bellmanifold.reproduction.verdicts import (
     equals,
     exactly,
     mean_of,
+    mean_share,
     one_more,
     share_of,
 )
@@ -43,6 +45,13 @@ def td_cells(scale: float) -> tuple[Cell, ...]:
     return tuple(Cell(SWIRL, agent, epsilon, scale) for epsilon in SMALL for agent in TD_AGENTS)
 
 
+def loops_in_second_row() -> Bool[np.ndarray, "routes"]:
+    """Which routes of the swirl end in a loop within the second row."""
+    routes = routes_of(SWIRL)
+    row = np.array([int(name.split(",")[0]) for name in load_model(SWIRL).states] + [-1])
+    return np.asarray(row[routes.after] == 1)
+
+
 @question(
     "swirl-optimum",
     "section 5 and appendix B.2, swirl",
@@ -55,10 +64,10 @@ def _optimum(runs: PaperRuns) -> Finding:
     model, routes = load_model(SWIRL), routes_of(SWIRL)
     return Finding(
         (
-            equals("optimal value at the start", solve(model).value_at_start, 0.85),
-            equals("optimal routes", int(routes.is_optimal.sum()), 1),
-            equals("lowest reward of a move", model.reward.min(), -0.09),
-            equals("routes that loop in the second row", int(routes.in_second_row.sum()), 2),
+            equals(exactly("optimal value at the start", solve(model).value_at_start), 0.85),
+            equals(exactly("optimal routes", int(routes.is_optimal.sum())), 1),
+            equals(exactly("lowest reward of a move", model.reward.min()), -0.09),
+            equals(exactly("routes that loop in the second row", int(loops_in_second_row().sum())), 2),
         ),
         beside=(exactly("routes", len(routes.reward)), exactly("of them loops", int(routes.is_loop.sum()))),
     )
@@ -77,7 +86,7 @@ def _margin(runs: PaperRuns) -> Finding:
     best = routes.pairs[int(np.argmax(others))]
     moves = ", ".join(" ".join(model.pair_name(pair)) for pair in best.tolist() if pair >= 0)
     return Finding(
-        (equals("margin to the next best route", float(gap), 0.06),),
+        (equals(exactly("margin to the next best route", float(gap)), 0.06),),
         beside=(exactly("routes that close to the optimum", int((others > others.max() - 1e-9).sum())),),
         remark=f"For instance {moves} collects {others.max():.2f}.",
     )
@@ -104,8 +113,10 @@ def _optimum_lost(runs: PaperRuns) -> Finding:
     WIDE,
 )
 def _mass_on_loops(runs: PaperRuns) -> Finding:
-    loops = routes_of(SWIRL).in_second_row
-    found = [mean_of(f"P(loops in the second row), {label(cell)}", belief(runs, cell, loops)[:, -1]) for cell in WIDE]
+    loops = loops_in_second_row()
+    found = [
+        mean_share(f"P(loops in the second row), {label(cell)}", belief(runs, cell, loops)[:, -1]) for cell in WIDE
+    ]
     return Finding(tuple(Condition(m, 0.5) for m in found[1:]), beside=(found[0],))
 
 
@@ -125,9 +136,10 @@ def _narrow_prior(runs: PaperRuns) -> Finding:
     loops = {cell: belief(runs, cell, routes.is_loop)[:, -1] for cell in (*WIDE[:3], *NARROW[:3])}
     gap = difference("P(loop) at 0.1, prior sd 1 minus 10", loops[NARROW[1]], loops[WIDE[1]])
     good = [
-        mean_of(f"P(within 0.06 of the optimum), {label(cell)}", belief(runs, cell, near)[:, -1]) for cell in NARROW[:2]
+        mean_share(f"P(within 0.06 of the optimum), {label(cell)}", belief(runs, cell, near)[:, -1])
+        for cell in NARROW[:2]
     ]
-    shown = [mean_of(f"P(loop), {label(cell)}", values) for cell, values in loops.items()]
+    shown = [mean_share(f"P(loop), {label(cell)}", values) for cell, values in loops.items()]
     return Finding((Condition(gap, below=0.0), *(Condition(m, 0.5) for m in good)), beside=tuple(shown))
 
 
@@ -140,7 +152,7 @@ def _narrow_prior(runs: PaperRuns) -> Finding:
 )
 def _does_not_isolate(runs: PaperRuns) -> Finding:
     chances = [final_belief(runs, cell) for cell in (WIDE[0], NARROW[0])]
-    seen = [mean_of(f"share of pairs visited, {label(c)}", final_coverage(runs, c)) for c in (WIDE[0], NARROW[0])]
+    seen = [mean_share(f"share of pairs visited, {label(c)}", final_coverage(runs, c)) for c in (WIDE[0], NARROW[0])]
     remark = "Whether tolerance or missing data is the cause: see swirl-0.01-complete-data."
     return Finding(tuple(Condition(chance, below=0.9) for chance in chances), beside=tuple(seen), remark=remark)
 
@@ -165,7 +177,7 @@ def _td_best(runs: PaperRuns) -> Finding:
     td_cells(10.0),
 )
 def _td_stops(runs: PaperRuns) -> Finding:
-    seen = {c: mean_of(f"share of pairs visited, {label(c)}", final_coverage(runs, c)) for c in td_cells(10.0)}
+    seen = {c: mean_share(f"share of pairs visited, {label(c)}", final_coverage(runs, c)) for c in td_cells(10.0)}
     own = [found for cell, found in seen.items() if cell.agent == "bayes-td"]
     others = [found for cell, found in seen.items() if cell.agent != "bayes-td"]
     return Finding(tuple(Condition(found, below=0.95) for found in own), beside=tuple(others))
@@ -208,7 +220,7 @@ def _thirty_six(runs: PaperRuns) -> Finding:
             one_more("place of 36 among our times", times, 36.0),
             Condition(share_of("runs that recover the optimum", late >= 0.9 - 1e-9), 0.5),
         ),
-        beside=(mean_of("episodes to see everything (101: never)", times), mean_of("optimal late episodes", late)),
+        beside=(mean_of("episodes to see everything (101: never)", times), mean_share("optimal late episodes", late)),
     )
 
 
@@ -227,14 +239,14 @@ def _exact_finds_it(runs: PaperRuns) -> Finding:
     return Finding(
         (
             Condition(share_of("runs that end optimal", late == 1.0), 0.5),
-            Condition(mean_of("late episodes that reach the goal", goal), 0.99),
+            Condition(mean_share("late episodes that reach the goal", goal), 0.99),
         ),
         beside=(
             mean_of("episodes until the last suboptimal one", learning_time(runs, EXACT[0])),
             regret(runs, EXACT[0]),
             regret(runs, WIDE[1]),
-            mean_of("optimal late episodes, prior sd 1", narrow),
-            mean_of("share of pairs visited, prior sd 1", final_coverage(runs, EXACT[1])),
+            mean_share("optimal late episodes, prior sd 1", narrow),
+            mean_share("share of pairs visited, prior sd 1", final_coverage(runs, EXACT[1])),
         ),
         remark="With prior sd 1 it plays the optimum too, but still tries new pairs now and then at the end: a narrow "
         "prior is less curious.",

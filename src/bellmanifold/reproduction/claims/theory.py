@@ -17,14 +17,24 @@ from bellmanifold.identifiability import (
 )
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction.claims.answers import complete, route_chances
-from bellmanifold.reproduction.claims.questions import question, routes_of
-from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, PaperRuns
+from bellmanifold.reproduction.beliefs import route_chances, routes_of
+from bellmanifold.reproduction.claims.answers import complete
+from bellmanifold.reproduction.claims.questions import question
+from bellmanifold.reproduction.runs import (
+    DEEP_SEA,
+    PYRAMID,
+    SLIPPERY,
+    SMALL_DEEP_SEA,
+    SMALL_SWIRL,
+    SWIRL,
+    TOLERANCES,
+    PaperRuns,
+)
 from bellmanifold.reproduction.verdicts import Condition, Finding, Measurement, equals, estimated, exactly
 from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
-TWO_STATE, SMALL_SWIRL = "env:two-state", "env:swirl?depth=3"
+TWO_STATE = "env:two-state"
 
 
 @question(
@@ -41,7 +51,7 @@ def _flat_along_u(runs: PaperRuns) -> Finding:
     return Finding(
         (
             Condition(exactly("largest relative change", worst), below=1e-9),
-            equals("distance of u from (1, 0)", off, 0),
+            equals(exactly("distance of u from (1, 0)", off), 0),
         )
     )
 
@@ -81,8 +91,8 @@ def _mass(runs: PaperRuns) -> Finding:
         infinite += sum(flat_direction(data, policy) is not None for policy in own)
     return Finding(
         (
-            equals("maximisers of u with finite mass", finite, 0),
-            equals("proper policies with infinite mass", infinite, 0),
+            equals(exactly("maximisers of u with finite mass", finite), 0),
+            equals(exactly("proper policies with infinite mass", infinite), 0),
         ),
         beside=(exactly("proper policies", proper),),
     )
@@ -109,10 +119,13 @@ def _discount(runs: PaperRuns) -> Finding:
     (without, with_it), (se, se_with) = found.probability.ravel().tolist(), found.se.ravel().tolist()
     return Finding(
         (
-            equals("policies with infinite mass", infinite, 0),
+            equals(exactly("policies with infinite mass", infinite), 0),
             Condition(estimated("P(loop), 0.9 minus none", with_it - without, float(np.hypot(se, se_with))), below=0.0),
         ),
-        beside=(estimated("P(loop) without discount", without, se), estimated("P(loop) with 0.9", with_it, se_with)),
+        beside=(
+            estimated("P(loop) without discount", without, se, probability=True),
+            estimated("P(loop) with 0.9", with_it, se_with, probability=True),
+        ),
     )
 
 
@@ -127,7 +140,7 @@ def _discount(runs: PaperRuns) -> Finding:
 def _dimension(runs: PaperRuns) -> Finding:
     rng = np.random.default_rng(0)
     wrong, worst, checked = 0, 0.0, 0
-    for name in ("env:deep-sea?depth=3", SMALL_SWIRL, SLIPPERY):
+    for name in (SMALL_DEEP_SEA, SMALL_SWIRL, SLIPPERY):
         model = load_model(name)
         order = rng.permutation(model.n_pairs)
         for count in range(1, model.n_pairs + 1):
@@ -139,7 +152,7 @@ def _dimension(runs: PaperRuns) -> Finding:
                 wrong, checked = wrong + int(rank != count), checked + 1
     return Finding(
         (
-            equals("points with another rank", wrong, 0),
+            equals(exactly("points with another rank", wrong), 0),
             Condition(exactly("largest residual", worst), below=1e-9),
         ),
         beside=(exactly("points", checked),),
@@ -174,7 +187,7 @@ def _ties(runs: PaperRuns) -> Finding:
     after = np.isin(np.arange(model.n_states), model.next_state)
     eight = route_chances(complete(PYRAMID, 0.0), routes).value[routes.is_optimal]
     return Finding(
-        (equals("successor states with tied best actions", int((tied & after).sum()), 0),),
+        (equals(exactly("successor states with tied best actions", int((tied & after).sum())), 0),),
         beside=(
             exactly("smallest of the eight in the limit", eight.min()),
             exactly("largest of the eight in the limit", eight.max()),

@@ -1,80 +1,19 @@
-"""Claims about Example 1, by quadrature.
-
-Pair 1 stays, pair 2 leaves, both pay -1. The residual of staying is min(q1 - q2, 0), that of leaving q2. In the
-coordinates q2 and d = q1 - q2 the posterior has a kink at d = 0 alone, so a Gauss-Legendre rule on either side is
-exact to rounding when it covers where the mass can be.
-"""
+"""Claims about Example 1, by quadrature."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.models import load_model
 from bellmanifold.reproduction.claims.questions import question
+from bellmanifold.reproduction.example_1 import PARTIAL, TRUTH, Plane
 from bellmanifold.reproduction.runs import PaperRuns
 from bellmanifold.reproduction.verdicts import Condition, Finding, equals, exactly
 from bellmanifold.solver import solve
 
 FALLING = (2.0, 1.0, 0.5, 0.2, 0.1, 0.01)
 """Tolerances, in falling order."""
-NODES, REACH = 400, 12.0
-
-
-class Plane:
-    """The posterior of Example 1: points q of shape (points, 2) and their probabilities.
-
-    Args:
-        prior_scale: sd of the prior.
-        stay, leave: sd of the residual of each pair; None where it was not seen.
-    """
-
-    def __init__(self, prior_scale: float, stay: float, leave: float | None) -> None:
-        wide = REACH * prior_scale
-        q2 = (
-            _nodes(-wide, wide)
-            if leave is None
-            else _nodes(max(-1 - REACH * leave, -wide), min(-1 + REACH * leave, wide))
-        )
-        sides = [_nodes(max(-1 - REACH * stay, -2 * wide), min(0.0, -1 + REACH * stay)), _nodes(0.0, 2 * wide)]
-        parts = []
-        for d, weight in sides:
-            first, second = d[:, None] + q2[0], np.broadcast_to(q2[0], (len(d), len(q2[0])))
-            log = -0.5 * (first**2 + second**2) / prior_scale**2 - 0.5 * ((np.minimum(d, 0.0) + 1) / stay)[:, None] ** 2
-            if leave is not None:
-                log = log - 0.5 * ((second + 1) / leave) ** 2
-            parts.append((first.ravel(), second.ravel(), (log + np.log(weight[:, None] * q2[1])).ravel()))
-        first, second, log = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        self.q: Float[np.ndarray, "points 2"] = np.stack([first, second], axis=1)
-        weight = np.exp(log - log.max())
-        self.probability: Float[np.ndarray, "points"] = weight / weight.sum()
-
-    def mean(self, values: Float[np.ndarray, "points *more"]) -> Float[np.ndarray, "*more"]:
-        return np.asarray(np.tensordot(self.probability, values, axes=1))
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "2 2"]:
-        centred = self.q - self.mean(self.q)
-        return self.mean(centred[:, :, None] * centred[:, None, :])
-
-    @property
-    def improper(self) -> float:
-        """Probability that staying is thought to be the better action."""
-        return float(self.probability[self.q[:, 0] > self.q[:, 1]].sum())
-
-
-@lru_cache(maxsize=1)
-def _rule() -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
-    x, weight = np.polynomial.legendre.leggauss(NODES)
-    return x, weight
-
-
-def _nodes(low: float, high: float) -> tuple[Float[np.ndarray, "nodes"], Float[np.ndarray, "nodes"]]:
-    x, weight = _rule()
-    half = 0.5 * (high - low)
-    return low + half * (x + 1), half * weight
 
 
 @question(
@@ -87,8 +26,8 @@ def _values(runs: PaperRuns) -> Finding:
     q = solve(load_model("env:two-state")).q
     return Finding(
         (
-            equals("Q*(s1, stay)", q[0], -2),
-            equals("Q*(s1, leave)", q[1], -1),
+            equals(exactly("Q*(s1, stay)", q[0]), -2),
+            equals(exactly("Q*(s1, leave)", q[1]), -1),
         )
     )
 
@@ -102,7 +41,7 @@ def _values(runs: PaperRuns) -> Finding:
     "and the mean value of staying is above its true -2.",
 )
 def _elongated(runs: PaperRuns) -> Finding:
-    plane = Plane(10.0, 2.0, 2.0)
+    plane = Plane(2.0)
     length, axes = np.linalg.eigh(plane.covariance)
     angle = float(np.degrees(np.arccos(abs(axes[0, 1]))))
     mean = plane.mean(plane.q)
@@ -124,7 +63,7 @@ def _elongated(runs: PaperRuns) -> Finding:
     "100 times the sd across it.",
 )
 def _line(runs: PaperRuns) -> Finding:
-    plane = Plane(10.0, 0.01, None)
+    plane = Plane(0.01, PARTIAL)
     distance = plane.q[:, 1] - plane.q[:, 0] - 1.0
     near = float(plane.probability[np.abs(distance) < 0.03].sum())
     length = np.linalg.eigvalsh(plane.covariance)
@@ -146,8 +85,8 @@ def _line(runs: PaperRuns) -> Finding:
     "1, 0.5, 0.2, 0.1, 0.01. (A fall at each step was at first demanded of the claim itself.)",
 )
 def _contracts(runs: PaperRuns) -> Finding:
-    planes = [Plane(10.0, epsilon, epsilon) for epsilon in FALLING]
-    distance = np.array([np.sqrt(plane.mean((plane.q - [-2.0, -1.0]) ** 2)) for plane in planes])
+    planes = [Plane(epsilon) for epsilon in FALLING]
+    distance = np.array([np.sqrt(plane.mean((plane.q - np.array(TRUTH)) ** 2)) for plane in planes])
     improper = np.array([plane.improper for plane in planes])
     steps = {
         "distance of staying's value": distance[:, 0],
@@ -181,7 +120,7 @@ def _largest_ratio(values: Float[np.ndarray, "steps"]) -> float:
 )
 def _noisy_data(runs: PaperRuns) -> Finding:
     counts = (1, 4, 16, 64)
-    improper = np.array([Plane(10.0, count**-0.5, count**-0.5).improper for count in counts])
+    improper = np.array([Plane(count**-0.5).improper for count in counts])
     return Finding(
         (
             Condition(exactly("largest ratio to the one before", _largest_ratio(improper)), below=1.0),
