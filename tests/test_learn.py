@@ -184,7 +184,7 @@ def test_spread_over_runs():
     values = np.random.default_rng(3).normal(size=(12, 5)) + np.arange(5)
     found = spread(values)
     np.testing.assert_allclose(found.mean, values.mean(axis=0))
-    np.testing.assert_allclose(found.sd, values.std(axis=0))
+    np.testing.assert_allclose(found.sd, values.std(axis=0, ddof=1))
     np.testing.assert_allclose(found.interquartile_mean, np.sort(values, axis=0)[3:9].mean(axis=0))
     again = values[np.random.default_rng(4).integers(12, size=(20_000, 12))]
     middle = np.sort(again, axis=1)[:, 3:9].mean(axis=1)
@@ -198,6 +198,7 @@ def test_spread_over_runs():
     same = spread(np.ones((4, 3)))
     assert same.mean_low.tolist() == same.mean_high.tolist() == [1.0] * 3
     assert np.isnan(spread(np.ones((1, 3))).mean_low).all()
+    assert spread(np.ones((1, 3))).sd.tolist() == [0.0] * 3
 
 
 # --- several runs
@@ -264,6 +265,7 @@ def test_an_environment_without_a_table_has_no_regret():
         ({"runs": 0}, "runs is 0"),
         ({"episodes": 0}, "episodes is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**63 - 5}, "seed is 9223372036854775812: give a whole number between 0 and"),
         ({"epsilon": -0.1}, "epsilon is -0.1: give a number that is not negative"),
         ({"optimism": 0}, "optimism is 0: give a whole number, at least 1"),
         ({"members": 3}, 'bayes-td has no option "members"'),

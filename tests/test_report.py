@@ -16,13 +16,18 @@ import pytest
 import bellmanifold as bm
 from bellmanifold.commands import demo
 from bellmanifold.experiments.plan import make_settings
+from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.runs import play_run
 from bellmanifold.experiments.store import Store, encode, load_run, read_arrays
+from bellmanifold.figures.style import METHODS
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
-from bellmanifold.report.reading import optimal_routes, read_directory
+from bellmanifold.report.reading import read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
+from bellmanifold.reproduction.comparisons import METHODS as AGENTS_OF
+from bellmanifold.reproduction.ledger_file import Claim, Entry, Ledger, write_ledger
+from bellmanifold.reproduction.verdicts import Measurement
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -64,11 +69,9 @@ def directory(tmp_path_factory):
     keep(root / "runs", model=SWIRL, agent="bayes-td", seed=1)
     keep(root / "runs", model=SWIRL, agent="q-learning")
     keep(root / "runs", model=hostile_problem(root / "a&<b>.json"), agent="bayes-td-max")
-    claim = {"id": "one", "source": "Figure 1", "statement": "<b>bold</b>", "verdict": "holds with a remark"}
-    number = {"what": "q<sub>", "value": 0.5, "low": 0.25, "high": None, "wanted": "> 0", "outcome": "yes"}
-    claim |= {"measured": [number], "remark": "so"}
-    ledger = {"format": "bellmanifold.claims/1", "runs": 1, "claims": [claim]}
-    (root / "claims.json").write_text(json.dumps(ledger))
+    entry = Entry(Measurement("q<sub>", 0.5, 0.25, 1.0, None, 1), "above 0", "established")
+    claim = Claim("one", "Figure 1", "<b>bold</b>", "so", (entry,), "holds with a remark", "but " + "x" * 1500 + " end")
+    write_ledger(root / "claims.json", Ledger((claim,), 1, "0.1", "abc", "2026-01-02"))
     return root
 
 
@@ -169,7 +172,8 @@ def test_a_loop_is_no_optimal_route():
     """Two states: stay pays -1 as going does, but never ends."""
     model = bm.envs.two_state()
     routes = np.array([[model.pair_index[(model.states[0], "stay")]], [model.pair_index[(model.states[0], "go")]]])
-    assert optimal_routes(model, routes, -1.0).tolist() == [False, True]
+    assert read_routes(model, routes).collecting(-1.0).tolist() == [False, True]
+    assert not read_routes(model, routes).collecting(np.nan).any()
 
 
 def test_names_of_others_stay_text(html):
@@ -187,7 +191,9 @@ def test_names_of_others_stay_text(html):
     assert scene["states"][4] == "🚢👩\u200d🚀"
     assert scene["actions"] == ["<img src=x onerror=alert(1)>", "\"'&--><!--"]
     assert "<b>bold</b>" in elements.text
-    assert "q<sub>: 0.5 (0.25 to ?); wanted > 0: yes" in elements.text
+    assert "q<sub>: 0.5 [0.25, 1] (wanted above 0: established)" in elements.text
+    assert "but " + "x" * 1500 + " end" in elements.text, "sentences are longer than names"
+    assert "Measured on 2026-01-02 by bellmanifold 0.1, commit abc." in elements.text
     assert "a&<b>.json" in "".join(elements.text)
 
 
@@ -229,7 +235,8 @@ def test_many_cells_have_a_panel_for_each_tolerance(directory):
         for epsilon in (0.01, 0.1, 0.2, 0.5, 1.0)
     ]
     exact = replace(one, settings=replace(one.settings, epsilon=None, agent="manifold"))
-    found = curves([*many, exact])
+    found, remark = curves([*many, exact])
+    assert remark == ""
     (problem,) = found["problems"]
     assert [panel["name"] for panel in problem["panels"]][:2] == [
         "epsilon 0.01, prior scale 10",
@@ -238,7 +245,17 @@ def test_many_cells_have_a_panel_for_each_tolerance(directory):
     assert [name for _, name in problem["panels"][0]["curves"]] == [*agents, "manifold"]
     assert problem["panels"][-1]["name"] == "all settings"
     assert problem["panels"][-1]["curves"][1][1] == "bayes-td (epsilon 0.1)"
-    assert len(embedded(curves(many * 100))) < 2_000_000
+    found, remark = curves(many * 100)
+    assert len(embedded(found)) < 2_000_000
+    assert remark == "<p>The plots show the first 800 of 1,500 settings.</p>"
+
+
+def test_agents_have_the_colours_of_the_printed_figures():
+    program, style = (page._asset(name) for name in ("page.js", "page.css"))
+    named = dict(re.findall(r"(--\w+): (#\w+);", style.split("@media")[0]))
+    for label, stroke in METHODS.items():
+        colour = re.search(rf'"{AGENTS_OF[label]}": \["([^"]+)"', program)[1]
+        assert named.get(colour, colour).lower() == stroke.colour.lower(), label
 
 
 def test_arrays_read_quickly_are_those_read_slowly(directory):

@@ -23,6 +23,7 @@ from bellmanifold.commands.terminal import print_json as _print_json
 from bellmanifold.commands.terminal import print_table as _print_table
 from bellmanifold.commands.terminal import working as _working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
+from bellmanifold.interrupts import interruptible
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -252,7 +253,7 @@ def posterior(
         with located(label(data)):
             observed.deterministic_reward()
     keep_compiled_programs()
-    with _working("computing the posterior"):
+    with _working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
         summary = compute(
             problem,
             observed,

@@ -12,6 +12,7 @@ import typer
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.report import publish
 from bellmanifold.commands.terminal import print_table, progress
+from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.plan import Plan, RunSettings
@@ -77,7 +78,8 @@ def _rows(plan: Plan, store: Store) -> list[tuple[str, ...]]:
                         found, _ = read_arrays(store.path(run), ("optimal", "regret", "pair", "seconds_total"))
                         first.append(first_episode(found["optimal"].astype(bool)))
                         regret.append(float(found["regret"].sum()))
-                        improper.append(_improper_mass(plan.problems[model], run, found["pair"].tolist()))
+                        with interruptible("give the same command again to go on; the runs are kept"):
+                            improper.append(_improper_mass(plan.problems[model], run, found["pair"].tolist()))
                         seconds.append(float(found["seconds_total"]))
                         one_more()
                 reached = [episode for episode in first if episode is not None]

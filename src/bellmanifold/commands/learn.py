@@ -13,6 +13,7 @@ import typer
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import print_json, print_table, progress
+from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.learning import Learning
@@ -70,12 +71,21 @@ def learn(
     problem = load_problem(model)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
-    refuse(find_agent(agent), open_world(problem))
+    refuse(find_agent(agent), open_world(problem), options)
     keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
-    with progress(f"{agent} learns", runs) as one_more:
+    done = 0
+
+    def kept() -> str:
+        there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
+        return f"{there}; give the same command again to play them all"
+
+    with progress(f"{agent} learns", runs) as one_more, interruptible(kept) as require_no_interrupt:
 
         def after_run(run: Run) -> None:
+            nonlocal done
+            require_no_interrupt()
             keep(run)
+            done += 1
             one_more()
 
         learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)
@@ -90,12 +100,12 @@ def learn(
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> Callable[[Run], None]:
-    if (
-        out is None or not seeds or seeds[0] < 0 or entry["episodes"] < 1
-    ):  # `learn` itself says what is wrong with these
-        return lambda run: None
     from bellmanifold.experiments.keeping import keep_runs
+    from bellmanifold.experiments.measured import LARGEST_SEED
 
+    wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
+    if out is None or wrong:  # `learn` itself says what is wrong
+        return lambda run: None
     return keep_runs(out, entry, seeds)
 
 

@@ -107,13 +107,12 @@ def learn(
     """
     if isinstance(problem, str):
         problem = load_problem(problem)
-    if runs < 1:
+    if runs < 1 or runs != int(runs):
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     kind = find_agent(agent)
-    kind.settle(options)
     began = perf_counter()
     world = open_world(problem)
-    refuse(kind, world)
+    refuse(kind, world, options)
     best, reason = find_optimum(world.model) if world.has_laws else (np.nan, "the environment has no table P")
     messages = () if reason is None else (f"there is no optimum to compare with: {reason}",)
     done = []

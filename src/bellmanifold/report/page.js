@@ -7,15 +7,18 @@
   const UNKNOWN = 65535;
 
   // ---- colours -------------------------------------------------------------------------------------------------
-  // Of actions: the palette of the library's pictures. Of agents: Okabe and Ito's, a lighter blue for dark pages.
+  // Of actions: the palette of the library's pictures. Of agents: as in the paper's figures (Okabe and Ito's); two are lighter on dark pages.
   const ACTIONS = ["#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99"];
   const AGENTS = {
-    "manifold": ["#2a8fd6", "solid"], "bayes-br": ["#D55E00", "dash"], "bayes-br-hmc": ["#CC79A7", "dot"],
-    "bayes-td": ["#009E73", "longdashdot"], "bayes-td-en": ["#E69F00", "dashdot"], "bayes-td-max": ["#56B4E9", "longdash"],
+    "manifold": ["--exact", "dashdot"], "bayes-br": ["--relaxed", "solid"], "bayes-br-hmc": ["#E69F00", "dash"],
+    "bayes-td": ["#009E73", "longdashdot"], "bayes-td-en": ["#CC79A7", "dot"], "bayes-td-max": ["#D55E00", "longdash"],
     "psrl": ["#8f8f8f", "dash"], "rlsvi": ["#a6761d", "dot"], "q-learning": ["#7570b3", "dashdot"],
   };
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
-  const style = (agent) => AGENTS[agent] || ["#7570b3", "solid"];
+  const style = (agent) => {
+    const [colour, dash] = AGENTS[agent] || ["#7570b3", "solid"];
+    return [colour.startsWith("--") ? css(colour) : colour, dash];
+  };
   const faint = (colour) => colour + "2e";
 
   // ---- plots ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What a directory holds: its runs, cell by cell, and the ledger of claims if there is one.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and only sums are kept, so that thousands of runs take no more memory than their curves.
+other, and of each only its curves are kept: four numbers an episode.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.experiments.plan import RunSettings, digest
+from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.store import read_arrays
-from bellmanifold.formats.files import label, located, parse_json, read_bytes
+from bellmanifold.formats.files import label
 from bellmanifold.models import load_problem
+from bellmanifold.reproduction.ledger_file import Ledger, read_ledger
 from bellmanifold.ssp import SSP
 
 CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
-CLAIMS_FORMAT = "bellmanifold.claims/1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +73,14 @@ class Contents:
         problems: the problem of each reference that can be had; those in `missing` cannot, and why.
         missing: reference -> why its problem cannot be had.
         made_by: what made the runs -> how many of them.
-        claims: lines of the ledger; None if there is none.
+        ledger: of claims; None if there is none.
     """
 
     cells: list[Cell]
     problems: Mapping[str, SSP]
     missing: Mapping[str, str]
     made_by: Mapping[tuple[str, str, str], int]
-    claims: list[Mapping[str, Any]] | None
+    ledger: Ledger | None
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
@@ -107,7 +107,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         made_by[maker] = made_by.get(maker, 0) + 1
         one_more()
     ordered = sorted(cells.values(), key=lambda cell: (cell.settings.model, cell.settings.agent, str(cell.settings)))
-    return Contents(ordered, problems.found, problems.missing, made_by, read_claims(directory))
+    return Contents(ordered, problems.found, problems.missing, made_by, _ledger(directory))
 
 
 def find_runs(directory: Path) -> list[Path]:
@@ -120,17 +120,10 @@ def find_runs(directory: Path) -> list[Path]:
     return found
 
 
-def read_claims(directory: Path) -> list[Mapping[str, Any]] | None:
-    """The lines of `claims.json`; None if there is no such file."""
+def _ledger(directory: Path) -> Ledger | None:
+    """The ledger of `claims.json`; None if there is no such file."""
     path = directory / "claims.json"
-    if not path.exists():
-        return None
-    with located(label(path)):
-        found = parse_json(read_bytes(path))
-        claims = found.get("claims")
-        if found.get("format") != CLAIMS_FORMAT or not isinstance(claims, list):
-            raise BadInputError(f"not a ledger of the format {CLAIMS_FORMAT}: `reproduce` makes it again")
-        return [claim for claim in claims if isinstance(claim, dict)]
+    return read_ledger(path) if path.exists() else None
 
 
 class _Problems:
@@ -161,22 +154,8 @@ def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.nd
     """The probability an agent gave to the optimal routes in each episode."""
     if model is None or "route_probability" not in found:
         return np.full(len(found["regret"]), np.nan)
-    best = optimal_routes(model, found["route"], float(found["optimal_value"]))
+    best = read_routes(model, found["route"]).collecting(float(found["optimal_value"]))
     return found["route_probability"][:, best].sum(axis=1)
-
-
-def optimal_routes(
-    model: SSP, route: Int[np.ndarray, "routes steps"], optimal_value: float
-) -> Bool[np.ndarray, "routes"]:
-    """Which routes, padded with -1, reach the goal and earn the optimal value."""
-    reward, last = np.append(model.reward, 0.0)[route].sum(axis=1), _last_pair(route)
-    at_goal = model.next_state[model.next_start[last]] == model.n_states
-    return at_goal & (np.abs(reward - optimal_value) <= 1e-9 * max(1.0, abs(optimal_value)))
-
-
-def _last_pair(route: Int[np.ndarray, "routes steps"]) -> Int[np.ndarray, "routes"]:
-    length = (route >= 0).sum(axis=1)
-    return route[np.arange(len(route)), length - 1]
 
 
 @lru_cache(maxsize=64)
