@@ -13,9 +13,8 @@ theta(s, other) of all states named by the cell or the query must be positive. A
 
 Two things are done in this peer's favour. The normal numbers are made once for each dimension and used again; lest the
 errors of all cells be alike, every cell permutes their axes and flips their signs at random, which costs nothing (it is
-done to the square root of the covariance). All integrals of a cell turn them alike: a query that asks for no more than
-the cell does then has the very integral that normalises it, and their errors cancel, as they do when probabilities are
-normalised by their sum. And evidences are kept as logarithms.
+done to the square root of the covariance). And evidences are kept as logarithms. Probabilities are normalised by their
+sum over a state's actions, or over all routes.
 """
 
 from __future__ import annotations
@@ -143,23 +142,33 @@ class PublishedMethod:
             self._normals[dimension] = ndtri(uniform)
         return self._normals[dimension]
 
-    def probabilities(self, queries: Sequence[Choice], cells: Sequence[Choice] | None = None) -> np.ndarray:
-        """The probability of every query, normalised by that of everything.
+    def probabilities(self, groups: Sequence[Sequence[Choice]], cells: Sequence[Choice] | None = None) -> np.ndarray:
+        """The probability of every query, normalised by the sum of its group's.
 
         Args:
-            queries: what is asked.
+            groups: queries of which exactly one comes true, such as the actions of a state or all routes.
             cells: leave out all but these.
         """
         kept = list(self.cells() if cells is None else cells)
-        found = np.zeros((len(kept), len(queries)))
-        log_evidence, whole = np.zeros(len(kept)), np.zeros(len(kept))
+        queries = [query for group in groups for query in group]
+        found, log_evidence = np.zeros((len(kept), len(queries))), np.zeros(len(kept))
         for k, cell in enumerate(kept):
             posterior = self.posterior_of(cell)
-            log_evidence[k], whole[k] = posterior.log_evidence, self.integral(posterior, cell)
+            log_evidence[k] = posterior.log_evidence
+            same: dict[tuple[tuple[int, int], ...], float] = {}  # queries that name the same walls have one integral
             for j in agreeing(cell, queries):
-                found[k, j] = self.integral(posterior, cell | queries[j])
-        weight = np.exp(log_evidence - log_evidence.max())
-        return weight @ found / (weight @ whole)
+                chosen = cell | queries[j]
+                walls = tuple(sorted(chosen.items()))
+                found[k, j] = same[walls] if walls in same else same.setdefault(walls, self.integral(posterior, chosen))
+        weight = np.exp(log_evidence - log_evidence.max()) @ found
+        ends = np.cumsum([len(group) for group in groups])[:-1]
+        return np.concatenate([part / part.sum() for part in np.split(weight, ends)])
+
+    def groups(self) -> list[list[Choice]]:
+        """The actions of every state, then all routes."""
+        return [[{state: pair} for pair in self.pairs_of(state)] for state in range(self.model.n_states)] + [
+            self.routes()
+        ]
 
 
 def agreeing(cell: Choice, queries: Sequence[Choice]) -> list[int]:
