@@ -17,7 +17,7 @@ from scipy.special import log_ndtr
 
 import bellmanifold as bm
 
-SCRAMBLINGS = 6
+SCRAMBLINGS = 4
 MOST_CELLS = 1024
 
 

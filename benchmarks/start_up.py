@@ -21,7 +21,8 @@ PROGRAM = [sys.executable, "-c", "from bellmanifold.cli import main; main()"]
 
 def command(what: str, arguments: list[str], cache: str, repeats: int) -> Times:
     """Whole processes, one after the other."""
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}
+    environment = os.environ | {"XDG_CACHE_HOME": cache}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     processor, clock = [], []
     for _ in range(repeats):
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
