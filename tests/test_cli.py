@@ -166,6 +166,15 @@ def test_the_console_script_and_a_closed_pipe():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("closed", "said"), [(">&-", 0), ("2>&-", 30), (">&- 2>&-", 0)])
+def test_streams_that_the_caller_closed(closed, said):
+    """There is nobody to tell, which is no fault of the program."""
+    command = f'"{sys.executable}" -m bellmanifold solve env:two-state {closed}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout) >= said
+
+
 def data_file(tmp_path, *observations):
     path = tmp_path / "data.json"
     keys = ("state", "action", "reward")

@@ -282,6 +282,45 @@ def test_command_and_where_it_writes(directory, tmp_path, cli, monkeypatch):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["plan.toml", "model.py", "x", ".html"])
+def test_only_html_files_are_written_over(directory, tmp_path, cli, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("mine")
+    code, out, err = cli("report", str(directory), "--out", name)
+    assert (code, out) == (2, "")
+    assert f"{name}: the report is an HTML file: give --out a name that ends in .html" in err
+    assert Path(name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"claims": [3]}, "claims[0] is a number"),
+        ({"claims": [{"id": 1}]}, 'claims[0]: "source" is missing'),
+        ({"runs": 2.5}, "runs is a number"),
+        ({"verdict": "maybe"}, 'claims[0]: unknown verdict "maybe"'),
+        ({"measured": 3}, "claims[0].measured is a number"),
+        ({"value": float("nan")}, "claims[0].measured[0].value is nan"),
+        ({"entry runs": "ten"}, "claims[0].measured[0].runs is a text"),
+        ({"entry runs": -1}, "claims[0].measured[0].runs is -1"),
+        ({"wanted": 3}, "claims[0].measured[0].wanted is a number"),
+        ({"outcome": "sure"}, 'claims[0].measured[0].outcome: unknown outcome "sure"'),
+    ],
+)
+def test_ledgers_of_others_are_read_strictly(directory, tmp_path, cli, change, says):
+    shutil.copytree(directory / "runs", tmp_path / "runs")
+    content = json.loads((directory / "claims.json").read_text())
+    claim = content["claims"][0]
+    for name, value in change.items():
+        owner = content if name in content else claim if name in claim else claim["measured"][0]
+        owner[name.removeprefix("entry ")] = value
+    (tmp_path / "claims.json").write_text(json.dumps(content))
+    code, out, err = cli("report", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert f"claims.json: {says}" in err
+    assert err.count("\n") == 1
+
+
 def test_directories_that_hold_no_runs_are_refused(tmp_path, directory, cli):
     (tmp_path / "empty").mkdir()
     broken = tmp_path / "broken"

@@ -10,6 +10,9 @@ import typer
 
 from bellmanifold.commands.terminal import progress
 from bellmanifold.errors import BadInputError
+from bellmanifold.formats.files import label
+
+SUFFIXES = (".html", ".htm")
 
 
 def report(
@@ -33,7 +36,9 @@ def publish(directory: Path, out: Path) -> None:
     from bellmanifold.report.reading import find_runs
 
     if out.is_dir():
-        raise BadInputError(f"{out}: is a directory: give --out a file name")
+        raise BadInputError(f"{label(out)}: is a directory: give --out a file name")
+    if out.suffix.lower() not in SUFFIXES:
+        raise BadInputError(f"{label(out)}: the report is an HTML file: give --out a name that ends in .html")
     with progress("reading runs", len(find_runs(directory))) as one_more:
         write_report(directory, out, one_more)
     typer.echo(f"report: {os.path.relpath(out)}")
