@@ -152,7 +152,14 @@ def test_a_problem_without_an_optimum_is_learnt_all_the_same():
     assert answer["optimal_value"] is None
     assert answer["cumulative_regret_mean"] == [None] * 3
     assert answer["first_optimal_episode"] == [None, None]
+    assert answer["optimal_mean"] == [None] * 3
     assert "there is no optimum to compare with: wandering" in answer["messages"][0]
+
+
+def test_without_an_optimum_nothing_is_said_about_it(cli):
+    code, out, _ = cli("learn", "gym:FrozenLake-v1", "--agent", "q-learning", "--episodes", "3", "--runs", "1")
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()[-3:]] == ["unknown"] * 3
 
 
 def test_first_and_solved_episodes():

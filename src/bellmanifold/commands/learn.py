@@ -138,7 +138,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
                 f"{_number(low)} to {_number(high)}",
                 f"{answer['coverage_mean'][k]:.0%}",
                 f"{answer['goal_reached_mean'][k]:.0%}",
-                f"{answer['optimal_mean'][k]:.0%}",
+                _share(answer["optimal_mean"][k]),
             )
         )
     print_table(rows)
@@ -150,6 +150,10 @@ def _print_learning(answer: dict[str, Any]) -> None:
             typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0%}"
 
 
 def _number(value: float | None) -> str:

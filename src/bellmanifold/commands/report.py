@@ -35,7 +35,7 @@ def publish(directory: Path, out: Path) -> None:
     from bellmanifold.report.page import write_report
     from bellmanifold.report.reading import find_runs
 
-    if out.is_dir():
+    if os.path.isdir(out):
         raise BadInputError(f"{label(out)}: is a directory: give --out a file name")
     if out.suffix.lower() not in SUFFIXES:
         raise BadInputError(f"{label(out)}: the report is an HTML file: give --out a name that ends in .html")

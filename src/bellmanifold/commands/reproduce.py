@@ -62,7 +62,7 @@ def reproduce(
     if ledger is not None:
         made.append(out / "claims.json")
         write_ledger(made[-1], ledger)
-        print_claims(ledger.claims)
+        print_claims(ledger)
     for path in made:
         typer.echo(str(path))
 

@@ -296,10 +296,11 @@
     const { run, episode, stage } = player;
     const seen = run.first.filter((first) => first >= 0 && first <= episode).length;
     const end = run.goal[episode] ? "reached the goal" : "did not reach the goal";
+    const judged = run.optimal === null ? "whether the policy was optimal is unknown" : `the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}`;
     const cut = run.length[episode] > run.moves[episode].length ? ` (the first ${run.moves[episode].length} are drawn)` : "";
     return [
-      `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} moves${cut}, ${end}.`,
-      `Reward ${amount(run.reward[episode])}, regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}.`,
+      `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
+      `Reward ${amount(run.reward[episode])}, regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; ${judged}.`,
       `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
     ].join("\n");
   }
