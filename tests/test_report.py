@@ -364,7 +364,7 @@ def test_directories_that_hold_no_runs_are_refused(tmp_path, directory, cli):
         ("file", "file: not a directory"),
         ("empty", "holds no runs"),
         ("broken", "damaged"),
-        ("other", "damaged, or not a result"),
+        ("other", "damaged, or not a result of this program: remove it"),
         ("ledger", "not a ledger"),
     ):
         code, out, err = cli("report", str(tmp_path / name))

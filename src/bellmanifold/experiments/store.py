@@ -123,7 +123,9 @@ def verify(content: bytes) -> Seal:
     words = line.decode("ascii", "replace").split()
     if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
         return Seal(*words[1:])
-    raise BadInputError("damaged, or not a result of this program: `sweep` with the same --out makes it again")
+    raise BadInputError(
+        "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
+    )
 
 
 def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
