@@ -8,13 +8,17 @@ from typing import Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.terminal import progress
 from bellmanifold.errors import BadInputError
 
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The --out of learn, sweep, demo or reproduce.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="DIR", parser=directory, help="The --out of learn, sweep, demo or reproduce.", show_default=False
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Where to write [default: DIR/report.html].")
