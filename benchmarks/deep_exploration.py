@@ -1,7 +1,7 @@
 """bsuite's deep sea of growing size learnt by `manifold`: seconds, episodes to solve, and how they grow.
 
-Seconds are those until the episode at which bsuite's rule calls a run solved. A run notes the clock alone, so that share
-of its processor time is given. Each size is learnt once before, to compile. N = 50 takes part unless `--quick`.
+Seconds are those until the episode at which bsuite's rule calls a run solved. A run notes the clock alone, so that
+share of its processor time is given. Each size is learnt once before, to compile. N = 50 takes part unless `--quick`.
 """
 
 from __future__ import annotations

@@ -277,3 +277,14 @@ def test_messages_of_wrong_choices_and_files(cli, tmp_path):
     code, _, err = cli("check", str(garbage))
     assert code == 2
     assert "is not an npz file: write it again" in err
+
+
+@pytest.mark.parametrize(
+    "given", [("demo",), ("sweep", "plan.toml"), ("learn", "env:two-state", "--agent", "bayes-td"), ("reproduce",)]
+)
+def test_a_directory_without_a_name_is_not_this_one(cli, given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli(*given, "--out", "")
+    assert (code, out) == (2, "")
+    assert "the name of a directory is empty" in err
+    assert not list(tmp_path.iterdir())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import print_json, print_table, progress
@@ -51,7 +52,9 @@ def learn(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the regret, as .png, .pdf or .svg.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the runs there, as `sweep` does.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", parser=directory, help="Keep the runs there, as `sweep` does.")
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Let an agent learn a problem several times from nothing, and report its regret.

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.terminal import progress
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import label
@@ -17,7 +18,10 @@ SUFFIXES = (".html", ".htm")
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The --out of learn, sweep, demo or reproduce.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="DIR", parser=directory, help="The --out of learn, sweep, demo or reproduce.", show_default=False
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Where to write [default: DIR/report.html].")

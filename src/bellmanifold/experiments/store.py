@@ -184,9 +184,12 @@ class Store:
         self._sweep_up(plan)
 
     def compare(self, plan: Plan) -> bool:
-        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's."""
+        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's.
+
+        A plan of which no run is there, because it was refused or stopped at once, has no claim.
+        """
         known = self._read_plan()
-        if known is None:
+        if known is None or not any(self.root.glob("*.nc")):
             return False
         models, runs = known
         before = {json.dumps(run, sort_keys=True) for run in runs}
