@@ -50,7 +50,7 @@ def totals(claims: Sequence[Claim]) -> str:
 def basis(ledger: Ledger) -> str:
     """From how many runs a ledger was measured, and what that means if they are few."""
     runs = f"from {ledger.runs} run{'s' * (ledger.runs != 1)} a cell"
-    return runs if ledger.runs >= ENOUGH else f"{runs} (so few runs decide little: the paper's claims ask for {ENOUGH})"
+    return runs if ledger.runs >= ENOUGH else f"{runs} (so few runs decide little: the paper has {ENOUGH})"
 
 
 def print_claims(ledger: Ledger) -> None:
