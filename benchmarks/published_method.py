@@ -12,8 +12,9 @@ theta(s, other) of all states named by the cell or the query must be positive. A
 2^15 Sobol points, turned into draws of these differences, that fall into the orthant (Appendix B.1).
 
 Two things are done in this peer's favour. The normal numbers are made once for each dimension and used again; lest the
-errors of all cells be alike, every integral permutes their axes and flips their signs at random, which costs nothing
-(it is done to the square root of the covariance). And evidences are kept as logarithms.
+errors of all cells be alike, every cell permutes their axes and flips their signs at random, which costs nothing (it is
+done to the square root of the covariance). And evidences are kept as logarithms. Probabilities are normalised by their
+sum over a state's actions, or over all routes.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ Choice = dict[int, int]
 
 @dataclass(frozen=True)
 class CellPosterior:
-    """The Gaussian of a cell before it is cut off, and the logarithm of its weight."""
+    """The Gaussian of a cell before it is cut off, the logarithm of its weight, and how it turns the points.
+
+    Attributes:
+        order, sign: the axes are put in the order of the first of these numbers, and their signs are these.
+    """
 
     log_evidence: float
     mean: np.ndarray
     covariance: np.ndarray
+    order: np.ndarray
+    sign: np.ndarray
 
 
 @dataclass
@@ -110,7 +117,9 @@ class PublishedMethod:
         _, log_determinant = np.linalg.slogdet(precision / (2.0 * np.pi))
         log_evidence = 0.5 * (log_determinant - self.reward @ precision @ self.reward)
         covariance = variance * np.eye(self.model.n_pairs) - variance * weighted @ matrix
-        return CellPosterior(float(log_evidence), weighted @ self.reward, covariance)
+        order, sign = self.rng.random((2, self.model.n_pairs))
+        turn = order, np.where(sign < 0.5, -1.0, 1.0)
+        return CellPosterior(float(log_evidence), weighted @ self.reward, covariance, *turn)
 
     def integral(self, posterior: CellPosterior, chosen: Choice) -> float:
         """The share of points at which every chosen pair is the best of its state."""
@@ -120,8 +129,8 @@ class PublishedMethod:
             return 1.0
         mean = posterior.mean[best] - posterior.mean[others]
         rows = posterior.covariance[best] - posterior.covariance[others]
-        axes = self.rng.permutation(len(best))
-        root = _root(rows[:, best] - rows[:, others])[:, axes] * self.rng.choice([-1.0, 1.0], len(best))
+        axes = np.argsort(posterior.order[: len(best)])
+        root = _root(rows[:, best] - rows[:, others])[:, axes] * posterior.sign[: len(best)]
         draws = self.normals(len(best)) @ root.T
         return float((draws >= -mean).all(axis=1).mean())
 
@@ -133,23 +142,33 @@ class PublishedMethod:
             self._normals[dimension] = ndtri(uniform)
         return self._normals[dimension]
 
-    def probabilities(self, queries: Sequence[Choice], cells: Sequence[Choice] | None = None) -> np.ndarray:
-        """The probability of every query, normalised by that of everything.
+    def probabilities(self, groups: Sequence[Sequence[Choice]], cells: Sequence[Choice] | None = None) -> np.ndarray:
+        """The probability of every query, normalised by the sum of its group's.
 
         Args:
-            queries: what is asked.
+            groups: queries of which exactly one comes true, such as the actions of a state or all routes.
             cells: leave out all but these.
         """
         kept = list(self.cells() if cells is None else cells)
-        found = np.zeros((len(kept), len(queries)))
-        log_evidence, whole = np.zeros(len(kept)), np.zeros(len(kept))
+        queries = [query for group in groups for query in group]
+        found, log_evidence = np.zeros((len(kept), len(queries))), np.zeros(len(kept))
         for k, cell in enumerate(kept):
             posterior = self.posterior_of(cell)
-            log_evidence[k], whole[k] = posterior.log_evidence, self.integral(posterior, cell)
+            log_evidence[k] = posterior.log_evidence
+            same: dict[tuple[tuple[int, int], ...], float] = {}  # queries that name the same walls have one integral
             for j in agreeing(cell, queries):
-                found[k, j] = self.integral(posterior, cell | queries[j])
-        weight = np.exp(log_evidence - log_evidence.max())
-        return weight @ found / (weight @ whole)
+                chosen = cell | queries[j]
+                walls = tuple(sorted(chosen.items()))
+                found[k, j] = same[walls] if walls in same else same.setdefault(walls, self.integral(posterior, chosen))
+        weight = np.exp(log_evidence - log_evidence.max()) @ found
+        ends = np.cumsum([len(group) for group in groups])[:-1]
+        return np.concatenate([part / part.sum() for part in np.split(weight, ends)])
+
+    def groups(self) -> list[list[Choice]]:
+        """The actions of every state, then all routes."""
+        return [[{state: pair} for pair in self.pairs_of(state)] for state in range(self.model.n_states)] + [
+            self.routes()
+        ]
 
 
 def agreeing(cell: Choice, queries: Sequence[Choice]) -> list[int]:

@@ -45,8 +45,7 @@ def test_the_published_method_agrees_with_the_mixture(depth, seen):
     """
     data = some_seen(depth, seen)
     methods = [published_method.PublishedMethod(data, 0.5, points=2**10, seed=seed) for seed in range(16)]
-    queries = methods[0].actions() + methods[0].routes()
-    answers = np.array([method.probabilities(queries) for method in methods])
+    answers = np.array([method.probabilities(method.groups()) for method in methods])
     ours = posterior(data.model, data, epsilon=0.5, engine="mixture")
     by_route = {frozenset(route.pairs): (route.probability, route.se) for route in ours.routes}
     routes = np.array([by_route[frozenset(query.values())] for query in methods[0].routes()])
