@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bellmanifold.errors import BadInputError
+import typer
 
 
 def directory(given: str | os.PathLike[str]) -> Path:
     """The name of a directory, which `--out ""` is not."""
     if not str(given).strip():
-        raise BadInputError('the name of a directory is empty: give one, or "." for this one')
+        raise typer.BadParameter('the name of a directory is empty: give one, or "." for this one')
     return Path(given)
