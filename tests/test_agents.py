@@ -529,6 +529,9 @@ def test_an_agent_that_needs_exact_rewards_refuses_noise():
     with pytest.raises(UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br --noise-sd"):
         make_agent(strict, noisy)
     assert make_agent(strict, envs.deep_sea(3, convention="bsuite")) is not None
+    with pytest.raises(UnsupportedError, match=r"bayes-br takes rewards to be exact"):
+        make_agent("bayes-br", noisy, {"epsilon": 0.0})
+    assert make_agent("bayes-br", noisy, {"noise_sd": 1.0}) is not None
 
 
 # --- Gymnasium environments, stepped from outside

@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 MAY_IMPORT = {
     "errors": set(),
     "precision": set(),
+    "interrupts": {"errors"},
     "ssp": {"errors"},
     "linear": {"errors", "ssp"},
     "graph": {"linear", "ssp"},
@@ -57,6 +58,7 @@ MAY_IMPORT = {
     | {"ssp"},
     "figures": {"graph", "ssp"},
     "reproduction": {
+        "agents",
         "bellman",
         "data",
         "envs",
@@ -67,13 +69,14 @@ MAY_IMPORT = {
         "graph",
         "identifiability",
     }
-    | {"models", "posteriors", "solver", "ssp"},
-    "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
-    "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "models", "posteriors"}
-    | {"report", "reproduction", "ssp"},
+    | {"interrupts", "models", "posteriors", "solver", "ssp"},
+    "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models"}
+    | {"reproduction", "ssp"},
+    "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "interrupts", "models"}
+    | {"posteriors", "report", "reproduction", "ssp"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
-    | {"health", "models", "posteriors", "solver"},
+    | {"health", "interrupts", "models", "posteriors", "solver"},
 }
 """Room -> rooms it may import. A new room needs a line here."""
 

@@ -46,8 +46,8 @@ def test_a_curve_is_the_mean_and_its_band_one_standard_deviation(axes):
     assert list(first.get_xdata()) == [1, 2, 3]
     assert list(first.get_ydata()) == [2.0, 2.0, 5.0]
     low, high = band(axes.collections[0])
-    np.testing.assert_allclose(low, [1.0, 2.0, 3.0])
-    np.testing.assert_allclose(high, [3.0, 2.0, 7.0])
+    np.testing.assert_allclose(low, [2 - 2**0.5, 2.0, 5 - 8**0.5])
+    np.testing.assert_allclose(high, [2 + 2**0.5, 2.0, 5 + 8**0.5])
     assert [line.get_color() for line in (first, second)] == [METHODS["BR"].colour, METHODS["TD"].colour]
     assert [line.get_label() for line in handles(axes)] == ["BR", "TD"]
 
@@ -55,6 +55,12 @@ def test_a_curve_is_the_mean_and_its_band_one_standard_deviation(axes):
 def test_where_a_run_knows_nothing_there_is_a_gap(axes):
     draw_bands(axes, {"exact": np.array([[1.0, np.nan, 1.0], [1.0, 1.0, 1.0]])})
     assert np.isnan(axes.lines[0].get_ydata()).tolist() == [False, True, False]
+
+
+def test_a_single_run_has_no_band(axes):
+    draw_bands(axes, {"BR": np.array([[1.0, 2.0]])})
+    low, high = band(axes.collections[0])
+    assert low.tolist() == high.tolist() == [1.0, 2.0]
 
 
 def test_methods_differ_in_colour_and_in_line():
@@ -102,7 +108,7 @@ def test_routes_are_coloured_by_what_they_pay_and_the_best_is_on_top(axes):
     assert [line.get_linestyle() for line in by_height] == ["--", "-", "-"]
     assert len(axes.collections) == 3
     low, high = band(axes.collections[-1])
-    np.testing.assert_allclose([low[0], high[0]], [0.5, 0.7])
+    np.testing.assert_allclose([low[0], high[0]], [0.6 - 0.02**0.5, 0.6 + 0.02**0.5])
 
 
 def test_a_band_too_narrow_to_see_is_left_out(axes):

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "paper-map.md"
-PLANNED = "planned"
+PROOF_ONLY = "proof only"
 
 SOURCE_LABELS = """
 eqn:bellmanoptim eqn:def_of_g eqn:llhpstarnoisy eqn:llhpstarnoisyfull eqn:pstarnoisyfull eq:ts_mdp eqn:hausdorff
@@ -90,8 +90,8 @@ def names_of_tests(file: Path) -> set[str]:
 
 def complaints(row: Row) -> list[str]:
     """What is wrong with a row; nothing if it is sound."""
-    if PLANNED in (row.code, row.test):
-        return [] if row.code == row.test else [f"{row.number}: planned in one column only"]
+    if PROOF_ONLY in (row.code, row.test):
+        return [] if row.code == row.test else [f"{row.number}: proof only in one column"]
     found = []
     try:
         resolve(row.code)
@@ -119,14 +119,14 @@ def test_code_and_test_exist(row):
 def test_a_wrong_row_would_be_noticed():
     good = Row("Lemma 0", "-", "", "bellmanifold.graph.is_proper", "tests/test_paper_map.py::test_code_and_test_exist")
     assert complaints(good) == []
-    assert complaints(good._replace(code=PLANNED, test=PLANNED)) == []
+    assert complaints(good._replace(code=PROOF_ONLY, test=PROOF_ONLY)) == []
     wrong = [
         good._replace(code="bellmanifold.graph.no_such_function"),
         good._replace(code="bellmanifold.no_such_module.solve"),
         good._replace(code="bellmanifold.ssp.SSP.no_such_method"),
         good._replace(code="numpy.linalg.solve"),
-        good._replace(code=PLANNED),
-        good._replace(test=PLANNED),
+        good._replace(code=PROOF_ONLY),
+        good._replace(test=PROOF_ONLY),
         good._replace(test="tests/test_no_such_file.py::test_x"),
         good._replace(test="tests/test_paper_map.py::test_no_such_test"),
         good._replace(test="tests/test_paper_map.py"),
@@ -155,4 +155,4 @@ def names_of(found: Any) -> set[str]:
 
 @pytest.mark.parametrize("row", SYMBOLS, ids=lambda row: row.symbol)
 def test_symbols_have_the_names_the_page_gives_them(row):
-    assert row.where == PLANNED or row.name in names_of(resolve(row.where))
+    assert row.name in names_of(resolve(row.where))

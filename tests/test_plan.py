@@ -137,7 +137,7 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
         (GOOD + "epsilon = []", "epsilon is an empty list"),
         (GOOD + "prior_scale = 0", "prior_scale is 0: give a positive number"),
         (GOOD + f"prior_scale = 1{'0' * 400}", "prior_scale is 1"),
-        (GOOD + "episodes = 0", "episodes is 0: give a whole number, 1 or more"),
+        (GOOD + "episodes = 0", "episodes is 0: give a whole number from 1 to 9223372036854775807"),
         (GOOD + "episodes = 1.5", "episodes is 1.5"),
         (GOOD + "seeds = -1", "seeds is -1"),
         (GOOD + "seeds = [[1]]", "seeds is [1]"),

@@ -17,6 +17,7 @@ from bellmanifold.errors import BadInputError, StoppedError
 from bellmanifold.experiments.measures import all_routes
 from bellmanifold.experiments.netcdf import read_netcdf
 from bellmanifold.experiments.plan import plan_runs
+from bellmanifold.experiments.routes import Routes
 from bellmanifold.experiments.runner import sweep
 from bellmanifold.experiments.runs import play_run
 from bellmanifold.experiments.store import PLAN_FILE, Store, encode
@@ -24,13 +25,15 @@ from bellmanifold.experiments.workers import play_here
 from bellmanifold.figures.style import handles
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.reproduction import beliefs
 from bellmanifold.reproduction import runs as paper_runs
+from bellmanifold.reproduction.beliefs import routes_of
 from bellmanifold.reproduction.catalogue import FIGURES, PaperFigure, find_figures
-from bellmanifold.reproduction.comparisons import METHODS, Routes, Setting, route_probabilities, routes_of
-from bellmanifold.reproduction.demonstrations import SMALL_DEEP_SEA, demonstration, seen_before, show_episode
+from bellmanifold.reproduction.comparisons import METHODS, Setting, route_probabilities
+from bellmanifold.reproduction.demonstrations import demonstration, seen_before, show_episode
 from bellmanifold.reproduction.making import draw_figures, play_cells, save
 from bellmanifold.reproduction.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
-from bellmanifold.reproduction.runs import DEEP_SEA, TOLERANCES, Cell, PaperRuns
+from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, TOLERANCES, Cell, PaperRuns
 
 ROOT = Path(__file__).parent.parent
 
@@ -68,6 +71,10 @@ def test_some_figures_are_asked_for_in_any_order():
         (("environments",), "--out is missing"),
         (("environments", "--out", "x", "--runs", "0"), "--runs is 0"),
         (("environments", "--out", "x", "--workers", "0"), "--workers is 0"),
+        (
+            ("deep-sea-regret", "--out", "x", "--runs", "100000000"),
+            r": .* runs in all, above 1,000,000",
+        ),
     ],
 )
 def test_bad_usage(cli, arguments, message):
@@ -82,6 +89,7 @@ def test_a_directory_that_cannot_be_made(cli, tmp_path):
     code, _, err = cli("reproduce", "environments", "--out", str(tmp_path / "file" / "x"))
     assert code == 2
     assert "choose another --out" in err
+    assert err.count("\n") == 1, "nothing is begun"
 
 
 def test_a_figure_without_runs_end_to_end(cli, tmp_path):
@@ -225,8 +233,9 @@ def test_a_record_is_read_as_xarray_reads_it(played):
 
 
 def test_the_best_routes_are_no_loops():
-    routes = Routes(np.array([1.0, 0.9, 0.9, 0.2]), np.array([True, False, False, False]))
-    assert routes.best.tolist() == [False, True, True, False]
+    reward, loops = np.array([1.0, 0.9, 0.9, 0.2]), np.array([True, False, False, False])
+    routes = Routes(np.zeros((4, 1), int), reward, np.zeros(4, int), loops)
+    assert routes.is_optimal.tolist() == [False, True, True, False]
 
 
 @cache
@@ -252,6 +261,11 @@ class Made(PaperRuns):
         data["route"] = (("run", "route_number", "step"), np.tile(routes, (self.runs, 1, 1)))
         chance = np.tile(share, (self.runs, 100, 1))
         return xr.Dataset(data | {"route_probability": (("run", "episode", "route_number"), chance)})
+
+    def separately(self, cell):
+        """Runs that see everything but in the last of two episodes."""
+        pairs = np.arange(load_model(cell.model).n_pairs)
+        return [xr.Dataset({"pair": ("move", pairs), "moves": ("episode", [len(pairs), 0])}) for _ in range(self.runs)]
 
 
 @pytest.fixture
@@ -303,20 +317,28 @@ def test_the_page_of_the_second_tuning_shows_both(made):
     assert all(line.get_ydata()[-1] == pytest.approx(1 / 8) for line in handles(believed))
 
 
-def test_the_ranked_page_shows_the_best_routes_alone(made):
-    figure = ranked_page(made, Setting("env:pyramid?depth=5"))
+def test_the_ranked_page_shows_the_best_routes_alone(made, monkeypatch):
+    """Of BR and exact, the posterior given what was seen: its noise stays far below that of an agent's pool (0.007)."""
+    monkeypatch.setattr(beliefs, "POINTS", 2**17)
+    figure = ranked_page(made, Setting(PYRAMID))
     axes = figure.subfigs[0].axes[0]
     by_label = {line.get_label(): line for line in axes.lines}
-    np.testing.assert_allclose(by_label["BR"].get_ydata(), np.full(8, 1 / 8))
+    for label in ("BR", "exact"):
+        np.testing.assert_allclose(by_label[label].get_ydata(), np.full(8, 1 / 8), atol=2e-3)
+        assert (np.diff(by_label[label].get_ydata()) <= 0).all()
     np.testing.assert_allclose(by_label["TD"].get_ydata(), np.full(8, 1 / 32))
+    uneven = figure.subfigs[0].axes[5].lines
+    last = next(line for line in uneven if line.get_label() == "BR").get_ydata()
+    assert 0.02 < last[-1] < last[0] < 0.04, "at tolerance 5 the data say little"
 
 
 def test_routes_of_stacked_runs(made):
     cell = SMALL.cell("BR", 0.01)
-    known = routes_of(made, cell)
-    assert known.value.max() == pytest.approx(0.85)
-    assert route_probabilities(made, cell)[0, 0, known.best].tolist() == [1.0]
-    assert not known.loops.any()
+    known = routes_of(cell.model)
+    assert known.reward.max() == pytest.approx(0.85)
+    assert route_probabilities(made, cell)[0, 0, known.is_optimal].tolist() == [1.0]
+    assert not known.is_loop.any()
+    assert known.pairs.tolist() == made.cell(cell)["route"].values[0].tolist()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction.two_state import PARTIAL, log_density, log_evidence, marginal
+from bellmanifold.reproduction.example_1 import PARTIAL, log_density, log_evidence, marginal
 
 SIGMA = 10.0
 

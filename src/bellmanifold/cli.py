@@ -23,6 +23,7 @@ from bellmanifold.commands.terminal import print_json as _print_json
 from bellmanifold.commands.terminal import print_table as _print_table
 from bellmanifold.commands.terminal import working as _working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
+from bellmanifold.interrupts import interruptible
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -252,7 +253,7 @@ def posterior(
         with located(label(data)):
             observed.deterministic_reward()
     keep_compiled_programs()
-    with _working("computing the posterior"):
+    with _working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
         summary = compute(
             problem,
             observed,
@@ -377,4 +378,12 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    _open_closed_streams()
     sys.exit(run())
+
+
+def _open_closed_streams() -> None:
+    """Send to nowhere what would go to a stream that the caller closed (`>&-`), which Python leaves as None."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open as long as the program)

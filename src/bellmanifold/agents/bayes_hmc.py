@@ -77,6 +77,7 @@ class BlockOfChains:
         self.state = hmc.init(self._prior_draws(), hmc.first_step_size(width, settings.prior_scale))
         self.points: Float[np.ndarray, "runs draws pairs"] = np.asarray(self.state.position)[:, None]
         self.acceptance = np.full(len(models), np.nan)
+        self.window_acceptance: Float[np.ndarray, "runs windows"] = np.full((len(models), 0), np.nan)
 
     def move(self) -> None:
         """Tune and move all chains for their runs' next episode; before the first one there is nothing to do."""
@@ -90,6 +91,7 @@ class BlockOfChains:
         self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, evidence)
         self.points = np.asarray(points)
         self.acceptance = np.asarray(info.acceptance).mean(axis=1)
+        self.window_acceptance = np.asarray(info.window_acceptance)
 
     def _prior_draws(self) -> Float[Array, "runs pairs"]:
         return starting_points(self.density, self._keys(2 * self.rounds + 1))

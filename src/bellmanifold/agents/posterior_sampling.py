@@ -49,7 +49,7 @@ from bellmanifold.ssp import SSP
 
 POINTS = 1024
 """Points weighed at a time in each component of a mixture."""
-TIMES = (4, 32)
+TIMES = (4, 8, 32)
 """How many times that many points are tried before the agent begins to walk."""
 ENOUGH = 100.0
 """Effective points that policies are drawn from."""

@@ -119,19 +119,21 @@ def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = No
     """
     kind = find_agent(kind) if isinstance(kind, str) else kind
     world = open_world(problem)
-    refuse(kind, world)
+    refuse(kind, world, options or {})
     return kind.build(world.model, options or {})
 
 
-def refuse(kind: AgentKind, world: World) -> None:
-    """Raise if the agent cannot learn this problem, and name one that can."""
-    name = world.model.name
+def refuse(kind: AgentKind, world: World, given: Options) -> None:
+    """Raise if the agent with these options cannot learn this problem, and name one that can."""
+    name, settled = world.model.name, kind.settle(given)
+    noise = settled.get("noise_sd") is not None or bool(settled.get("infer_noise"))
+    exact = kind.needs_exact_rewards or (settled.get("epsilon") == 0.0 and not noise)
     if kind.needs_laws and not world.has_laws:
         able = ", ".join(other.name for other in AGENTS.values() if not other.needs_laws)
         raise UnsupportedError(
             f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: use {able}"
         )
-    if kind.needs_exact_rewards and world.has_laws and (world.model.reward_sd > 0).any():
+    if exact and world.has_laws and (world.model.reward_sd > 0).any():
         raise UnsupportedError(
             f"{kind.name} takes rewards to be exact, and rewards of {quote(name)} are noisy (reward_sd): "
             "use bayes-br --noise-sd"

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.report import publish
 from bellmanifold.commands.terminal import print_table, progress
+from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.plan import Plan, RunSettings
@@ -24,7 +26,9 @@ EPISODES, RUNS, WORKERS = 100, 3, 2
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where runs and report are, or will be.")] = Path("out/demo"),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", parser=directory, help="Where runs and report are, or will be.")
+    ] = Path("out/demo"),
 ) -> None:
     """Learn three problems with two agents, from the exact posterior and from the relaxed one, and write the report.
 
@@ -77,7 +81,8 @@ def _rows(plan: Plan, store: Store) -> list[tuple[str, ...]]:
                         found, _ = read_arrays(store.path(run), ("optimal", "regret", "pair", "seconds_total"))
                         first.append(first_episode(found["optimal"].astype(bool)))
                         regret.append(float(found["regret"].sum()))
-                        improper.append(_improper_mass(plan.problems[model], run, found["pair"].tolist()))
+                        with interruptible("give the same command again to go on; the runs are kept"):
+                            improper.append(_improper_mass(plan.problems[model], run, found["pair"].tolist()))
                         seconds.append(float(found["seconds_total"]))
                         one_more()
                 reached = [episode for episode in first if episode is not None]

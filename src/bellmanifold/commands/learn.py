@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import print_json, print_table, progress
+from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.learning import Learning
@@ -50,7 +52,9 @@ def learn(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the regret, as .png, .pdf or .svg.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the runs there, as `sweep` does.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", parser=directory, help="Keep the runs there, as `sweep` does.")
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Let an agent learn a problem several times from nothing, and report its regret.
@@ -70,12 +74,21 @@ def learn(
     problem = load_problem(model)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
-    refuse(find_agent(agent), open_world(problem))
+    refuse(find_agent(agent), open_world(problem), options)
     keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
-    with progress(f"{agent} learns", runs) as one_more:
+    done = 0
+
+    def kept() -> str:
+        there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
+        return f"{there}; give the same command again to play them all"
+
+    with progress(f"{agent} learns", runs) as one_more, interruptible(kept) as require_no_interrupt:
 
         def after_run(run: Run) -> None:
+            nonlocal done
+            require_no_interrupt()
             keep(run)
+            done += 1
             one_more()
 
         learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)
@@ -90,12 +103,12 @@ def learn(
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> Callable[[Run], None]:
-    if (
-        out is None or not seeds or seeds[0] < 0 or entry["episodes"] < 1
-    ):  # `learn` itself says what is wrong with these
-        return lambda run: None
     from bellmanifold.experiments.keeping import keep_runs
+    from bellmanifold.experiments.measured import LARGEST_SEED
 
+    wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
+    if out is None or wrong:  # `learn` itself says what is wrong
+        return lambda run: None
     return keep_runs(out, entry, seeds)
 
 
@@ -128,7 +141,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
                 f"{_number(low)} to {_number(high)}",
                 f"{answer['coverage_mean'][k]:.0%}",
                 f"{answer['goal_reached_mean'][k]:.0%}",
-                f"{answer['optimal_mean'][k]:.0%}",
+                _share(answer["optimal_mean"][k]),
             )
         )
     print_table(rows)
@@ -140,6 +153,10 @@ def _print_learning(answer: dict[str, Any]) -> None:
             typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0%}"
 
 
 def _number(value: float | None) -> str:

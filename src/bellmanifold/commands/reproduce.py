@@ -1,4 +1,4 @@
-"""The command `reproduce`: the figures of the paper, from runs that are played where they are missing."""
+"""The command `reproduce`: the paper's figures and the ledger of its claims; runs are played where they are missing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.terminal import print_table
 from bellmanifold.errors import BadInputError
-
-if TYPE_CHECKING:
-    from bellmanifold.reproduction.catalogue import PaperFigure
 
 
 def reproduce(
@@ -26,7 +24,10 @@ def reproduce(
         typer.Argument(metavar="[FIGURE ...]", help="Names of figures; by default all.", show_default=False),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where figures and runs are, or will be.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="DIR", parser=directory, help="Where figures and runs are, or will be.", show_default=False
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs behind each curve.")] = 10,
     workers: Annotated[
@@ -35,7 +36,7 @@ def reproduce(
     ] = None,
     list_figures: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
 ) -> None:
-    """Make the paper's figures, as PNG and PDF.
+    """Make the paper's figures, as PNG and PDF; all of them, if none is named, and the ledger of its claims.
 
     Example: bellmanifold reproduce deep-sea-regret --out out/paper
     """
@@ -52,31 +53,41 @@ def reproduce(
         return
     if out is None:
         raise BadInputError("--out is missing: say where the figures go, e.g. --out out/paper (--list lists them)")
+    from bellmanifold.reproduction.ledger import CELLS, QUESTIONS, measure_claims
+    from bellmanifold.reproduction.ledger_file import write_ledger
+    from bellmanifold.reproduction.tables import print_claims
+
+    everything = not figures
     player = partial(play_in_processes, workers=workers or os.cpu_count() or 1)
-    played = play_cells(wanted, out, runs, player)
-    with _drawing(len(wanted)) as begin:
-        made = list(draw_figures(wanted, played, out, begin))
+    played = play_cells(wanted, out, runs, player, also=CELLS if everything else ())
+    with _watching(len(wanted) + everything * len(QUESTIONS)) as begin:
+        made = list(draw_figures(wanted, played, out, lambda figure: begin(f"drawing {figure.name}")))
+        ledger = measure_claims(played, lambda name: begin(f"measuring {name}")) if everything else None
+    if ledger is not None:
+        made.append(out / "claims.json")
+        write_ledger(made[-1], ledger)
+        print_claims(ledger)
     for path in made:
         typer.echo(str(path))
 
 
 @contextmanager
-def _drawing(total: int) -> Iterator[Callable[[PaperFigure], None]]:
-    """Say which figure is being drawn: a bar on a terminal, a line on stderr elsewhere."""
+def _watching(total: int) -> Iterator[Callable[[str], None]]:
+    """Say what is being made: a bar on a terminal, a line on stderr elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda figure: print(f"drawing {figure.name}", file=sys.stderr, flush=True)
+        yield lambda what: print(what, file=sys.stderr, flush=True)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("drawing {task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         begun = 0
 
-        def begin(figure: PaperFigure) -> None:
+        def begin(what: str) -> None:
             nonlocal begun
-            bar.update(task, description=figure.name, completed=begun)
+            bar.update(task, description=what, completed=begun)
             begun += 1
 
         yield begin

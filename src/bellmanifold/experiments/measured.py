@@ -28,6 +28,9 @@ from bellmanifold.ssp import SSP
 MOST_BELIEFS = 300_000
 """Episodes times pairs up to which the beliefs about pairs are kept."""
 
+LARGEST_SEED = 2**63 - 1
+"""What a plan can say."""
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -119,10 +122,11 @@ def play_runs(
         options: the agent's options; its defaults where they are missing or None.
         optimal_value: if it is known already (`bellmanifold.experiments.measures.find_optimum`).
     """
-    if episodes < 1:
+    if episodes < 1 or episodes != int(episodes):
         raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
-    if any(seed < 0 for seed in seeds):
-        raise BadInputError(f"seed is {min(seeds)}: give a whole number that is not negative")
+    for seed in (min(seeds), max(seeds)):
+        if not 0 <= seed <= LARGEST_SEED:
+            raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
     kind = find_agent(agent) if isinstance(agent, str) else agent
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
@@ -138,7 +142,7 @@ def _play_block(
     if kind.make_block is None:
         agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
     else:
-        refuse(kind, worlds[0])
+        refuse(kind, worlds[0], options)
         agents = kind.make_block([world.model for world in worlds], kind.settle(options), seeds)
     pairs = zip(worlds, agents, seeds, strict=True)
     recorders = [_Recorder(world, agent, episodes, seed, optimal_value) for world, agent, seed in pairs]

@@ -146,7 +146,7 @@ class Spread:
 
     Attributes:
         mean: mean over runs.
-        sd: standard deviation of the runs at hand (divided by their number).
+        sd: standard deviation over runs, of a sample (divided by their number less 1); 0 for a single run.
         interquartile_mean: mean of the middle half of the runs.
         mean_low, mean_high: 95% bootstrap interval of the mean; NaN for a single run or an unknown optimum.
         interquartile_low, interquartile_high: the same of the interquartile mean.
@@ -167,7 +167,16 @@ def spread(values: Float[np.ndarray, "runs episodes"]) -> Spread:
     Runs are resampled whole, 1,000 times with a fixed seed, and intervals are percentiles.
     """
     means, middles = _interval(values, np.mean), _interval(values, _middle_mean)
-    return Spread(values.mean(axis=0), values.std(axis=0), _middle_mean(values, axis=0), *means, *middles)
+    return Spread(values.mean(axis=0), sample_sd(values), _middle_mean(values, axis=0), *means, *middles)
+
+
+def sample_sd(values: Float[np.ndarray, "runs *more"]) -> Float[np.ndarray, "*more"]:
+    """Standard deviation over runs as everywhere in this package: of a sample; 0 for a single run.
+
+    >>> float(sample_sd(np.array([1.0, 2.0, 3.0])))
+    1.0
+    """
+    return np.asarray(values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:]))
 
 
 def _middle_mean(values: np.ndarray, axis: int) -> np.ndarray:

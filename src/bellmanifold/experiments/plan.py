@@ -296,7 +296,7 @@ def _value(item: Any, what: str, key: str) -> Value:
     if key in ("episodes", "seeds"):
         least = 1 if key == "episodes" else 0
         if isinstance(item, bool) or not isinstance(item, int) or not least <= item <= LARGEST:
-            raise BadInputError(f"{what} is {item!r:.60}: give a whole number, {least} or more")
+            raise BadInputError(f"{what} is {item!r:.60}: give a whole number from {least} to {LARGEST}")
         return item
     if not isinstance(item, str) and not (isinstance(item, (int, float)) and abs(item) <= LARGEST):
         raise BadInputError(f"{what} is {item!r:.60}: give a finite number, a text, true or false")

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def scatter(curve: Float[np.ndarray, "runs *more"]) -> Float[np.ndarray, "*more"]:
+    """One standard deviation over runs, of a sample (divided by runs - 1); 0 for a single run."""
+    return np.asarray(curve.std(axis=0, ddof=1) if len(curve) > 1 else np.zeros(curve.shape[1:]))
+
+
 def draw_bands(
     axes: Axes,
     curves: Mapping[str, Float[np.ndarray, "runs points"]],
@@ -33,7 +38,7 @@ def draw_bands(
         opacity: of the bands.
     """
     for label, curve in curves.items():
-        mean, sd = curve.mean(axis=0), curve.std(axis=0)
+        mean, sd = curve.mean(axis=0), scatter(curve)
         x, stroke = np.arange(1, len(mean) + 1), strokes[label]
         axes.fill_between(x, mean - sd, mean + sd, color=stroke.colour, alpha=opacity, linewidth=0)
         axes.plot(x, mean, color=stroke.colour, linestyle=stroke.line, marker=marker, markersize=2.0, label=label)

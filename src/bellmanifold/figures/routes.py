@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bellmanifold.figures.bands import scatter
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
@@ -43,7 +45,7 @@ def draw_routes(
         scale: colours of the values, if several axes share them.
     """
     scale = scale or scale_of(value)
-    mean, sd = probability.mean(axis=0), probability.std(axis=0)
+    mean, sd = probability.mean(axis=0), scatter(probability)
     x = np.arange(1, len(mean) + 1)
     colours = scale.to_rgba(value)
     for order, k in enumerate(np.argsort(value, kind="stable")):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bellmanifold.experiments.measures import sample_sd
 from bellmanifold.report.overview import described
 from bellmanifold.report.reading import Cell
 from bellmanifold.report.text import shown
@@ -25,15 +26,16 @@ MOST_TOGETHER = 12
 """Up to so many curves share a panel."""
 
 
-def curves(cells: Sequence[Cell]) -> dict[str, Any]:
-    """All curves (the first 800 if there are more), and the panels of every problem."""
-    cells = cells[:MOST_CURVES]
+def curves(cells: Sequence[Cell]) -> tuple[dict[str, Any], str]:
+    """All curves and the panels of every problem, and a remark if there are more settings than curves."""
+    total, cells = len(cells), cells[:MOST_CURVES]
+    remark = f"<p>The plots show the first {len(cells)} of {total:,} settings.</p>" if total > len(cells) else ""
     points = min(MOST_POINTS, max(LEAST_POINTS, MOST_NUMBERS // (7 * len(cells))))
     by_problem: dict[str, list[int]] = {}
     for number, cell in enumerate(cells):
         by_problem.setdefault(cell.settings.model, []).append(number)
     panels = [{"problem": shown(model), "panels": _panels(cells, numbers)} for model, numbers in by_problem.items()]
-    return {"curves": [_curve(cell, points) for cell in cells], "problems": panels}
+    return {"curves": [_curve(cell, points) for cell in cells], "problems": panels}, remark
 
 
 def _panels(cells: Sequence[Cell], numbers: Sequence[int]) -> list[dict[str, Any]]:
@@ -73,14 +75,15 @@ def _curve(cell: Cell, points: int) -> dict[str, Any]:
     regret, believed = np.array(cell.regret), np.array(cell.believed)
     chosen = np.unique(np.linspace(0, regret.shape[1] - 1, points).astype(int))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # episodes in which no run knows
-        belief_mean, belief_sd = np.nanmean(believed, axis=0), np.nanstd(believed, axis=0)
+        warnings.simplefilter("ignore", RuntimeWarning)  # episodes in which no run knows, or only one
+        belief_mean = np.nanmean(believed, axis=0)
+        belief_sd = np.nan_to_num(np.nanstd(believed, axis=0, ddof=1))
     return {
         "agent": shown(cell.settings.agent),
         "runs": len(cell.runs),
         "episode": (chosen + 1).tolist(),
         "regret": rounded(regret.mean(axis=0)[chosen]),
-        "regret_sd": rounded(regret.std(axis=0, ddof=1 if len(regret) > 1 else 0)[chosen]),
+        "regret_sd": rounded(sample_sd(regret)[chosen]),
         "believed": rounded(belief_mean[chosen]) if np.isfinite(belief_mean).any() else [],
         "believed_sd": rounded(belief_sd[chosen]) if np.isfinite(belief_mean).any() else [],
         "optimal": rounded(np.mean(cell.optimal, axis=0)[chosen]),

@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from bellmanifold.agents.registry import AGENTS
+from bellmanifold.experiments.measures import sample_sd
 from bellmanifold.experiments.plan import RunSettings
 from bellmanifold.report.reading import Cell, Contents, libraries
 from bellmanifold.report.text import escaped
+from bellmanifold.reproduction.ledger_file import Ledger
+from bellmanifold.reproduction.tables import basis, entry_text, origin, totals
 
 MOST_MISSING = 20
+MOST_SAID = 2000
+"""Characters of a sentence in the ledger."""
+MOODS = {"holds": "yes", "holds with a remark": "partly", "does not hold": "no"}
+"""Verdict -> its colour."""
 
 
 def overview(contents: Contents) -> str:
@@ -25,9 +32,10 @@ def overview(contents: Contents) -> str:
 def _row(cell: Cell) -> list[str]:
     settings = cell.settings
     reached = [first for first in cell.first_optimal if first is not None]
-    first = f"episode {median(reached):g} ({len(reached)} of {len(cell.runs)} runs)" if reached else "never"
+    missed = "never" if cell.has_optimum else "unknown"
+    first = f"episode {median(reached):g} ({len(reached)} of {len(cell.runs)} runs)" if reached else missed
     last = np.array([curve[-1] for curve in cell.regret])
-    sd = f" ({last.std(ddof=1):.3g})" if len(last) > 1 else ""
+    sd = f" ({sample_sd(last):.3g})" if len(last) > 1 else ""
     return [
         escaped(settings.model),
         escaped(settings.agent),
@@ -78,56 +86,26 @@ def missing(contents: Contents) -> str:
     return f"<p>Not drawn:</p><ul>{''.join(items[:MOST_MISSING])}</ul>" if items else ""
 
 
-def ledger(claims: Sequence[Mapping[str, Any]] | None) -> str:
+def ledger(found: Ledger | None) -> str:
     """The ledger of claims as a section; nothing if there is none."""
-    if claims is None:
+    if found is None:
         return ""
     head = ("where", "statement", "criterion", "measured", "verdict")
     rows = []
-    for claim in claims:
-        verdict = str(claim.get("verdict", ""))
-        remark = f'<div class="remark">{escaped(claim["remark"], 2000)}</div>' if claim.get("remark") else ""
+    for claim in found.claims:
+        remark = f'<div class="remark">{escaped(claim.remark, MOST_SAID)}</div>' if claim.remark else ""
         rows.append(
             [
-                escaped(claim.get("source", "")),
-                escaped(claim.get("statement", ""), 2000) + remark,
-                escaped(claim.get("criterion", ""), 2000),
-                _measured(claim.get("measured", "")),
-                f'<span class="verdict {_mood(verdict)}">{escaped(verdict)}</span>',
+                escaped(claim.source),
+                escaped(claim.statement, MOST_SAID) + remark,
+                escaped(claim.criterion, MOST_SAID),
+                "<br>".join(escaped(entry_text(entry), MOST_SAID) for entry in claim.measured),
+                f'<span class="verdict {MOODS[claim.verdict]}">{escaped(claim.verdict)}</span>',
             ]
         )
-    counts = {mood: sum(_mood(str(c.get("verdict", ""))) == mood for c in claims) for mood in ("yes", "partly", "no")}
-    line = f"{counts['yes']} hold, {counts['partly']} hold with a remark, {counts['no']} do not hold."
+    line = f"{escaped(f'{totals(found.claims)}, {basis(found)}')}. {escaped(origin(found)) if found.date else ''}"
     title = f'<h2 id="ledger">The ledger</h2><p>{line}</p>'
     return f'<section class="ledger" aria-labelledby="ledger">{title}{_table(head, rows)}</section>'
-
-
-def _mood(verdict: str) -> str:
-    return {"holds": "yes", "holds with a remark": "partly", "does not hold": "no"}.get(verdict.strip().lower(), "open")
-
-
-def _measured(value: Any) -> str:
-    """What was measured: entries as `reproduce` writes them, a line each; anything else as it is."""
-    lines = value if isinstance(value, list) else [value]
-    return "<br>".join(escaped(_entry(line) if isinstance(line, dict) else _number(line), 2000) for line in lines)
-
-
-def _entry(entry: Mapping[str, Any]) -> str:
-    if "what" not in entry:
-        return "; ".join(f"{name} {_number(value)}" for name, value in entry.items())
-    said = f"{entry['what']}: {_number(entry.get('value'))}"
-    low, high = entry.get("low"), entry.get("high")
-    if (low is not None or high is not None) and not low == high == entry.get("value"):
-        said += f" ({_number(low)} to {_number(high)})"
-    if entry.get("wanted"):
-        said += f"; wanted {entry['wanted']}" + (f": {entry['outcome']}" if entry.get("outcome") else "")
-    return said
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "?"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

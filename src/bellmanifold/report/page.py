@@ -50,6 +50,7 @@ def make_page(contents: Contents, title: str) -> str:
     scripts = {"plotly": get_plotlyjs(), "program": _asset("page.js")}
     player = make_player(contents)
     runs = sum(len(cell.runs) for cell in contents.cells)
+    drawn, left_out = curves(contents.cells)
     parts = {
         "title": escaped(title),
         "plain_title": re.sub("</?bdi>", "", escaped(title)),
@@ -58,11 +59,11 @@ def make_page(contents: Contents, title: str) -> str:
         "runs": f"{runs:,} run{'s' * (runs != 1)}",
         "version": escaped(bellmanifold.__version__),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "ledger": ledger(contents.claims),
+        "ledger": ledger(contents.ledger),
         "overview": overview(contents),
         "provenance": provenance(contents),
-        "missing": missing(contents) + player.remark,
-        "curves": embedded(curves(contents.cells)),
+        "missing": missing(contents) + left_out + player.remark,
+        "curves": embedded(drawn),
         "player": embedded(player.data),
         **scripts,
     }

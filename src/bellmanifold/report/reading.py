@@ -1,30 +1,31 @@
 """What a directory holds: its runs, cell by cell, and the ledger of claims if there is one.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and only sums are kept, so that thousands of runs take no more memory than their curves.
+other, and of each only its curves are kept: four numbers an episode.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.experiments.plan import RunSettings, digest
+from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.store import read_arrays
-from bellmanifold.formats.files import label, located, parse_json, read_bytes
+from bellmanifold.formats.files import label
 from bellmanifold.models import load_problem
+from bellmanifold.reproduction.ledger_file import Ledger, read_ledger
 from bellmanifold.ssp import SSP
 
 CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
-CLAIMS_FORMAT = "bellmanifold.claims/1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class Cell:
         runs: the files.
         regret: cumulative regret of each run, shape (runs, episodes) once stacked; likewise
         believed: probability that the agent gave to the optimal routes, NaN where it is not known;
-        optimal: was the policy that was played optimal?
+        optimal: was the policy that was played optimal? 1 or 0, NaN where the problem has no optimum;
         coverage: share of pairs seen.
         seconds: of each run.
     """
@@ -54,14 +55,19 @@ class Cell:
     runs: list[RunFile] = field(default_factory=list)
     regret: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     believed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
-    optimal: list[Bool[np.ndarray, "episodes"]] = field(default_factory=list)
+    optimal: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     coverage: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
     def first_optimal(self) -> list[int | None]:
         """First episode, counted from 1, in which each run played an optimal policy."""
-        return [int(np.argmax(flags)) + 1 if flags.any() else None for flags in self.optimal]
+        return [int(np.argmax(flags == 1)) + 1 if (flags == 1).any() else None for flags in self.optimal]
+
+    @property
+    def has_optimum(self) -> bool:
+        """Is there an optimum that the runs could be compared with?"""
+        return not np.isnan(self.optimal).any()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +79,14 @@ class Contents:
         problems: the problem of each reference that can be had; those in `missing` cannot, and why.
         missing: reference -> why its problem cannot be had.
         made_by: what made the runs -> how many of them.
-        claims: lines of the ledger; None if there is none.
+        ledger: of claims; None if there is none.
     """
 
     cells: list[Cell]
     problems: Mapping[str, SSP]
     missing: Mapping[str, str]
     made_by: Mapping[tuple[str, str, str], int]
-    claims: list[Mapping[str, Any]] | None
+    ledger: Ledger | None
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
@@ -91,7 +97,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         one_more: called after every run.
     """
     cells: dict[RunSettings, Cell] = {}
-    problems = _Problems()
+    problems = _Problems(directory)
     made_by: dict[tuple[str, str, str], int] = {}
     for path in find_runs(directory):
         found, attributes = read_arrays(path, CURVES)
@@ -99,7 +105,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
         cell.runs.append(RunFile(path, settings, attributes["model_digest"]))
         cell.regret.append(np.cumsum(found["regret"]))
-        cell.optimal.append(found["optimal"].astype(np.bool_))
+        cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
         cell.believed.append(_believed(found, problems.get(settings.model, attributes["model_digest"])))
         cell.seconds.append(float(found["seconds_total"]))
@@ -107,76 +113,84 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         made_by[maker] = made_by.get(maker, 0) + 1
         one_more()
     ordered = sorted(cells.values(), key=lambda cell: (cell.settings.model, cell.settings.agent, str(cell.settings)))
-    return Contents(ordered, problems.found, problems.missing, made_by, read_claims(directory))
+    return Contents(ordered, problems.found, problems.missing, made_by, _ledger(directory))
 
 
 def find_runs(directory: Path) -> list[Path]:
     """The result files of a directory and of its folder `runs`, in the order of their names."""
-    if not directory.is_dir():
-        raise BadInputError(f"{label(directory)}: no such directory: give the --out of learn, sweep, demo or reproduce")
+    if not os.path.isdir(directory):
+        fault = "not a directory" if os.path.exists(directory) else "no such directory"
+        raise BadInputError(f"{label(directory)}: {fault}: give the --out of learn, sweep, demo or reproduce")
     found = sorted(directory.glob("*.nc")) + sorted((directory / "runs").glob("*.nc"))
     if not found:
         raise BadInputError(f"{label(directory)}: holds no runs: give the --out of learn, sweep, demo or reproduce")
     return found
 
 
-def read_claims(directory: Path) -> list[Mapping[str, Any]] | None:
-    """The lines of `claims.json`; None if there is no such file."""
+def _ledger(directory: Path) -> Ledger | None:
+    """The ledger of `claims.json`; None if there is no such file."""
     path = directory / "claims.json"
-    if not path.exists():
-        return None
-    with located(label(path)):
-        found = parse_json(read_bytes(path))
-        claims = found.get("claims")
-        if found.get("format") != CLAIMS_FORMAT or not isinstance(claims, list):
-            raise BadInputError(f"not a ledger of the format {CLAIMS_FORMAT}: `reproduce` makes it again")
-        return [claim for claim in claims if isinstance(claim, dict)]
+    return read_ledger(path) if path.exists() else None
 
 
 class _Problems:
     """Problems by reference, as far as they are still what the runs were played on."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.found: dict[str, SSP] = {}
         self.missing: dict[str, str] = {}
+        self._directory = directory
         self._digest: dict[str, str] = {}
 
     def get(self, reference: str, model_digest: str) -> SSP | None:
         if reference not in self.found and reference not in self.missing:
-            try:
-                problem = load_problem(reference)
-                if isinstance(problem, SSP):
-                    self.found[reference], self._digest[reference] = problem, digest(problem)
-                else:
-                    self.missing[reference] = "it has no transition table, so there is nothing to draw"
-            except BellmanifoldError as error:
-                self.missing[reference] = str(error)
+            self._look_for(reference, model_digest)
         if reference in self.found and self._digest[reference] != model_digest:
             del self.found[reference]
             self.missing[reference] = "it was another problem when these runs were made"
         return self.found.get(reference)
 
+    def _look_for(self, reference: str, model_digest: str) -> None:
+        """Take the problem of the first place that has the right one, else of the first that has any."""
+        for place in _places(reference, self._directory):
+            try:
+                problem = load_problem(place)
+            except BellmanifoldError as error:
+                self.missing.setdefault(reference, str(error))
+                continue
+            if not isinstance(problem, SSP):
+                self.missing[reference] = "it has no transition table, so there is nothing to draw"
+                return
+            found = digest(problem)
+            if reference not in self.found or found == model_digest:
+                self.found[reference], self._digest[reference] = problem, found
+            if found == model_digest:
+                break
+        if reference in self.found:
+            self.missing.pop(reference, None)
+        elif _is_relative(reference):
+            self.missing[reference] += " (or give `report` where the runs were played)"
+
+
+def _places(reference: str, directory: Path) -> list[str]:
+    """Where the problem of a reference may be: a relative path is looked for here, in the directory and above it."""
+    if not _is_relative(reference):
+        return [reference]
+    home = directory.resolve()
+    others = [str(place / reference) for place in (home, *home.parents)]
+    return [reference, *(place for place in others if os.path.isfile(place))]
+
+
+def _is_relative(reference: str) -> bool:
+    return not reference.startswith(("env:", "gym:")) and not os.path.isabs(reference)
+
 
 def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:
     """The probability an agent gave to the optimal routes in each episode."""
-    if model is None or "route_probability" not in found:
+    if model is None or "route_probability" not in found or np.isnan(found["optimal_value"]):
         return np.full(len(found["regret"]), np.nan)
-    best = optimal_routes(model, found["route"], float(found["optimal_value"]))
+    best = read_routes(model, found["route"]).collecting(float(found["optimal_value"]))
     return found["route_probability"][:, best].sum(axis=1)
-
-
-def optimal_routes(
-    model: SSP, route: Int[np.ndarray, "routes steps"], optimal_value: float
-) -> Bool[np.ndarray, "routes"]:
-    """Which routes, padded with -1, reach the goal and earn the optimal value."""
-    reward, last = np.append(model.reward, 0.0)[route].sum(axis=1), _last_pair(route)
-    at_goal = model.next_state[model.next_start[last]] == model.n_states
-    return at_goal & (np.abs(reward - optimal_value) <= 1e-9 * max(1.0, abs(optimal_value)))
-
-
-def _last_pair(route: Int[np.ndarray, "routes steps"]) -> Int[np.ndarray, "routes"]:
-    length = (route >= 0).sum(axis=1)
-    return route[np.arange(len(route)), length - 1]
 
 
 @lru_cache(maxsize=64)

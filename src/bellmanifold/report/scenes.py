@@ -10,13 +10,14 @@ import base64
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.store import read_arrays
 from bellmanifold.figures.layout import on_grid, positions
 from bellmanifold.report.curves import rounded
 from bellmanifold.report.overview import described, own_choices
-from bellmanifold.report.reading import RunFile, optimal_routes
+from bellmanifold.report.reading import RunFile
 from bellmanifold.report.text import LONG, SHORT, shown
 from bellmanifold.ssp import SSP
 
@@ -27,7 +28,7 @@ MOST_MOVES = 200
 MOST_ROUTES = 8
 """Routes whose probabilities are plotted beside a run."""
 UNKNOWN = 65535
-HAPPENED = ("regret", "total_reward", "goal_reached", "optimal", "coverage", "moves", "pair", "optimal_value")
+HAPPENED = ("regret", "total_reward", "goal_reached", "optimal", "moves", "pair", "optimal_value")
 BELIEVED = ("action_probability", "q_mean", "route", "route_probability")
 GOAL_BELOW = 0.7
 """How much farther down than the last row the goal of a grid is put, so that arrows to it stay apart."""
@@ -86,8 +87,7 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         "reward": rounded(found["total_reward"]),
         "regret": rounded(np.round(found["regret"], 12)),
         "goal": found["goal_reached"].astype(int).tolist(),
-        "optimal": found["optimal"].astype(int).tolist(),
-        "coverage": rounded(found["coverage"]),
+        "optimal": None if np.isnan(found["optimal_value"]) else found["optimal"].astype(int).tolist(),
         **_beliefs(found, model.n_pairs),
         **_routes(found, model),
     }
@@ -133,7 +133,7 @@ def _routes(found: dict[str, np.ndarray], model: SSP) -> dict[str, Any]:
     if "route" not in found:
         return {"routes": None}
     probability = np.nan_to_num(found["route_probability"])
-    best: Bool[np.ndarray, "routes"] = optimal_routes(model, found["route"], float(found["optimal_value"]))
+    best = read_routes(model, found["route"]).collecting(float(found["optimal_value"]))
     chosen = np.argsort(-(probability.max(axis=0) + probability.mean(axis=0) + best), kind="stable")[:MOST_ROUTES]
     named = [
         " ".join(shown(model.pair_name(i)[1], 12) for i in found["route"][k] if i >= 0)[:120] for k in chosen.tolist()

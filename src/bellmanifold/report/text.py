@@ -21,9 +21,10 @@ def shown(name: object, limit: int = LONG) -> str:
     >>> shown("a\\tb" + "c" * 30, limit=8)
     'a·bcccc…'
     """
-    text = str(name)[: 4 * LONG].translate(_BIDI)
+    whole = str(name)
+    text = whole[: 4 * limit].translate(_BIDI)  # a little more than is shown, because some characters go
     text = "".join("·" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
-    return text if len(text) <= limit and len(str(name)) <= 4 * LONG else text[: limit - 1] + "…"
+    return text if len(text) <= limit and len(whole) <= 4 * limit else text[: limit - 1] + "…"
 
 
 def escaped(name: object, limit: int = LONG) -> str:

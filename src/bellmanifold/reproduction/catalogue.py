@@ -11,8 +11,8 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.experiments.plan import RunSettings
 from bellmanifold.reproduction import demonstrations, pages, two_state
 from bellmanifold.reproduction.comparisons import METHODS, Setting
-from bellmanifold.reproduction.demonstrations import SMALL_DEEP_SEA, demonstration, sequence_page
-from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, Cell, PaperRuns
+from bellmanifold.reproduction.demonstrations import demonstration, sequence_page
+from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SLIPPERY, SMALL_DEEP_SEA, SWIRL, Cell, PaperRuns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

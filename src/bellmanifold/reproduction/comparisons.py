@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from bellmanifold.models import load_model
 from bellmanifold.reproduction.runs import TOLERANCES, Cell, PaperRuns
 
 METHODS = {
@@ -20,6 +18,8 @@ METHODS = {
     "TD-Max": "bayes-td-max",
 }
 """Label in the figures -> agent. All labels but `exact` are the paper's."""
+LABELS = {agent: label for label, agent in METHODS.items()}
+"""Agent -> label."""
 
 
 @dataclass(frozen=True)
@@ -54,39 +54,9 @@ def coverages(runs: PaperRuns, setting: Setting, epsilon: float) -> dict[str, Fl
     return {label: runs.cell(setting.cell(label, epsilon))["coverage"].values for label in METHODS}
 
 
-def acceptances(
-    runs: PaperRuns, setting: Setting, tolerances: Sequence[float] = TOLERANCES, tuning: str = "paper"
-) -> dict[float, Float[np.ndarray, "runs episodes"]]:
-    """HMC's acceptance in each run and episode, by tolerance."""
-    cells = {epsilon: runs.cell(setting.cell("HMC", epsilon, tuning)) for epsilon in tolerances}
-    return {epsilon: cell["diagnostic_acceptance"].values for epsilon, cell in cells.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class Routes:
-    """The routes of a problem, in the order of stacked runs.
-
-    Attributes:
-        value: what each pays until it ends, shape (routes,).
-        loops: those that never reach the goal, shape (routes,).
-    """
-
-    value: Float[np.ndarray, "routes"]
-    loops: Bool[np.ndarray, "routes"]
-
-    @property
-    def best(self) -> Bool[np.ndarray, "routes"]:
-        """Those that reach the goal and pay most."""
-        most = self.value[~self.loops].max()
-        return np.asarray(~self.loops & (self.value >= most - 1e-9))
-
-
-def routes_of(runs: PaperRuns, cell: Cell) -> Routes:
-    """The routes that a cell's probabilities speak of."""
-    model, route = load_model(cell.model), runs.cell(cell)["route"].values[0]
-    value = np.where(route >= 0, model.reward[route], 0.0).sum(axis=1)
-    last = route[np.arange(len(route)), (route >= 0).sum(axis=1) - 1]
-    return Routes(value, np.asarray(model.next_state[model.next_start[last]] != model.n_states))
+def acceptance(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs episodes"]:
+    """HMC's mean acceptance after warm-up; NaN in the first episode, which plays a prior draw."""
+    return np.asarray(runs.cell(cell)["diagnostic_acceptance"].values, dtype=np.float64)
 
 
 def route_probabilities(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs episodes routes"]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EPSILON = 0.01
-SMALL_DEEP_SEA = "env:deep-sea?depth=3"
 
 
 def demonstration(model: str) -> Cell:

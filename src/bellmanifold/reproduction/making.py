@@ -5,18 +5,16 @@ Files are written whole or not at all, as PNG and PDF. They hold no dates, so th
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bellmanifold.errors import BadInputError, StoppedError
+from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.plan import plan_runs
 from bellmanifold.experiments.runner import Player, require_success, sweep
 from bellmanifold.figures.style import printed
 from bellmanifold.formats.files import label, write_atomically
+from bellmanifold.interrupts import interruptible
 from bellmanifold.reproduction.catalogue import PaperFigure
 from bellmanifold.reproduction.runs import Cell, PaperRuns
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 """Where under the output directory the runs are."""
+MOST_RUNS = 1_000_000
 DOTS_PER_INCH = 300
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 
@@ -43,6 +42,11 @@ def play_cells(
     """
     if runs < 1:
         raise BadInputError(f"--runs is {runs}: give a whole number, 1 or more")
+    each = {settings for figure in figures for settings in figure.settings(1)} | {c.settings(1)[0] for c in also}
+    total = len(each) * runs
+    if total > MOST_RUNS:
+        raise BadInputError(f"--runs is {runs}: these are {total:,} runs in all, above {MOST_RUNS:,}: give fewer")
+    make_directory(out)
     wanted = [settings for figure in figures for settings in figure.settings(runs)]
     wanted += [settings for cell in also for settings in cell.settings(runs)]
     if wanted:
@@ -63,53 +67,25 @@ def draw_figures(
     """
     for done, figure in enumerate(figures):
         begin(figure)
-        try:
-            with printed(), _noticing_interrupts() as require_none:
-                drawn = figure.draw(runs)
-                require_none()
-                files = save(drawn, out, figure.name)
-        except KeyboardInterrupt:
-            there = f"{done} of {len(figures)} figures are in {label(out)}"
-            raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
+        there = f"{done} of {len(figures)} figures are in {label(out)}; give the same command again to go on"
+        with interruptible(there) as require_none, printed():
+            drawn = figure.draw(runs)
+            require_none()
+            files = save(drawn, out, figure.name)
         yield from files
 
 
-@contextmanager
-def _noticing_interrupts() -> Iterator[Callable[[], None]]:
-    """Hands over a function that raises KeyboardInterrupt if there was an interrupt.
-
-    Compiled code may swallow the exception and go on with half of its tables (SciPy's Sobol points do), and nothing
-    made after that should be kept.
-    """
-    noticed = False
-
-    def notice(number: int, frame: object) -> None:
-        nonlocal noticed
-        noticed = True
-        raise KeyboardInterrupt
-
-    def require_none() -> None:
-        if noticed:
-            raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, notice)
-    try:
-        yield require_none
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, before)
-
-
-def save(figure: Figure, out: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF."""
+def make_directory(out: Path) -> None:
+    """Make the output directory if it is not there."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadInputError(f"{label(out)}: cannot be made: {reason}: choose another --out") from None
+
+
+def save(figure: Figure, out: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and PDF into a directory that is there."""
     files = [out / f"{name}.{kind}" for kind in _UNDATED]
     for path, (kind, metadata) in zip(files, _UNDATED.items(), strict=True):
         look = {"format": kind, "dpi": DOTS_PER_INCH, "metadata": metadata}

@@ -13,14 +13,14 @@ from bellmanifold.figures.progress import draw_acceptance, draw_progress
 from bellmanifold.figures.ranked import draw_ranked
 from bellmanifold.figures.routes import draw_routes, scale_of
 from bellmanifold.figures.style import TEXT_WIDTH, Stroke, handles
+from bellmanifold.reproduction.beliefs import final_chances, routes_of
 from bellmanifold.reproduction.comparisons import (
     METHODS,
     Setting,
-    acceptances,
+    acceptance,
     coverages,
     regrets,
     route_probabilities,
-    routes_of,
 )
 from bellmanifold.reproduction.runs import EPISODES, TOLERANCES, PaperRuns
 
@@ -64,7 +64,7 @@ def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
         grid = _tolerance_panels(left, lambda axes, epsilon: draw_progress(axes, coverages(runs, setting, epsilon)))  # noqa: B023
         _name_axes(left, "pairs seen (%)")
         axes = right.subplots()
-        draw_acceptance(axes, {tolerance(eps): values for eps, values in acceptances(runs, setting).items()})
+        draw_acceptance(axes, {tolerance(eps): acceptance(runs, setting.cell("HMC", eps)) for eps in TOLERANCES})
         _count_episodes(axes)
         axes.set(xlabel="episode", ylabel="acceptance probability", title="HMC")
     _legend(foot, handles(grid[0]), at=LEFT / 2, columns=3)
@@ -75,11 +75,11 @@ def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
 def ranked_page(runs: PaperRuns, setting: Setting) -> Figure:
     """Probabilities of the optimal routes in the last episode, largest first, a panel a tolerance."""
     figure, (block,), foot = _blocks([setting], ONE_HEIGHT)
+    best = routes_of(setting.model).is_optimal
 
     def draw(axes: Axes, epsilon: float) -> None:
         cells = {label: setting.cell(label, epsilon) for label in METHODS}
-        best = {label: routes_of(runs, cell).best for label, cell in cells.items()}
-        draw_ranked(axes, {label: route_probabilities(runs, cells[label])[:, -1, best[label]] for label in METHODS})
+        draw_ranked(axes, {label: final_chances(runs, cell)[:, best] for label, cell in cells.items()})
 
     grid = _tolerance_panels(block, draw, count_episodes=False)
     grid[0].set_ylim(bottom=0.0)
@@ -99,11 +99,11 @@ def routes_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
 
 def _routes_block(block: FigureBase, runs: PaperRuns, setting: Setting) -> None:
     grid = block.subplots(2, len(TOLERANCES) + 1, sharex=True, sharey="row")
-    known = routes_of(runs, setting.cell("BR", TOLERANCES[0]))
-    scale = scale_of(known.value)
+    known = routes_of(setting.model)
+    scale = scale_of(known.reward)
     panels = [(grid[row, k], label, epsilon) for row, label in enumerate(("BR", "HMC")) for k, epsilon in COLUMNS]
     for axes, label, epsilon in [*panels, (grid[0, -1], "exact", 0.0)]:
-        draw_routes(axes, route_probabilities(runs, setting.cell(label, epsilon)), known.value, known.loops, scale)
+        draw_routes(axes, route_probabilities(runs, setting.cell(label, epsilon)), known.reward, known.is_loop, scale)
         _count_episodes(axes)
     for axes, title in zip(grid[0], [*map(tolerance, TOLERANCES), "exact"], strict=True):
         axes.set_title(title)
@@ -124,15 +124,15 @@ def retuned_page(runs: PaperRuns, setting: Setting) -> Figure:
 
     figure = Figure(figsize=(TEXT_WIDTH, 2.5), layout="constrained")
     accept, believe = figure.subplots(1, 2)
-    strokes, acceptance, belief = {}, {}, {}
+    best = routes_of(setting.model).is_optimal
+    strokes, accepted, belief = {}, {}, {}
     for tuning, line in (("retuned", "-"), ("paper", (0, (1, 1)))):
-        accepted = acceptances(runs, setting, RETUNED, tuning)
         for epsilon, colour in zip(RETUNED, ("#0072B2", "#D55E00"), strict=True):
             label = f"{tolerance(epsilon)}, {'tuned again' if tuning == 'retuned' else 'first tuning'}"
             cell = setting.cell("HMC", epsilon, tuning)
-            strokes[label], acceptance[label] = Stroke(colour, line), accepted[epsilon]
-            belief[label] = route_probabilities(runs, cell)[:, :, routes_of(runs, cell).best].sum(axis=2)
-    draw_acceptance(accept, acceptance, strokes)
+            strokes[label], accepted[label] = Stroke(colour, line), acceptance(runs, cell)
+            belief[label] = route_probabilities(runs, cell)[:, :, best].sum(axis=2)
+    draw_acceptance(accept, accepted, strokes)
     draw_bands(believe, belief, strokes)
     believe.set_ylim(-0.02, 1.02)
     for axes, name in ((accept, "acceptance probability"), (believe, "probability of the optimal route")):

@@ -21,6 +21,7 @@ EPISODES = 100
 TOLERANCES = (0.01, 0.1, 0.2, 0.5, 1.0, 5.0)
 """The six tolerances of the paper."""
 DEEP_SEA, PYRAMID, SWIRL = (f"env:{name}?depth=5" for name in ("deep-sea", "pyramid", "swirl"))
+SMALL_DEEP_SEA, SMALL_SWIRL = "env:deep-sea?depth=3", "env:swirl?depth=3"
 SLIPPERY = "env:deep-sea?depth=4&slip=0.1"
 """The stochastic problem of the appendix."""
 RAGGED = ("pair", "reward", "policy", "action_probability", "q_mean")

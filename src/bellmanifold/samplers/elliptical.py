@@ -28,8 +28,6 @@ AHEAD = 4
 """Angles a lone chain tries at once."""
 _Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
 """Shrinks so far, who is done, angle, bracket, position, log likelihood."""
-_LoneCarry = tuple[Array, Array, Array, Array, Array, "State"]
-"""Rounds so far, whether it is done, angle, bracket, what was found."""
 
 
 class State(NamedTuple):
@@ -42,6 +40,10 @@ class State(NamedTuple):
 
     position: Position
     log_likelihood: Float[Array, "chains"]
+
+
+_LoneCarry = tuple[Array, Array, Array, Array, Array, State]
+"""Rounds so far, whether it is done, angle, bracket, what was found."""
 
 
 class Info(NamedTuple):
@@ -66,9 +68,7 @@ def lone_step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) ->
     level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, (1,)))
     first = jax.random.uniform(key_angle, maxval=2 * jnp.pi)
 
-    def shrink(
-        carry: tuple[Array, Array, Array, Array, Array, State],
-    ) -> tuple[Array, Array, Array, Array, Array, State]:
+    def shrink(carry: _LoneCarry) -> _LoneCarry:
         count, _, angle, low, high, _ = carry
         fresh = jax.random.uniform(jax.random.fold_in(key_shrink, count), (AHEAD,))
         angles = []

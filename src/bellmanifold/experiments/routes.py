@@ -1,0 +1,51 @@
+"""Routes as rows of pairs: what each pays, where it ends, which are optimal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.experiments.measures import SAME_VALUE, all_routes
+from bellmanifold.ssp import SSP
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """Routes of a deterministic problem.
+
+    Attributes:
+        pairs: shape (routes, steps), filled up with -1.
+        reward: what each collects until it ends.
+        after: the state after its last pair; the number of states for the goal.
+        is_loop: does it end before a state that repeats, instead of at the goal?
+    """
+
+    pairs: Int[np.ndarray, "routes steps"]
+    reward: Float[np.ndarray, "routes"]
+    after: Int[np.ndarray, "routes"]
+    is_loop: Bool[np.ndarray, "routes"]
+
+    def collecting(self, value: float) -> Bool[np.ndarray, "routes"]:
+        """Which routes reach the goal and collect a value; none if it is NaN."""
+        return ~self.is_loop & (np.abs(self.reward - value) <= SAME_VALUE * max(1.0, abs(value)))
+
+    @property
+    def is_optimal(self) -> Bool[np.ndarray, "routes"]:
+        """Which of them, if these are all routes, are optimal: those that reach the goal and collect most."""
+        return self.collecting(float(self.reward[~self.is_loop].max()))
+
+
+def read_routes(model: SSP, pairs: Int[np.ndarray, "routes steps"]) -> Routes:
+    """Routes from rows of pairs, filled up with -1."""
+    last = pairs[np.arange(len(pairs)), (pairs >= 0).sum(axis=1) - 1]
+    after = model.next_state[model.next_start[last]]
+    return Routes(pairs, np.append(model.reward, 0.0)[pairs].sum(axis=1), after, after < model.n_states)
+
+
+def routes_in_order(model: SSP) -> Routes:
+    """All routes of a problem in the order of their pairs."""
+    found = all_routes(model)
+    longest = max(map(len, found))
+    return read_routes(model, np.array([[*route, *[-1] * (longest - len(route))] for route in found]))

@@ -1,0 +1,97 @@
+"""Ctrl-C that a library swallows: nothing that was computed after it is shown or kept, and the exit code is 130."""
+
+import contextlib
+import signal
+
+import pytest
+
+import bellmanifold as bm
+from bellmanifold.commands import demo
+from bellmanifold.errors import StoppedError
+from bellmanifold.experiments import learning
+from bellmanifold.experiments.plan import make_settings
+from bellmanifold.experiments.workers import play_here
+from bellmanifold.interrupts import interruptible
+
+SWIRL = "env:swirl?depth=3"
+
+
+def swallow():
+    """An interrupt that is noticed by nobody."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_that_is_swallowed_stops_at_the_end():
+    with pytest.raises(StoppedError, match="interrupted: do it again"), interruptible("do it again"):
+        swallow()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def half_a_table():
+    swallow()
+    raise ValueError("half a table")
+
+
+def test_what_fails_after_an_interrupt_is_the_interrupts_fault():
+    with pytest.raises(StoppedError), interruptible("x"):
+        half_a_table()
+
+
+def test_other_faults_and_results_pass():
+    with pytest.raises(ValueError, match="mine"), interruptible("x"):
+        raise ValueError("mine")
+    with interruptible("x") as require_none:
+        require_none()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_posterior_prints_nothing(cli, tmp_path, monkeypatch):
+    (tmp_path / "data.json").write_text('{"format": "bellmanifold.data/1", "observations": []}')
+
+    def compute(problem, data, **options):
+        swallow()
+        return found
+
+    found = bm.posterior(bm.envs.two_state(), bm.Dataset.from_pairs(bm.envs.two_state(), []))
+    monkeypatch.setattr("bellmanifold.posteriors.inference.posterior", compute)
+    code, out, err = cli("posterior", "env:two-state", str(tmp_path / "data.json"))
+    assert (code, out) == (130, "")
+    assert err == "bellmanifold: interrupted: give the same command again; nothing was printed\n"
+
+
+def test_learn_keeps_the_runs_before_the_interrupt_alone(cli, tmp_path, monkeypatch):
+    play_runs = learning.play_runs
+
+    def interrupted(*arguments):
+        for k, run in enumerate(play_runs(*arguments)):
+            if k == 1:
+                swallow()
+            yield run
+
+    monkeypatch.setattr(learning, "play_runs", interrupted)
+    options = ("--agent", "bayes-td", "--episodes", "2", "--runs", "3", "--out", str(tmp_path / "out"))
+    code, out, err = cli("learn", "env:two-state", *options)
+    assert (code, out) == (130, "")
+    assert "1 of 3 runs are in" in err
+    assert len(list((tmp_path / "out").glob("*.nc"))) == 1
+    monkeypatch.setattr(learning, "play_runs", play_runs)
+    assert cli("learn", "env:two-state", *options)[0] == 0, "the same command goes on"
+
+
+def test_demo_says_how_to_go_on(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "demo_plan", small_plan)
+    monkeypatch.setattr(demo, "PROBLEMS", (SWIRL,))
+    monkeypatch.setattr(demo, "AGENTS", ("bayes-td",))
+    monkeypatch.setattr("bellmanifold.experiments.workers.play_in_processes", lambda units, workers: play_here(units))
+    monkeypatch.setattr(demo, "_improper_mass", lambda model, run, pairs: swallow() or 0.0)
+    code, out, err = cli("demo", "--out", str(tmp_path))
+    assert code == 130
+    assert "report" not in out
+    assert "give the same command again to go on; the runs are kept" in err
+
+
+def small_plan():
+    from bellmanifold.experiments.plan import plan_runs
+
+    return plan_runs([make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 2, "seed": 0})])
