@@ -130,6 +130,7 @@ def draw(found: dict[str, Any], image: Path) -> None:
             axis.loglog([p["size"] for p in row["points"]], [p[what] for p in row["points"]], "o-", color="#24557a")
             known = "too small to fit" if row[slope] is None else f"exponent {row[slope]:.2f}"
             axis.set(xlabel=curve, ylabel=what, title=known)
+            axis.minorticks_off()
             axis.grid(alpha=0.3)
     image.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(image, dpi=70)
