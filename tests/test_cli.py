@@ -166,6 +166,15 @@ def test_the_console_script_and_a_closed_pipe():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("closed", "said"), [(">&-", 0), ("2>&-", 30), (">&- 2>&-", 0)])
+def test_streams_that_the_caller_closed(closed, said):
+    """There is nobody to tell, which is no fault of the program."""
+    command = f'"{sys.executable}" -m bellmanifold solve env:two-state {closed}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout) >= said
+
+
 def data_file(tmp_path, *observations):
     path = tmp_path / "data.json"
     keys = ("state", "action", "reward")
@@ -268,3 +277,14 @@ def test_messages_of_wrong_choices_and_files(cli, tmp_path):
     code, _, err = cli("check", str(garbage))
     assert code == 2
     assert "is not an npz file: write it again" in err
+
+
+@pytest.mark.parametrize(
+    "given", [("demo",), ("sweep", "plan.toml"), ("learn", "env:two-state", "--agent", "bayes-td"), ("reproduce",)]
+)
+def test_a_directory_without_a_name_is_not_this_one(cli, given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli(*given, "--out", "")
+    assert (code, out) == (2, "")
+    assert "the name of a directory is empty" in err
+    assert not list(tmp_path.iterdir())

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import matplotlib as mpl
 import numpy as np
 import pytest
 
 from bellmanifold import envs, figures
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.figures.layout import positions
+from bellmanifold.figures.layout import on_grid, positions
 from bellmanifold.figures.problem import MAX_STATES
 
 mpl.use("Agg")
@@ -43,6 +45,15 @@ def test_grids_and_others_are_laid_out_without_overlap():
         gaps = np.linalg.norm(place[:, None] - place[None], axis=-1) + 9 * np.eye(len(place))
         assert gaps.min() > 0.6, model.name
     assert positions(envs.grid(3, 3))[-1].tolist() == [2, -2]
+
+
+@pytest.mark.parametrize("grid", [None, 3, [2], [0, 2], [1, 1], ["1", 2], [1.5, 2], {"rows": 1}])
+def test_metadata_of_others_that_describe_no_grid(grid):
+    """Two states numbered 0 and 1: they fill a row of two cells, but only if the metadata say so rightly."""
+    moves = {("0", "x"): Move(-1.0, {"1": 1.0}), ("1", "x"): Move(-1.0, {"goal": 1.0})}
+    model = from_moves("two", moves, start="0")
+    assert on_grid(replace(model, metadata={"grid": [1, 2]}))
+    assert not on_grid(replace(model, metadata={"grid": grid}))
 
 
 @pytest.mark.parametrize("name", ["<b>x</b>", "$\\frac{", "_hidden", "a" * 10_000, "‮right-to-left", "\x00\n", "🐙"])

@@ -70,6 +70,9 @@ def test_cliff_walking_taxi_and_frozen_lake():
     assert load_model("gym:Taxi-v4").n_states == 400
     lake = load_model("gym:FrozenLake-v1")
     assert lake.n_states == 11
+    assert cliff.metadata == {"grid": [4, 12], "goal_cell": "3,11"}
+    assert lake.metadata == {"grid": [4, 4]}, "holes end episodes too"
+    assert load_model("gym:Taxi-v4").metadata == {}, "its map is no table of its states"
     i = lake.pair_index[("14", "2")]
     assert lake.reward[i] == pytest.approx(1 / 3), "a reward that depends on the next state is averaged"
 

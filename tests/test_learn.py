@@ -152,7 +152,14 @@ def test_a_problem_without_an_optimum_is_learnt_all_the_same():
     assert answer["optimal_value"] is None
     assert answer["cumulative_regret_mean"] == [None] * 3
     assert answer["first_optimal_episode"] == [None, None]
+    assert answer["optimal_mean"] == [None] * 3
     assert "there is no optimum to compare with: wandering" in answer["messages"][0]
+
+
+def test_without_an_optimum_nothing_is_said_about_it(cli):
+    code, out, _ = cli("learn", "gym:FrozenLake-v1", "--agent", "q-learning", "--episodes", "3", "--runs", "1")
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()[-3:]] == ["unknown"] * 3
 
 
 def test_first_and_solved_episodes():
@@ -401,3 +408,18 @@ def test_a_refused_agent_claims_no_directory(cli, tmp_path):
 
 def test_problems_by_name():
     assert bm.learn("env:two-state", "bayes-td", episodes=2, runs=1).to_dict()["optimal_value"] == -1.0
+
+
+def test_a_refusal_leaves_the_directory_to_others(cli, tmp_path):
+    """A loop that pays breaks Assumption 2, which `manifold` finds out on the way; then another agent may go there."""
+    loop = {"state": "s", "action": "stay", "reward": 1.0, "next": {"s": 1.0}}
+    leave = {"state": "s", "action": "go", "reward": 0.0, "next": {"goal": 1.0}}
+    problem = {"format": "bellmanifold.ssp/1", "name": "x", "goals": ["goal"], "initial": {"s": 1.0}}
+    (tmp_path / "x.json").write_text(json.dumps(problem | {"pairs": [loop, leave]}))
+    given = ("learn", str(tmp_path / "x.json"), "--runs", "1", "--out", str(tmp_path / "runs"))
+    code, _, err = cli(*given, "--agent", "manifold", "--episodes", "30")
+    assert (code, len(err.splitlines())) == (3, 1)
+    assert cli(*given, "--agent", "bayes-td", "--episodes", "2")[0] == 0
+    code, _, err = cli(*given, "--agent", "bayes-td-max", "--episodes", "2")
+    assert code == 2
+    assert "belongs to another plan" in err

@@ -509,21 +509,27 @@ def test_an_unknown_verdict_is_refused(kept, tmp_path):
         read_ledger(path)
 
 
-def test_tables(claims, kept, monkeypatch):
+def test_tables(kept, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
     for out in (io.StringIO(), Terminal()):
         monkeypatch.setattr("sys.stdout", out)
-        tables.print_claims(claims)
+        tables.print_claims(kept)
         shown = out.getvalue()
-        assert shown.endswith("2 claims: 0 hold, 1 hold with a remark, 1 do not hold\n")
+        assert shown.endswith("2 claims: 0 hold, 1 hold with a remark, 1 do not hold, from 10 runs a cell\n")
         assert all(words in shown.replace("\n", " ") for words in ("one", "Barely.", "equal to 3"))
     page = tables.page(kept)
     assert page.startswith("Measured on 2026-01-02 by bellmanifold 0.1, commit abc. 2 claims: ")
     assert "| [one](#one) | section 1 | holds with a remark |" in page
     assert "| gap | 1.5 (interval unknown) |  | 1 | above 0 | likely |" in page
+
+
+def test_few_runs_are_called_few(kept, capsys):
+    tables.print_claims(replace(kept, runs=2))
+    assert "do not hold, from 2 runs a cell (so few runs decide little" in capsys.readouterr().out
+    assert "from 1 run a cell (so few" in tables.page(replace(kept, runs=1))
 
 
 @pytest.mark.slow

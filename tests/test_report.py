@@ -22,7 +22,7 @@ from bellmanifold.experiments.store import Store, encode, load_run, read_arrays
 from bellmanifold.figures.style import METHODS
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
-from bellmanifold.report.reading import read_directory
+from bellmanifold.report.reading import _believed, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
 from bellmanifold.reproduction.comparisons import METHODS as AGENTS_OF
@@ -168,6 +168,29 @@ def test_curves_average_over_the_runs_of_a_cell(directory, html):
     np.testing.assert_allclose(cell["believed"], np.mean(believed, axis=0), rtol=1e-4, atol=1e-9)
 
 
+def test_without_an_optimum_nothing_is_said_about_it(tmp_path):
+    """FrozenLake does not satisfy Assumption 2."""
+    keep(tmp_path, model="gym:FrozenLake-v1", agent="q-learning")
+    contents = read_directory(tmp_path)
+    assert all(cell.first_optimal == [None] and not cell.has_optimum for cell in contents.cells)
+    made = page.make_page(contents, "unknown")
+    for found in data_of(made, "curves-data")["curves"]:
+        assert found["optimal"] == [None] * 6
+        assert found["believed"] == []
+    (run,) = data_of(made, "player-data")["runs"]
+    assert run["optimal"] is None
+    (row,) = re.findall("<tr><td>.*?</tr>", made)
+    assert "<td>unknown</td><td>unknown</td>" in row
+
+
+def test_routes_believed_without_an_optimum_are_not_judged():
+    """A run that knows routes but no optimal value: no probability is given to optimal routes, not even 0."""
+    model = bm.load_model("env:deep-sea?depth=2")
+    routes, shares = np.array([[0, 2]]), np.ones((3, 1))
+    found = {"route": routes, "route_probability": shares, "regret": np.zeros(3), "optimal_value": np.array(np.nan)}
+    assert np.isnan(_believed(found, model)).all()
+
+
 def test_a_loop_is_no_optimal_route():
     """Two states: stay pays -1 as going does, but never ends."""
     model = bm.envs.two_state()
@@ -193,6 +216,7 @@ def test_names_of_others_stay_text(html):
     assert "<b>bold</b>" in elements.text
     assert "q<sub>: 0.5 [0.25, 1] (wanted above 0: established)" in elements.text
     assert "but " + "x" * 1500 + " end" in elements.text, "sentences are longer than names"
+    assert any("from 1 run a cell (so few runs decide little" in text for text in elements.text)
     assert "Measured on 2026-01-02 by bellmanifold 0.1, commit abc." in elements.text
     assert "a&<b>.json" in "".join(elements.text)
 
@@ -282,6 +306,45 @@ def test_command_and_where_it_writes(directory, tmp_path, cli, monkeypatch):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["plan.toml", "model.py", "x", ".html"])
+def test_only_html_files_are_written_over(directory, tmp_path, cli, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("mine")
+    code, out, err = cli("report", str(directory), "--out", name)
+    assert (code, out) == (2, "")
+    assert f"{name}: the report is an HTML file: give --out a name that ends in .html" in err
+    assert Path(name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"claims": [3]}, "claims[0] is a number"),
+        ({"claims": [{"id": 1}]}, 'claims[0]: "source" is missing'),
+        ({"runs": 2.5}, "runs is a number"),
+        ({"verdict": "maybe"}, 'claims[0]: unknown verdict "maybe"'),
+        ({"measured": 3}, "claims[0].measured is a number"),
+        ({"value": float("nan")}, "claims[0].measured[0].value is nan"),
+        ({"entry runs": "ten"}, "claims[0].measured[0].runs is a text"),
+        ({"entry runs": -1}, "claims[0].measured[0].runs is -1"),
+        ({"wanted": 3}, "claims[0].measured[0].wanted is a number"),
+        ({"outcome": "sure"}, 'claims[0].measured[0].outcome: unknown outcome "sure"'),
+    ],
+)
+def test_ledgers_of_others_are_read_strictly(directory, tmp_path, cli, change, says):
+    shutil.copytree(directory / "runs", tmp_path / "runs")
+    content = json.loads((directory / "claims.json").read_text())
+    claim = content["claims"][0]
+    for name, value in change.items():
+        owner = content if name in content else claim if name in claim else claim["measured"][0]
+        owner[name.removeprefix("entry ")] = value
+    (tmp_path / "claims.json").write_text(json.dumps(content))
+    code, out, err = cli("report", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert f"claims.json: {says}" in err
+    assert err.count("\n") == 1
+
+
 def test_directories_that_hold_no_runs_are_refused(tmp_path, directory, cli):
     (tmp_path / "empty").mkdir()
     broken = tmp_path / "broken"
@@ -294,18 +357,21 @@ def test_directories_that_hold_no_runs_are_refused(tmp_path, directory, cli):
     ledger = tmp_path / "ledger"
     shutil.copytree(directory / "runs", ledger)
     (ledger / "claims.json").write_text('{"format": "something"}')
+    (tmp_path / "file").write_text("")
     for name, says in (
         ("nowhere", "no such directory"),
+        ("n" * 300, "n: no such directory"),
+        ("file", "file: not a directory"),
         ("empty", "holds no runs"),
         ("broken", "damaged"),
-        ("other", "damaged, or not a result"),
+        ("other", "damaged, or not a result of this program: remove it"),
         ("ledger", "not a ledger"),
     ):
         code, out, err = cli("report", str(tmp_path / name))
         assert (code, out) == (2, "")
         assert says in err
         assert err.count("\n") == 1
-        assert not (tmp_path / name / "report.html").exists()
+        assert not list(tmp_path.glob("*/report.html"))
 
 
 def test_a_problem_that_is_gone_or_has_changed_is_not_drawn(directory, tmp_path):
@@ -321,6 +387,26 @@ def test_a_problem_that_is_gone_or_has_changed_is_not_drawn(directory, tmp_path)
     made = page.make_page(contents, "gone")
     assert data_of(made, "player-data")["runs"] == []
     assert len(data_of(made, "curves-data")["curves"]) == 1
+
+
+def test_a_relative_problem_is_found_from_everywhere(tmp_path, monkeypatch):
+    """Here, in the directory or above it; a file of that name that holds another problem does not count."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(home)
+    hostile_problem(home / "problem.json")
+    keep(Path("out/runs"), model="problem.json", agent="q-learning", episodes=2)
+    monkeypatch.chdir(elsewhere)
+    assert list(read_directory(Path("../home/out")).problems) == ["problem.json"]
+    Path("problem.json").write_text((home / "problem.json").read_text().replace("-1.0", "-2.0"))
+    contents = read_directory(home / "out")
+    assert contents.problems["problem.json"].reward[0] == -1.0
+    assert not contents.missing
+    Path("problem.json").unlink()
+    (home / "problem.json").unlink()
+    said = read_directory(home / "out").missing["problem.json"]
+    assert said == "problem.json: no such file: check the path (or give `report` where the runs were played)"
 
 
 def test_demo_prints_a_table_and_where_the_report_is(tmp_path, cli, monkeypatch):

@@ -23,6 +23,8 @@ def report(tmp_path_factory):
     keep(root, model=SWIRL, agent="bayes-td-max", episodes=12, seed=1)
     keep(root, model=SWIRL, agent="q-learning")
     keep(root, model=hostile_problem(root / "hostile.json"), agent="bayes-td")
+    keep(root, model="gym:CliffWalking-v1", agent="q-learning", episodes=2)
+    keep(root, model="gym:FrozenLake-v1", agent="q-learning")
     write_report(root, root / "report.html")
     return (root / "report.html").as_uri()
 
@@ -149,6 +151,47 @@ def test_keyboard_alone(page):
     controls = "[...document.querySelectorAll('button, input, select')]"
     names = page.ask(f"{controls}.filter((node) => !node.labels?.length && !node.ariaLabel).length")
     assert names == 0, "every control has a name"
+    assert page.complaints == []
+
+
+def test_arrow_keys_work_before_the_player_has_focus(page):
+    choose(page, "choose-scene", "swirl")
+    page.ask("document.activeElement.blur()")
+    page.key("ArrowRight")
+    assert at(page) == 2
+    page.key("End")
+    assert at(page) == 2, "End scrolls the page"
+    page.ask("document.querySelector('.wide').focus()")
+    page.key("ArrowRight")
+    assert at(page) == 2, "a table scrolls"
+
+
+def test_grids_of_gymnasium_are_readable(page):
+    """Cliff walking is four rows of twelve cells, as broad as the page; states are circles of at least 30 pixels."""
+    choose(page, "choose-scene", "CliffWalking")
+    places = page.ask(
+        """[...document.querySelectorAll("#drawing .rim, #drawing .goal")]
+        .map((circle) => [circle.cx.baseVal.value, circle.cy.baseVal.value])"""
+    )
+    assert len(places) == 38
+    assert (len({x for x, _ in places}), len({y for _, y in places})) == (12, 4)
+    assert places[-1] == [max(x for x, _ in places), max(y for _, y in places)]
+    assert page.ask("document.querySelector('#drawing .rim').getBoundingClientRect().width") >= 30
+    choose(page, "choose-scene", "swirl")
+    assert not page.ask("document.querySelector('.stage').classList.contains('broad')")
+
+
+def test_what_is_unknown_is_called_so(page):
+    choose(page, "choose-scene", "FrozenLake")
+    news = page.ask("document.getElementById('news').textContent")
+    assert "regret unknown; whether the policy was optimal is unknown." in news
+    assert "sampled routes" not in page.ask("document.getElementById('legend').textContent")
+    choose(page, "choose-problem", "FrozenLake")
+    assert page.ask("document.getElementById('optimal-plot').closest('figure').hidden")
+    assert not page.ask("document.getElementById('coverage-plot').closest('figure').hidden")
+    choose(page, "choose-scene", "swirl")
+    choose(page, "choose-agent", "bayes-td-max")
+    assert "sampled routes" in page.ask("document.getElementById('legend').textContent")
     assert page.complaints == []
 
 

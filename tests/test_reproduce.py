@@ -71,6 +71,10 @@ def test_some_figures_are_asked_for_in_any_order():
         (("environments",), "--out is missing"),
         (("environments", "--out", "x", "--runs", "0"), "--runs is 0"),
         (("environments", "--out", "x", "--workers", "0"), "--workers is 0"),
+        (
+            ("deep-sea-regret", "--out", "x", "--runs", "100000000"),
+            r": .* runs in all, above 1,000,000",
+        ),
     ],
 )
 def test_bad_usage(cli, arguments, message):
@@ -85,6 +89,7 @@ def test_a_directory_that_cannot_be_made(cli, tmp_path):
     code, _, err = cli("reproduce", "environments", "--out", str(tmp_path / "file" / "x"))
     assert code == 2
     assert "choose another --out" in err
+    assert err.count("\n") == 1, "nothing is begun"
 
 
 def test_a_figure_without_runs_end_to_end(cli, tmp_path):

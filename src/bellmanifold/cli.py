@@ -378,4 +378,12 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    _open_closed_streams()
     sys.exit(run())
+
+
+def _open_closed_streams() -> None:
+    """Send to nowhere what would go to a stream that the caller closed (`>&-`), which Python leaves as None."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open as long as the program)

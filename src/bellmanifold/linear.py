@@ -9,6 +9,9 @@ where a factorisation would fill in and iteration converges at once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 from scipy.sparse import csc_array, csr_array
@@ -56,24 +59,69 @@ def solve_chain(
     return _factorise(matrix, right)
 
 
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A policy's chain on some transient states, factorised once for any number of right-hand sides.
+
+    Attributes:
+        moves: probabilities among the states, without self-loops.
+        leaving: mass that leaves each state.
+        out: the part of it that leaves the set.
+        factors: of I - P; None where the chain is small or nearly trapped, and is eliminated instead.
+    """
+
+    moves: csr_array
+    leaving: Float[np.ndarray, "n"]
+    out: Float[np.ndarray, "n"]
+    factors: SuperLU | None
+
+    @cached_property
+    def _system(self) -> csc_array:
+        return _system(self.moves, self.leaving)
+
+    def evaluate(self, right: Float[np.ndarray, "n"]) -> tuple[Float[np.ndarray, "n"], float]:
+        """Solve x = right + P x, and return log det(I - P) as well."""
+        if not len(right):
+            return right, 0.0
+        if self.factors is None:
+            x, pivots = eliminate(self.moves.toarray(), self.out, right)
+            return x, float(np.log(pivots).sum())
+        x = self.factors.solve(right)
+        return x + self.factors.solve(right - self._system @ x), self._log_det
+
+    @cached_property
+    def _log_det(self) -> float:
+        assert self.factors is not None
+        return float(np.log(np.abs(self.factors.U.diagonal())).sum())
+
+
+def factorised_chain(model: SSP, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"]) -> Chain:
+    """A policy's chain on the given (transient) states, ready to be solved.
+
+    Args:
+        policy: the pair each state plays; only the given states are read.
+        states: where the chain lives, ascending; from each of them it leaves sooner or later.
+
+    Raises:
+        UnsupportedError: if a large chain is trapped to rounding.
+    """
+    moves, leaving, out = chain_on(model, policy, states)
+    if len(states) <= TINY:
+        return Chain(moves, leaving, out, None)
+    factors = _factors(_system(moves, leaving))
+    pivots = np.abs(factors.U.diagonal()) if factors else np.zeros(1)
+    if factors and (len(states) > DENSE or pivots.min() > TRAPPED * leaving.max()):
+        return Chain(moves, leaving, out, factors)
+    if len(states) > DENSE:
+        raise UnsupportedError(NEARLY_TRAPPED)
+    return Chain(moves, leaving, out, None)
+
+
 def evaluate_chain(
     model: SSP, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: Float[np.ndarray, "n"]
 ) -> tuple[Float[np.ndarray, "n"], float]:
     """Solve x = right + P x as `solve_chain` does, and return log det(I - P) as well."""
-    if not len(states):
-        return right, 0.0
-    moves, leaving, out = chain_on(model, policy, states)
-    if len(states) > TINY:
-        matrix = _system(moves, leaving)
-        factors = _factors(matrix)
-        pivots = np.abs(factors.U.diagonal()) if factors else np.zeros(1)
-        if factors and (len(states) > DENSE or pivots.min() > TRAPPED * leaving.max()):
-            x = factors.solve(right)
-            return x + factors.solve(right - matrix @ x), float(np.log(pivots).sum())
-        if len(states) > DENSE:
-            raise UnsupportedError(NEARLY_TRAPPED)
-    x, pivots = eliminate(moves.toarray(), out, right)
-    return x, float(np.log(pivots).sum())
+    return factorised_chain(model, policy, states).evaluate(right)
 
 
 def _system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
@@ -176,6 +224,12 @@ def _factorise(matrix: csr_array, right: Float[np.ndarray, "n"]) -> Float[np.nda
 def _factors(matrix: csr_array | csc_array) -> SuperLU | None:
     """An LU factorisation without pivoting; None if the matrix is singular to rounding."""
     try:
-        return splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+        return splu(
+            matrix.tocsc(),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            panel_size=1,  # wider panels only cost time where there is little fill
+            options={"SymmetricMode": True},
+        )
     except RuntimeError:
         return None

@@ -1,26 +1,45 @@
 """The chart for one point at a time on large cyclic problems: sparse policy iteration from where the last one ended.
 
 The same map as `bellmanifold.chart`, for problems whose strong components are too large to eliminate densely in
-batches. A walk moves a little at a time, so the greedy policy of the last point is nearly that of the next: a few
-sparse systems solve it. Only states whose policy plays a solved pair enter a system; the others end at once and pay
-their value.
+batches. Three things keep a point cheap:
+
+- Only M~ itself is looked at: solved pairs, the states that have one or may be reached by one, and for each of these
+  the unsolved pairs that count. Nothing grows with the part of the problem that nobody has seen.
+- A walk moves a little at a time, so the greedy policy of the last point is nearly that of the next, and the points
+  tried in one step all begin with the same policy. Its chain is factorised once; the last few factorisations are kept.
+- Sweeps of value iteration stand between two policies. They start from a proper policy's value, so they only rise
+  (V <= TV), and carry news many states far for the price of one, where policy iteration moves it one state for every
+  linear system. A policy that is greedy for such a V and improper holds a class with gain >= 0. The step is then taken
+  again without sweeps: a policy that becomes improper by strict improvements alone proves that the gain is positive.
+
+Only states whose policy plays a solved pair enter a system; the others end at once and pay their value.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import Policy, leaving_policy, reaches_goal
-from bellmanifold.linear import evaluate_chain
+from bellmanifold.graph import Pairs, Policy, leaving_policy, reaches_goal
+from bellmanifold.linear import Chain, factorised_chain
 from bellmanifold.ssp import SSP
 
 STRICTLY = 1e-12
 MOST_ITERATIONS = 1000
+SWEEPS, SWEPT = 20, 50
+"""Sweeps between two policies, and after how many policies there are no more of them (rounding may make two look better
+than each other)."""
+KEPT = 4
+"""Factorised chains that are remembered."""
+
+Own = Int[np.ndarray, "own_states"]
+"""A policy of M~: the position, among its pairs, of the pair each of its states plays."""
 
 
 class Point(NamedTuple):
@@ -37,19 +56,36 @@ class Point(NamedTuple):
     policy: Policy | None
 
 
+class Played(NamedTuple):
+    """A proper policy of M~ with its chain on the states where it plays solved pairs."""
+
+    policy: Own
+    inside: Int[np.ndarray, "inside"]
+    chain: Chain
+
+
 @dataclass(frozen=True, eq=False)
 class SparseChart:
     """A problem and the pairs that are solved.
 
     Attributes:
         model: the problem.
-        solved: pairs whose Bellman equation holds.
+        ended: M~, where unsolved pairs end at the goal; its states and pairs are a part of the problem's.
+        states: the problem's number of each of its states, ascending, shape (own states,).
+        pairs: the problem's number of each of its pairs, ascending, shape (own pairs,).
+        solved: which of its pairs are solved, shape (own pairs,).
+        moves: its transition law without the goal, shape (own pairs, own states).
         first: a proper policy of M~.
     """
 
     model: SSP
-    solved: Bool[np.ndarray, "pairs"]
-    first: Int[np.ndarray, "states"]
+    ended: SSP
+    states: Int[np.ndarray, "own_states"]
+    pairs: Int[np.ndarray, "own_pairs"]
+    solved: Bool[np.ndarray, "own_pairs"]
+    moves: csr_array
+    first: Own
+    _recent: OrderedDict[bytes, Played] = field(default_factory=OrderedDict)
 
     def solve(
         self, payment: Float[np.ndarray, "pairs"], value: Float[np.ndarray, "pairs"], start: Policy | None = None
@@ -59,46 +95,142 @@ class SparseChart:
         Args:
             payment: what solved pairs pay.
             value: action values of the other pairs.
-            start: a policy that is proper in M~ to start from; by default `first`.
+            start: a policy to start from if it is proper in M~; by default `first`.
         """
-        model, policy = self.model, self.first if start is None else start
-        for _ in range(MOST_ITERATIONS):
-            inside = self.solved[policy]
-            if not self._arrives(policy, inside):
+        pay = np.where(self.solved, payment[self.pairs], value[self.pairs])
+        played = self._start(start)
+        for iteration in range(MOST_ITERATIONS):
+            best, log_det = self._evaluate(played, pay)
+            q = pay + self.moves @ best
+            improved = self._switched(q, played.policy)
+            if improved is None:
+                return self._point(value, q, log_det, played)
+            after = self._play(self._ahead(pay, q, played.policy)) if iteration < SWEPT else None
+            after = after or self._play(improved)
+            if after is None:
                 return Point(value, 0.0, None)
-            states = np.flatnonzero(inside)
-            best = np.where(inside, 0.0, value[policy])
-            collected = payment[policy] + self._ahead(best)[policy]
-            best[states], log_det = evaluate_chain(model, policy, states, collected[states])
-            q = np.where(self.solved, payment + self._ahead(best), value)
-            top = model.greedy(q)
-            now = q[policy]
-            switch = q[top] > now + STRICTLY * (1.0 + np.abs(now))
-            if not switch.any():
-                return Point(q, log_det, policy)
-            policy = np.where(switch, top, policy)
+            played = after
         raise UnsupportedError(
             "policy iteration did not settle: rounding makes two policies look better than each other"
         )
 
-    def _ahead(self, best: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-        return self.model.backup(best) - self.model.reward
+    def _evaluate(
+        self, played: Played, pay: Float[np.ndarray, "own_pairs"]
+    ) -> tuple[Float[np.ndarray, "own_states"], float]:
+        """The value of a policy in every state, and the log determinant of its chain."""
+        best = pay[played.policy]
+        best[played.inside] = 0.0
+        own = played.policy[played.inside]
+        best[played.inside], log_det = played.chain.evaluate((pay + self.moves @ best)[own])
+        return best, log_det
 
-    def _arrives(self, policy: Policy, inside: Bool[np.ndarray, "states"]) -> bool:
-        """Is the policy proper in M~? A state that plays an unsolved pair ends there."""
-        return bool(reaches_goal(self.model, policy, ends=~inside).all())
+    def _switched(self, q: Float[np.ndarray, "own_pairs"], policy: Own) -> Own | None:
+        """The policy with every action that is strictly better; None if there is none."""
+        now = q[policy]
+        switch = self.ended.best(q) > now + STRICTLY * (1.0 + np.abs(now))
+        return np.where(switch, self.ended.greedy(q), policy) if switch.any() else None
+
+    def _ahead(self, pay: Float[np.ndarray, "own_pairs"], q: Float[np.ndarray, "own_pairs"], policy: Own) -> Own | None:
+        """The policy switched to what is best after some sweeps."""
+        best = self.ended.best(q)
+        for _ in range(SWEEPS):
+            q = pay + self.moves @ best
+            before, best = best, self.ended.best(q)
+            if (best - before).max() <= STRICTLY * np.abs(best).max():
+                break
+        return self._switched(q, policy)
+
+    def _play(self, policy: Own | None) -> Played | None:
+        """The policy with its chain, factorised now or not long ago; None if it is improper in M~."""
+        if policy is None:
+            return None
+        key = policy.tobytes()
+        if key not in self._recent:
+            inside = self.solved[policy]
+            if not reaches_goal(self.ended, policy).all():
+                return None
+            states = np.flatnonzero(inside)
+            self._recent[key] = Played(policy, states, factorised_chain(self.ended, policy, states))
+            if len(self._recent) > KEPT:
+                self._recent.popitem(last=False)
+        self._recent.move_to_end(key)
+        return self._recent[key]
+
+    def _start(self, start: Policy | None) -> Played:
+        """The policy to start from; states play as in `first` where it names a pair that is no longer there."""
+        first = self._play(self.first) if start is None else self._play(self._own(start)) or self._play(self.first)
+        assert first is not None, "the first policy is proper"
+        return first
+
+    def _own(self, policy: Policy) -> Own:
+        """A policy of the problem as one of M~."""
+        wanted = policy[self.states]
+        position = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
+        return np.where(self.pairs[position] == wanted, position, self.first)
+
+    def _point(
+        self,
+        value: Float[np.ndarray, "pairs"],
+        own: Float[np.ndarray, "own_pairs"],
+        log_det: float,
+        played: Played,
+    ) -> Point:
+        q = value.copy()
+        q[self.pairs] = own
+        policy = self.model.pair_start[:-1].copy()
+        policy[self.states] = self.pairs[played.policy]
+        return Point(q, log_det, policy)
 
 
-def sparse_chart(model: SSP, solved: Bool[np.ndarray, "pairs"]) -> SparseChart:
+def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None) -> SparseChart:
     """The chart of a problem for one set of solved pairs.
+
+    Args:
+        model: the problem.
+        solved: pairs whose Bellman equation holds.
+        counts: unsolved pairs that may have a value; by default all; a state with any needs one.
 
     Raises:
         UnsupportedError: if some state can reach neither the goal nor an unsolved pair surely.
     """
-    first = leaving_policy(model, solved)
+    met = np.zeros(model.n_states + 1, dtype=bool)
+    met[model.next_state[solved[model.next_pair]]] = True
+    met[model.pair_state[solved]] = True
+    states = np.flatnonzero(met[:-1])
+    known = np.ones_like(solved) if counts is None else solved | counts
+    pairs = np.flatnonzero(known & met[model.pair_state])
+    ended = _ended(model, solved, states, pairs)
+    inner = ended.next_state < len(states)
+    entries = (ended.next_prob[inner], (ended.next_pair[inner], ended.next_state[inner]))
+    moves = csr_array(entries, shape=(len(pairs), len(states)))
+    first = leaving_policy(ended, solved[pairs])
     if first is None:
         raise UnsupportedError(
             "the observed pairs trap some state: no policy reaches the goal or an unobserved pair from there; "
             "use --discount 0.99"
         )
-    return SparseChart(model, solved, first)
+    return SparseChart(model, ended, states, pairs, solved[pairs], moves, first)
+
+
+def _ended(model: SSP, solved: Pairs, states: Own, pairs: Int[np.ndarray, "own_pairs"]) -> SSP:
+    """M~: some states and pairs of a problem; unsolved pairs end at the goal."""
+    number = np.full(model.n_states + 1, len(states))
+    number[states] = np.arange(len(states))
+    length = np.where(solved[pairs], np.diff(model.next_start)[pairs], 1)
+    start = np.append(0, np.cumsum(length))
+    entry = np.arange(start[-1]) - np.repeat(start[:-1] - model.next_start[:-1][pairs], length)
+    ends = np.repeat(~solved[pairs], length)
+    return SSP(
+        name=model.name,
+        states=tuple(model.states[s] for s in states),
+        goals=model.goals,
+        actions=model.actions,
+        initial=model.initial[states],
+        pair_state=number[model.pair_state[pairs]],
+        pair_action=model.pair_action[pairs],
+        reward=model.reward[pairs],
+        reward_sd=model.reward_sd[pairs],
+        next_start=start,
+        next_state=np.where(ends, len(states), number[model.next_state[entry]]),
+        next_prob=np.where(ends, 1.0, model.next_prob[entry]),
+    )

@@ -340,10 +340,12 @@ def assemble(plain: Description) -> SSP:
     scale = np.where(np.abs(total - 1.0) > ROUNDING, total, 1.0)
     new_row = np.empty(n, dtype=np.int64)
     new_row[order] = np.arange(n)
-    positive = next_prob > 0
-    key = new_row[rows[positive]] * (n_states + 1) + new_state[next_state[positive]]
-    unique, where = np.unique(key, return_inverse=True)
-    merged = np.bincount(where, (next_prob / scale[rows])[positive], len(unique))
+    key = new_row[rows]
+    key *= n_states + 1
+    key += new_state[next_state]
+    prob = next_prob if (scale == 1.0).all() else next_prob / scale[rows]
+    del rows
+    unique, merged = _merged(key, prob)
 
     initial = np.bincount(new_state[initial_state], initial_prob, n_states + 1)[:n_states]
     listed_goals = list(dict.fromkeys(goals.tolist()))
@@ -362,6 +364,20 @@ def assemble(plain: Description) -> SSP:
         next_prob=merged,
         metadata=dict(plain.metadata),
     )
+
+
+def _merged(
+    key: Int[np.ndarray, "entries"], prob: Float[np.ndarray, "entries"]
+) -> tuple[Int[np.ndarray, "merged"], Float[np.ndarray, "merged"]]:
+    """Distinct keys, ascending, with the sums of their positive probabilities; holds few arrays at a time."""
+    if not (prob > 0).all():
+        key, prob = key[prob > 0], prob[prob > 0]
+    order = np.argsort(key, kind="stable")
+    key, prob = key[order], prob[order]
+    first = np.append(True, key[1:] != key[:-1])
+    if first.all():
+        return key, prob
+    return key[first], np.bincount(np.cumsum(first) - 1, prob)
 
 
 def _check_initial(
@@ -387,7 +403,7 @@ def _indices(what: str, values: ArrayLike, below: int) -> Int[np.ndarray, "n"]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise BadInputError(f"{what}: must be a list of whole numbers")
-    array = array.astype(np.int64)
+    array = array.astype(np.int64, copy=False)
     if array.size and not (array.min() >= 0 and array.max() < below):
         raise BadInputError(f"{what}: an entry is outside 0 to {below - 1}")
     return array
@@ -397,7 +413,7 @@ def _numbers(what: str, values: ArrayLike) -> Float[np.ndarray, "n"]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         raise BadInputError(f"{what}: must be a list of numbers")
-    return array.astype(np.float64)
+    return array.astype(np.float64, copy=False)
 
 
 def _refuse(wrong: Bool[np.ndarray, "n"], message: Callable[[int], str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.report import publish
 from bellmanifold.commands.terminal import print_table, progress
@@ -25,7 +26,9 @@ EPISODES, RUNS, WORKERS = 100, 3, 2
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where runs and report are, or will be.")] = Path("out/demo"),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", parser=directory, help="Where runs and report are, or will be.")
+    ] = Path("out/demo"),
 ) -> None:
     """Learn three problems with two agents, from the exact posterior and from the relaxed one, and write the report.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import print_json, print_table, progress
@@ -51,7 +52,9 @@ def learn(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the regret, as .png, .pdf or .svg.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the runs there, as `sweep` does.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", parser=directory, help="Keep the runs there, as `sweep` does.")
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Let an agent learn a problem several times from nothing, and report its regret.
@@ -138,7 +141,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
                 f"{_number(low)} to {_number(high)}",
                 f"{answer['coverage_mean'][k]:.0%}",
                 f"{answer['goal_reached_mean'][k]:.0%}",
-                f"{answer['optimal_mean'][k]:.0%}",
+                _share(answer["optimal_mean"][k]),
             )
         )
     print_table(rows)
@@ -150,6 +153,10 @@ def _print_learning(answer: dict[str, Any]) -> None:
             typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0%}"
 
 
 def _number(value: float | None) -> str:

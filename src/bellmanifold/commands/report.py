@@ -8,13 +8,20 @@ from typing import Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.terminal import progress
 from bellmanifold.errors import BadInputError
+from bellmanifold.formats.files import label
+
+SUFFIXES = (".html", ".htm")
 
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The --out of learn, sweep, demo or reproduce.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="DIR", parser=directory, help="The --out of learn, sweep, demo or reproduce.", show_default=False
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Where to write [default: DIR/report.html].")
@@ -32,8 +39,10 @@ def publish(directory: Path, out: Path) -> None:
     from bellmanifold.report.page import write_report
     from bellmanifold.report.reading import find_runs
 
-    if out.is_dir():
-        raise BadInputError(f"{out}: is a directory: give --out a file name")
+    if os.path.isdir(out):
+        raise BadInputError(f"{label(out)}: is a directory: give --out a file name")
+    if out.suffix.lower() not in SUFFIXES:
+        raise BadInputError(f"{label(out)}: the report is an HTML file: give --out a name that ends in .html")
     with progress("reading runs", len(find_runs(directory))) as one_more:
         write_report(directory, out, one_more)
     typer.echo(f"report: {os.path.relpath(out)}")

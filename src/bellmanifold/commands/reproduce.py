@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.terminal import print_table
 from bellmanifold.errors import BadInputError
@@ -23,7 +24,10 @@ def reproduce(
         typer.Argument(metavar="[FIGURE ...]", help="Names of figures; by default all.", show_default=False),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where figures and runs are, or will be.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="DIR", parser=directory, help="Where figures and runs are, or will be.", show_default=False
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Runs behind each curve.")] = 10,
     workers: Annotated[
@@ -62,7 +66,7 @@ def reproduce(
     if ledger is not None:
         made.append(out / "claims.json")
         write_ledger(made[-1], ledger)
-        print_claims(ledger.claims)
+        print_claims(ledger)
     for path in made:
         typer.echo(str(path))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.errors import BadInputError
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 def sweep(
     plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="What to run.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results are, or will be.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", parser=directory, help="Where results are, or will be.", show_default=False)
+    ],
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes on this machine (default 1).", show_default=False)
     ] = None,

@@ -66,7 +66,7 @@ def grid(
     actions = list(_MOVES)
     lands = {action: number[_landing(free, states, action)] for action in actions}
     weights = {action: {action: 1.0 - slip, **dict.fromkeys(_SIDEWAYS[action], slip / 2)} for action in actions}
-    next_state = np.stack([[lands[way] for way in weights[a]] for a in actions])  # action, way, state
+    next_state = np.stack([lands[way] for a in actions for way in weights[a]], axis=1).ravel()  # state, action, way
     next_prob = np.stack([list(weights[a].values()) for a in actions])
     pairs = len(actions) * len(states)
     model = assemble(
@@ -80,7 +80,7 @@ def grid(
             pair_action=np.tile(np.arange(len(actions)), len(states)),
             reward=np.full(pairs, -float(move_cost)),
             next_start=np.arange(pairs + 1) * 3,
-            next_state=next_state.transpose(2, 0, 1).ravel(),
+            next_state=next_state,
             next_prob=np.tile(next_prob.ravel(), len(states)),
             name=f"grid-{rows}x{columns}",
             metadata={"goal_cell": f"{last[0]},{last[1]}"},

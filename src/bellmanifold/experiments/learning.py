@@ -50,6 +50,7 @@ class Learning:
     def to_dict(self) -> dict[str, Any]:
         """The `learn` object of the interface."""
         runs, regret = self.runs, self.cumulative_regret
+        optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
         return {
             "agent": self.agent,
             "options": dict(runs[0].options),
@@ -65,7 +66,7 @@ class Learning:
             "expected_regret_mean": _listed(self.expected_regret),
             "coverage_mean": _listed(np.mean([run.coverage for run in runs], axis=0)),
             "goal_reached_mean": _listed(share_of_runs([run.reached_goal for run in runs])),
-            "optimal_mean": _listed(share_of_runs([run.optimal for run in runs])),
+            "optimal_mean": _listed(optimal),
             "capped_episodes": [int(run.capped.sum()) for run in runs],
             "first_optimal_episode": [run.first_optimal_episode for run in runs],
             "all_pairs_episode": [run.all_pairs_episode for run in runs],

@@ -123,7 +123,9 @@ def verify(content: bytes) -> Seal:
     words = line.decode("ascii", "replace").split()
     if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
         return Seal(*words[1:])
-    raise BadInputError("damaged, or not a result of this program: `sweep` with the same --out makes it again")
+    raise BadInputError(
+        "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
+    )
 
 
 def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -182,9 +184,12 @@ class Store:
         self._sweep_up(plan)
 
     def compare(self, plan: Plan) -> bool:
-        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's."""
+        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's.
+
+        A plan of which no run is there, because it was refused or stopped at once, has no claim.
+        """
         known = self._read_plan()
-        if known is None:
+        if known is None or not any(self.root.glob("*.nc")):
             return False
         models, runs = known
         before = {json.dumps(run, sort_keys=True) for run in runs}

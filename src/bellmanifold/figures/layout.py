@@ -11,15 +11,15 @@ from bellmanifold.graph import state_graph
 from bellmanifold.ssp import SSP
 
 _CELL = re.compile(r"(\d+),(\d+)")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     """Coordinates (x to the right, y up) of every state and, last, of the goal.
 
-    Grids, whose states are named "row,col", are laid out by row and column. Triangles (one cell in row 0, two in row
-    1, ...) lean on their left edge, or are centred where moves lead down to either side, as in the paper. The goal lies
-    below them, or in the cell that the metadata call "goal_cell". Other problems are layered by the number of moves
-    from the start.
+    Grids (`on_grid`) are laid out by row and column. Triangles (one cell in row 0, two in row 1, ...) lean on their
+    left edge, or are centred where moves lead down to either side, as in the paper. The goal lies below them, or in the
+    cell that the metadata call "goal_cell". Other problems are layered by the number of moves from the start.
     """
     if on_grid(model):
         cells = _cells(model)
@@ -48,8 +48,19 @@ def landings(model: SSP) -> Float[np.ndarray, "successors 2"]:
 
 
 def on_grid(model: SSP) -> bool:
-    """Are all states named "row,col"?"""
-    return all(_CELL.fullmatch(name) for name in model.states)
+    """Are all states named "row,col", or numbered row by row in a "grid": [rows, columns] of the metadata?"""
+    if all(_CELL.fullmatch(name) for name in model.states):
+        return True
+    rows, columns = _size(model)
+    return all(_NUMBER.fullmatch(name) and int(name) < rows * columns for name in model.states)
+
+
+def _size(model: SSP) -> tuple[int, int]:
+    """Rows and columns according to the metadata; none if they do not tell."""
+    given = model.metadata.get("grid")
+    if not isinstance(given, list) or len(given) != 2 or not all(type(part) is int and part > 0 for part in given):
+        return 0, 0
+    return given[0], given[1]
 
 
 def is_triangle(model: SSP) -> bool:
@@ -62,7 +73,9 @@ def is_triangle(model: SSP) -> bool:
 
 def _cells(model: SSP) -> Int[np.ndarray, "states 2"]:
     """Row and column of every state."""
-    return np.array([[int(part) for part in name.split(",")] for name in model.states])
+    if _CELL.fullmatch(model.states[0]):
+        return np.array([[int(part) for part in name.split(",")] for name in model.states])
+    return np.array([divmod(int(name), _size(model)[1]) for name in model.states])
 
 
 def _on_paper(model: SSP, cells: Int[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:

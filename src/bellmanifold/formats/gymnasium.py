@@ -55,9 +55,22 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
             next_state=landing,
             next_prob=probability,
             name=label,
+            metadata=_grid(plain, pairs, count),
         )
     )
     return model.subproblem(reachable(model, model.initial > 0)[model.pair_state])
+
+
+def _grid(env: Any, pairs: list[tuple[int, int, list[Any]]], count: int) -> dict[str, Any]:
+    """Metadata of a grid whose states are numbered row by row: its size, and the goal's cell if there is only one."""
+    shapes = (getattr(env, "shape", None), getattr(getattr(env, "desc", None), "shape", None))
+    sizes = [size for size in shapes if isinstance(size, tuple) and len(size) == 2 and size[0] * size[1] == count]
+    if not sizes:
+        return {}
+    rows, columns = (int(part) for part in sizes[0])
+    last = {int(state) for _, _, moves in pairs for _, state, _, ends in moves if ends}
+    goal = {"goal_cell": "{},{}".format(*divmod(last.pop(), columns))} if len(last) == 1 else {}
+    return {"grid": [rows, columns], **goal}
 
 
 def _items(table: Any) -> Any:

@@ -43,13 +43,15 @@ class SparseCoordinates:
 
     def __init__(self, target: Target) -> None:
         model = target.model
-        self.target = target
-        self.chart: SparseChart = sparse_chart(model, target.observed)
+        self.target, self.is_exact = target, target.is_exact
         pairs = np.arange(model.n_pairs)
         unseen = ~target.observed & target.coupled[model.pair_state]
         first = np.minimum.reduceat(np.where(unseen, pairs, model.n_pairs), model.pair_start[:-1])
         self.stand_in: Int[np.ndarray, "pairs"] = np.where(unseen, first[model.pair_state], pairs)
         self.free = np.flatnonzero(unseen & (self.stand_in == pairs))
+        counts = np.zeros(model.n_pairs, dtype=bool)
+        counts[self.free] = True
+        self.chart: SparseChart = sparse_chart(model, target.observed, counts)
         self.alternatives = np.bincount(self.stand_in, minlength=model.n_pairs)[self.free]
         self.residual = np.flatnonzero(target.observed)
         self.scale = np.maximum(target.scale, tie_width(target))[self.residual]
@@ -76,15 +78,18 @@ class SparseCoordinates:
         payment = target.reward.copy()
         payment[self.residual] += self.scale * x[len(self.free) :]
         point = self.chart.solve(payment, value, start)
-        if point.policy is None and target.is_exact:  # infinitesimal residuals must not undo a loop that costs less
+        if point.policy is None and self.is_exact:  # infinitesimal residuals must not undo a loop that costs less
             point = self.chart.solve(target.reward, value, start)
         if point.policy is None:
             return Place(x, point.q, -np.inf, None)
-        z = point.q[target.observed] / target.prior_scale
-        if target.is_exact and TIE_WIDTH * float(z @ z) > TILT:
-            plain = self.chart.solve(target.reward, value, point.policy)
-            z = plain.q[target.observed] / target.prior_scale
-        return Place(x, point.q, float(-0.5 * z @ z - point.log_det), point.policy)
+        square = self._squares(point.q)
+        if self.is_exact and TIE_WIDTH * square > TILT:
+            square = self._squares(self.chart.solve(target.reward, value, point.policy).q)
+        return Place(x, point.q, -0.5 * square - point.log_det, point.policy)
+
+    def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
+        """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
+        return float(np.square(q[self.residual] / self.target.prior_scale).sum())
 
     def moments(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
         """First and second moments of the action values; for exchangeable pairs those of any one of them.

@@ -14,7 +14,7 @@ from bellmanifold.experiments.plan import RunSettings
 from bellmanifold.report.reading import Cell, Contents, libraries
 from bellmanifold.report.text import escaped
 from bellmanifold.reproduction.ledger_file import Ledger
-from bellmanifold.reproduction.tables import entry_text, origin, totals
+from bellmanifold.reproduction.tables import basis, entry_text, origin, totals
 
 MOST_MISSING = 20
 MOST_SAID = 2000
@@ -32,7 +32,8 @@ def overview(contents: Contents) -> str:
 def _row(cell: Cell) -> list[str]:
     settings = cell.settings
     reached = [first for first in cell.first_optimal if first is not None]
-    first = f"episode {median(reached):g} ({len(reached)} of {len(cell.runs)} runs)" if reached else "never"
+    missed = "never" if cell.has_optimum else "unknown"
+    first = f"episode {median(reached):g} ({len(reached)} of {len(cell.runs)} runs)" if reached else missed
     last = np.array([curve[-1] for curve in cell.regret])
     sd = f" ({sample_sd(last):.3g})" if len(last) > 1 else ""
     return [
@@ -102,7 +103,7 @@ def ledger(found: Ledger | None) -> str:
                 f'<span class="verdict {MOODS[claim.verdict]}">{escaped(claim.verdict)}</span>',
             ]
         )
-    line = f"{escaped(totals(found.claims))}. {escaped(origin(found)) if found.date else ''}"
+    line = f"{escaped(f'{totals(found.claims)}, {basis(found)}')}. {escaped(origin(found)) if found.date else ''}"
     title = f'<h2 id="ledger">The ledger</h2><p>{line}</p>'
     return f'<section class="ledger" aria-labelledby="ledger">{title}{_table(head, rows)}</section>'
 

@@ -103,7 +103,7 @@
 
   // ---- the drawing ---------------------------------------------------------------------------------------------
   const SVG = "http://www.w3.org/2000/svg";
-  const UNIT = 92, RADIUS = 24, FEW = 60;
+  const UNIT = 92, RADIUS = 24, FEW = 60, BROAD = 1.9;
   const node = (kind, attributes, parent) => {
     const made = document.createElementNS(SVG, kind);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -152,7 +152,9 @@
     const place = scene.place.map(([x, y]) => [x * UNIT, -y * UNIT]);
     const xs = place.map(([x]) => x), ys = place.map(([, y]) => y), room = RADIUS * 3;
     const low = [Math.min(...xs) - room, Math.min(...ys) - room];
-    svg.setAttribute("viewBox", [...low, Math.max(...xs) + room - low[0], Math.max(...ys) + room - low[1]].map(number).join(" "));
+    const [width, height] = [Math.max(...xs) + room - low[0], Math.max(...ys) + room - low[1]];
+    svg.setAttribute("viewBox", [...low, width, height].map(number).join(" "));
+    svg.closest(".stage").classList.toggle("broad", width > BROAD * height);
     const [halos, arrows, states] = ["halos", "arrows", "states"].map((name) => node("g", { class: name }, svg));
     const first = {};
     scene.pair_state.forEach((state, pair) => { first[state] ??= pair; });
@@ -185,7 +187,6 @@
     const goal = place[place.length - 1];
     node("circle", { class: "goal", cx: goal[0], cy: goal[1], r: RADIUS }, states);
     node("text", { x: goal[0], y: goal[1] + 4, "text-anchor": "middle" }, states).textContent = scene.goal.length > 8 ? "goal" : scene.goal;
-    drawLegend(scene);
     return { scene, place, edges, pies };
   }
 
@@ -193,7 +194,7 @@
     const entries = scene.actions.slice(0, ACTIONS.length).map((name, k) => [name, { stroke: ACTIONS[k], "stroke-width": 8 }]);
     entries.push(["not tried yet", { stroke: css("--ink"), "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
     entries.push(["played now", { stroke: css("--ink"), "stroke-width": 8 }]);
-    entries.push(["sampled routes, by their probability", { stroke: css("--sampled"), "stroke-width": 11, opacity: 0.7 }]);
+    if (player.run.on_route !== null) entries.push(["sampled routes, by their probability", { stroke: css("--sampled"), "stroke-width": 11, opacity: 0.7 }]);
     byId("legend").replaceChildren(...entries.map(([name, look]) => {
       const span = document.createElement("span"), text = document.createElement("bdi"), key = document.createElementNS(SVG, "svg");
       key.setAttribute("viewBox", "0 0 36 14");
@@ -296,10 +297,11 @@
     const { run, episode, stage } = player;
     const seen = run.first.filter((first) => first >= 0 && first <= episode).length;
     const end = run.goal[episode] ? "reached the goal" : "did not reach the goal";
+    const judged = run.optimal === null ? "whether the policy was optimal is unknown" : `the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}`;
     const cut = run.length[episode] > run.moves[episode].length ? ` (the first ${run.moves[episode].length} are drawn)` : "";
     return [
-      `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} moves${cut}, ${end}.`,
-      `Reward ${amount(run.reward[episode])}, regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}.`,
+      `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
+      `Reward ${amount(run.reward[episode])}, regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; ${judged}.`,
       `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
     ].join("\n");
   }
@@ -421,6 +423,7 @@
     player.run = candidates()[byId("choose-run").selectedIndex];
     byId("episode").max = String(player.run.moves.length);
     byId("run-title").textContent = `${player.stage.scene.name}, ${nameOf(player.run)}, seed ${player.run.seed}`;
+    drawLegend(player.stage.scene);
     drawRoutes();
     go(0);
   }
@@ -446,7 +449,8 @@
   function keys(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const on = event.target.tagName;
-    if (on === "SELECT" || event.target.closest("details, .plot")) return;
+    if (on === "SELECT" || event.target.closest("details, .plot, .wide")) return;
+    if (!byId("player").contains(event.target) && !event.key.startsWith("Arrow")) return;  // they scroll the page
     const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
     if (event.key === "Escape") showTip(null);
     else if (event.key === " " && on !== "BUTTON") toggle();
@@ -468,7 +472,7 @@
     }
     listen("episode", "input", (event) => { pause(); go(Number(event.target.value) - 1); });
     listen("numbers", "toggle", () => { if (byId("numbers").open) drawNumbers(); });
-    listen("player", "keydown", keys);
+    document.addEventListener("keydown", keys);
     listen("drawing", "pointermove", (event) => showTip(point_at(event.target), event.clientX, event.clientY));
     listen("drawing", "pointerleave", () => showTip(null));
     listen("drawing", "focusin", (event) => {

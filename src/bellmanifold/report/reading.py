@@ -7,13 +7,14 @@ other, and of each only its curves are kept: four numbers an episode.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.experiments.plan import RunSettings, digest
@@ -45,7 +46,7 @@ class Cell:
         runs: the files.
         regret: cumulative regret of each run, shape (runs, episodes) once stacked; likewise
         believed: probability that the agent gave to the optimal routes, NaN where it is not known;
-        optimal: was the policy that was played optimal?
+        optimal: was the policy that was played optimal? 1 or 0, NaN where the problem has no optimum;
         coverage: share of pairs seen.
         seconds: of each run.
     """
@@ -54,14 +55,19 @@ class Cell:
     runs: list[RunFile] = field(default_factory=list)
     regret: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     believed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
-    optimal: list[Bool[np.ndarray, "episodes"]] = field(default_factory=list)
+    optimal: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     coverage: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
     def first_optimal(self) -> list[int | None]:
         """First episode, counted from 1, in which each run played an optimal policy."""
-        return [int(np.argmax(flags)) + 1 if flags.any() else None for flags in self.optimal]
+        return [int(np.argmax(flags == 1)) + 1 if (flags == 1).any() else None for flags in self.optimal]
+
+    @property
+    def has_optimum(self) -> bool:
+        """Is there an optimum that the runs could be compared with?"""
+        return not np.isnan(self.optimal).any()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +97,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         one_more: called after every run.
     """
     cells: dict[RunSettings, Cell] = {}
-    problems = _Problems()
+    problems = _Problems(directory)
     made_by: dict[tuple[str, str, str], int] = {}
     for path in find_runs(directory):
         found, attributes = read_arrays(path, CURVES)
@@ -99,7 +105,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
         cell.runs.append(RunFile(path, settings, attributes["model_digest"]))
         cell.regret.append(np.cumsum(found["regret"]))
-        cell.optimal.append(found["optimal"].astype(np.bool_))
+        cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
         cell.believed.append(_believed(found, problems.get(settings.model, attributes["model_digest"])))
         cell.seconds.append(float(found["seconds_total"]))
@@ -112,8 +118,9 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
 
 def find_runs(directory: Path) -> list[Path]:
     """The result files of a directory and of its folder `runs`, in the order of their names."""
-    if not directory.is_dir():
-        raise BadInputError(f"{label(directory)}: no such directory: give the --out of learn, sweep, demo or reproduce")
+    if not os.path.isdir(directory):
+        fault = "not a directory" if os.path.exists(directory) else "no such directory"
+        raise BadInputError(f"{label(directory)}: {fault}: give the --out of learn, sweep, demo or reproduce")
     found = sorted(directory.glob("*.nc")) + sorted((directory / "runs").glob("*.nc"))
     if not found:
         raise BadInputError(f"{label(directory)}: holds no runs: give the --out of learn, sweep, demo or reproduce")
@@ -129,30 +136,58 @@ def _ledger(directory: Path) -> Ledger | None:
 class _Problems:
     """Problems by reference, as far as they are still what the runs were played on."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.found: dict[str, SSP] = {}
         self.missing: dict[str, str] = {}
+        self._directory = directory
         self._digest: dict[str, str] = {}
 
     def get(self, reference: str, model_digest: str) -> SSP | None:
         if reference not in self.found and reference not in self.missing:
-            try:
-                problem = load_problem(reference)
-                if isinstance(problem, SSP):
-                    self.found[reference], self._digest[reference] = problem, digest(problem)
-                else:
-                    self.missing[reference] = "it has no transition table, so there is nothing to draw"
-            except BellmanifoldError as error:
-                self.missing[reference] = str(error)
+            self._look_for(reference, model_digest)
         if reference in self.found and self._digest[reference] != model_digest:
             del self.found[reference]
             self.missing[reference] = "it was another problem when these runs were made"
         return self.found.get(reference)
 
+    def _look_for(self, reference: str, model_digest: str) -> None:
+        """Take the problem of the first place that has the right one, else of the first that has any."""
+        for place in _places(reference, self._directory):
+            try:
+                problem = load_problem(place)
+            except BellmanifoldError as error:
+                self.missing.setdefault(reference, str(error))
+                continue
+            if not isinstance(problem, SSP):
+                self.missing[reference] = "it has no transition table, so there is nothing to draw"
+                return
+            found = digest(problem)
+            if reference not in self.found or found == model_digest:
+                self.found[reference], self._digest[reference] = problem, found
+            if found == model_digest:
+                break
+        if reference in self.found:
+            self.missing.pop(reference, None)
+        elif _is_relative(reference):
+            self.missing[reference] += " (or give `report` where the runs were played)"
+
+
+def _places(reference: str, directory: Path) -> list[str]:
+    """Where the problem of a reference may be: a relative path is looked for here, in the directory and above it."""
+    if not _is_relative(reference):
+        return [reference]
+    home = directory.resolve()
+    others = [str(place / reference) for place in (home, *home.parents)]
+    return [reference, *(place for place in others if os.path.isfile(place))]
+
+
+def _is_relative(reference: str) -> bool:
+    return not reference.startswith(("env:", "gym:")) and not os.path.isabs(reference)
+
 
 def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:
     """The probability an agent gave to the optimal routes in each episode."""
-    if model is None or "route_probability" not in found:
+    if model is None or "route_probability" not in found or np.isnan(found["optimal_value"]):
         return np.full(len(found["regret"]), np.nan)
     best = read_routes(model, found["route"]).collecting(float(found["optimal_value"]))
     return found["route_probability"][:, best].sum(axis=1)

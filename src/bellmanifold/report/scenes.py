@@ -87,7 +87,7 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         "reward": rounded(found["total_reward"]),
         "regret": rounded(np.round(found["regret"], 12)),
         "goal": found["goal_reached"].astype(int).tolist(),
-        "optimal": found["optimal"].astype(int).tolist(),
+        "optimal": None if np.isnan(found["optimal_value"]) else found["optimal"].astype(int).tolist(),
         **_beliefs(found, model.n_pairs),
         **_routes(found, model),
     }

@@ -31,7 +31,7 @@ from bellmanifold.formats.files import (
     text,
     write_atomically,
 )
-from bellmanifold.reproduction.verdicts import Measurement, Verdict
+from bellmanifold.reproduction.verdicts import Measurement, Outcome, Verdict
 
 FORMAT = "bellmanifold.claims/1"
 
@@ -129,9 +129,7 @@ def read_ledger(path: str | os.PathLike[str]) -> Ledger:
         content = parse_json(read_bytes(path))
         if content.get("format") != FORMAT:
             raise BadInputError(f"not a ledger of the format {FORMAT}: make it with `bellmanifold reproduce`")
-        runs = content.get("runs")
-        if isinstance(runs, bool) or not isinstance(runs, int):
-            raise BadInputError(f"runs is {kind(runs)}: give a whole number")
+        runs = _count(content.get("runs"), "runs")
         made = {name: text(content.get(name, ""), name) for name in ("version", "commit", "date")}
         claims = [_claim(item, f"claims[{k}]") for k, item in enumerate(listing(content.get("claims"), "claims"))]
         return Ledger(tuple(claims), runs, **made)
@@ -144,7 +142,8 @@ def _claim(item: object, where: str) -> Claim:
     verdict = words.pop("verdict")
     if verdict not in get_args(Verdict):
         raise BadInputError(f"{where}: unknown verdict {quote(verdict)}: choose from {', '.join(get_args(Verdict))}")
-    entries = [_read_entry(entry, f"{where}.measured[{k}]") for k, entry in enumerate(fields["measured"])]
+    measured = listing(fields["measured"], f"{where}.measured")
+    entries = [_read_entry(entry, f"{where}.measured[{k}]") for k, entry in enumerate(measured)]
     return Claim(**words, measured=tuple(entries), verdict=verdict)  # type: ignore[arg-type]  # checked above
 
 
@@ -155,5 +154,21 @@ def _read_entry(item: object, where: str) -> Entry:
         for name, missing in (("value", math.nan), ("low", -math.inf), ("high", math.inf))
     )
     sd = None if fields["sd"] is None else number(fields["sd"], f"{where}.sd")
-    measurement = Measurement(text(fields["what"], f"{where}.what"), value, low, high, sd, fields["runs"])
-    return Entry(measurement, fields["wanted"], fields["outcome"])
+    runs = None if fields["runs"] is None else _count(fields["runs"], f"{where}.runs")
+    measurement = Measurement(text(fields["what"], f"{where}.what"), value, low, high, sd, runs)
+    wanted, outcome = (
+        None if fields[name] is None else text(fields[name], f"{where}.{name}") for name in ("wanted", "outcome")
+    )
+    if outcome is not None and outcome not in get_args(Outcome):
+        known = ", ".join(get_args(Outcome))
+        raise BadInputError(f"{where}.outcome: unknown outcome {quote(outcome)}: choose from {known}")
+    return Entry(measurement, wanted, outcome)
+
+
+def _count(value: object, what: str) -> int:
+    """A number of runs."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInputError(f"{what} is {kind(value)}: give a whole number")
+    if value < 0:
+        raise BadInputError(f"{what} is {value}: give a whole number, 0 or more")
+    return value

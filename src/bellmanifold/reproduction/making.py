@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 """Where under the output directory the runs are."""
+MOST_RUNS = 1_000_000
 DOTS_PER_INCH = 300
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 
@@ -41,6 +42,11 @@ def play_cells(
     """
     if runs < 1:
         raise BadInputError(f"--runs is {runs}: give a whole number, 1 or more")
+    each = {settings for figure in figures for settings in figure.settings(1)} | {c.settings(1)[0] for c in also}
+    total = len(each) * runs
+    if total > MOST_RUNS:
+        raise BadInputError(f"--runs is {runs}: these are {total:,} runs in all, above {MOST_RUNS:,}: give fewer")
+    make_directory(out)
     wanted = [settings for figure in figures for settings in figure.settings(runs)]
     wanted += [settings for cell in also for settings in cell.settings(runs)]
     if wanted:
@@ -69,13 +75,17 @@ def draw_figures(
         yield from files
 
 
-def save(figure: Figure, out: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF."""
+def make_directory(out: Path) -> None:
+    """Make the output directory if it is not there."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadInputError(f"{label(out)}: cannot be made: {reason}: choose another --out") from None
+
+
+def save(figure: Figure, out: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and PDF into a directory that is there."""
     files = [out / f"{name}.{kind}" for kind in _UNDATED]
     for path, (kind, metadata) in zip(files, _UNDATED.items(), strict=True):
         look = {"format": kind, "dpi": DOTS_PER_INCH, "metadata": metadata}

@@ -13,6 +13,8 @@ from bellmanifold.reproduction.verdicts import Measurement
 
 COLOURS = {"holds": "green", "holds with a remark": "yellow", "does not hold": "red"}
 PLURAL = ("hold", "hold with a remark", "do not hold")
+ENOUGH = 10
+"""Runs a cell, as many as in the paper; verdicts from fewer come with a warning."""
 SHOWN = 3
 """Numbers of a claim that the table shows; the file has all of them."""
 
@@ -45,14 +47,21 @@ def totals(claims: Sequence[Claim]) -> str:
     return f"{len(claims)} claims: {', '.join(parts)}"
 
 
-def print_claims(claims: Sequence[Claim]) -> None:
+def basis(ledger: Ledger) -> str:
+    """From how many runs a ledger was measured, and what that means if they are few."""
+    runs = f"from {ledger.runs} run{'s' * (ledger.runs != 1)} a cell"
+    return runs if ledger.runs >= ENOUGH else f"{runs} (so few runs decide little: the paper has {ENOUGH})"
+
+
+def print_claims(ledger: Ledger) -> None:
     """Print a ledger on stdout: a table on a terminal, else a few lines for each claim."""
+    claims = ledger.claims
     if sys.stdout.isatty():
         _print_table(claims)
     else:
         for claim in claims:
             print("\n".join(_lines(claim)))
-    print(totals(claims))
+    print(f"{totals(claims)}, {basis(ledger)}")
 
 
 def _print_table(claims: Sequence[Claim]) -> None:
@@ -92,7 +101,7 @@ def page(ledger: Ledger) -> str:
     claims = ledger.claims
     head = ["| claim | where | verdict |", "|---|---|---|"]
     rows = [f"| [{claim.id}](#{_anchor(claim.id)}) | {claim.source} | {claim.verdict} |" for claim in claims]
-    count = f"{origin(ledger)} {totals(claims)}, from {ledger.runs} runs a cell.".strip()
+    count = f"{origin(ledger)} {totals(claims)}, {basis(ledger)}.".strip()
     return "\n".join([count, "", *head, *rows, *(line for claim in claims for line in _section(claim))]) + "\n"
 
 

@@ -1,0 +1,167 @@
+"""Peak memory against the arrays a method needs, each in a process of its own.
+
+    python benchmarks/memory.py --out out/memory.json
+
+Peak: the largest resident set (getrusage) minus that of a process that has imported the same modules. Needed: what is
+held at once by design, every array counted once: the problem with its names and index arrays, and what the method keeps
+(the cells of the mixture; the factorised system and its solution; the walk's coordinates, chart and kept factors). Not
+needed: temporaries, copies and the allocator's slack; these make up the difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import SuperLU
+
+import bellmanifold as bm
+import bellmanifold.posteriors.mixture as mixture_engine
+from bellmanifold import envs, linear
+from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
+from bellmanifold.data import Dataset
+from bellmanifold.health import check
+from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.solver import solve
+from bellmanifold.ssp import SSP
+
+MIB = 2**20
+
+
+def held(thing: Any, seen: set[int]) -> int:
+    """Bytes of all arrays, sparse factors and texts that can be reached from something, each counted once."""
+    if id(thing) in seen:
+        return 0
+    seen.add(id(thing))
+    if isinstance(thing, np.ndarray):
+        return held(thing.base, seen) if isinstance(thing.base, np.ndarray) else thing.nbytes
+    if isinstance(thing, SuperLU):
+        return 12 * thing.nnz + 8 * thing.shape[0]
+    if isinstance(thing, str | bytes):
+        return sys.getsizeof(thing)
+    if isinstance(thing, dict):
+        return sum(held(part, seen) for part in thing.values())
+    if isinstance(thing, list | tuple | set):
+        return sys.getsizeof(thing) + sum(held(part, seen) for part in thing)
+    if isinstance(thing, type) or callable(thing):
+        return 0
+    return sum(held(part, seen) for part in getattr(thing, "__dict__", {}).values())
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def large_grid() -> SSP:
+    """25,119 states with four moves each: 100,476 pairs."""
+    return envs.grid(rows=160, columns=157, slip=0.1)
+
+
+def explored(model: SSP) -> np.ndarray:
+    """Nine tenths of the pairs of a square at the start: a tenth of all pairs."""
+    cells = np.array([[int(part) for part in name.split(",")] for name in model.states])
+    side = int(np.ceil(np.sqrt(model.n_states / 9)))
+    near = (cells < side).all(axis=1)[model.pair_state]
+    return np.flatnonzero(near & (np.random.default_rng(0).random(model.n_pairs) < 0.9))
+
+
+def depth_5_mixture() -> int:
+    kept: list[int] = []
+    summary = mixture_engine._summary
+
+    def spy(*parts: Any) -> Any:
+        kept.append(held(list(parts), set()))
+        return summary(*parts)
+
+    mixture_engine._summary = spy
+    model = envs.deep_sea(depth=5)
+    bm.posterior(model, Dataset.complete(model), epsilon=0.5, engine="mixture")
+    return kept[0]
+
+
+def large_solve() -> int:
+    kept: list[int] = []
+    factorise = linear._factors
+
+    def spy(matrix: Any) -> Any:
+        factors = factorise(matrix)
+        kept.append(held([matrix, factors], set()))
+        return factors
+
+    linear._factors = spy
+    model = large_grid()
+    return held([model, solve(model)], set()) + max(kept)
+
+
+def large_check() -> int:
+    model = large_grid()
+    return held([model, check(model)], set())
+
+
+def large_walk() -> int:
+    """An exact-posterior draw with a tenth of the pairs seen; the walk's first steps included."""
+    model = large_grid()
+    agent = PosteriorSampling(model, Settings(epsilon=0.0))
+    seen = explored(model)
+    agent.observe(seen, model.reward[seen])
+    agent.policy(np.random.default_rng(0))
+    return held(agent, set())
+
+
+CASES = {
+    "depth-5 mixture": depth_5_mixture,
+    "100,000 pairs: check": large_check,
+    "100,000 pairs: solve": large_solve,
+    "100,000 pairs: walk": large_walk,
+}
+
+
+def in_own_process(case: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--case", case]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def here(case: str) -> dict[str, Any]:
+    """One case in this process; a tiny problem first loads what is loaded when it is needed."""
+    small = envs.deep_sea(depth=2)
+    solve(small)
+    check(envs.grid(3, 3, slip=0.1))
+    posterior_of(mixture_engine_target(small))
+    before = peak()
+    needed = CASES[case]()
+    used = peak() - before
+    return {"case": case, "peak MiB": used / MIB, "needed MiB": needed / MIB, "ratio": used / needed}
+
+
+def mixture_engine_target(model: SSP) -> Any:
+    from bellmanifold.posteriors.target import relaxed_target
+
+    return relaxed_target(Dataset.complete(model), 0.5, 10.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", choices=list(CASES))
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    if chosen.case:
+        print(json.dumps(here(chosen.case)))
+        return
+    rows = [in_own_process(case) for case in CASES]
+    for row in rows:
+        print(f"{row['case']:24} peak {row['peak MiB']:6.1f} MiB, needed {row['needed MiB']:6.1f}: {row['ratio']:.2f}")
+    if chosen.out:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Have an agent's walks mixed? R-hat and effective sample size of the frontier's coordinates.
+
+    python benchmarks/mixing.py --out out/mixing.json
+
+Four chains start from independent draws of the prior, walk as an agent does when its walk begins (200 steps, dropped),
+and go on for 20 episodes' worth of steps (50 each). Every coordinate of the frontier (the largest unknown value of a
+state that the data touch) gets an R-hat and an effective sample size; of more than 64 coordinates 64 are looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bellmanifold import envs
+from bellmanifold.agents.posterior_sampling import FIRST_STEPS, STEPS
+from bellmanifold.chart import known_chart
+from bellmanifold.data import Dataset
+from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
+from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
+from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.walk import advance
+from bellmanifold.ssp import SSP
+
+CHAINS, EPISODES, LOOKED_AT, EVERY = 4, 20, 64, 5
+
+
+def exact(model: SSP, pairs: np.ndarray) -> Target:
+    return relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0)
+
+
+def square_of_a_grid(size: int, side: int) -> Target:
+    """Nine tenths of the pairs of a square at the start of a slippery grid."""
+    model = envs.grid(size, size, slip=0.1)
+    cells = np.array([[int(part) for part in name.split(",")] for name in model.states])
+    near = (cells < side).all(axis=1)[model.pair_state]
+    return exact(model, np.flatnonzero(near & (np.random.default_rng(0).random(model.n_pairs) < 0.9)))
+
+
+def half_of_a_grid(size: int) -> Target:
+    model = envs.grid(size, size, slip=0.1)
+    return exact(model, np.flatnonzero(np.random.default_rng(0).random(model.n_pairs) < 0.5))
+
+
+def deep_sea_after(depth: int, episodes: int) -> Target:
+    """What some episodes of random policies show of a deep sea."""
+    model, rng = envs.deep_sea(depth=depth, convention="bsuite"), np.random.default_rng(0)
+    seen = set()
+    for _ in range(episodes):
+        state = int(np.argmax(model.initial))
+        while state < model.n_states:
+            pair = int(rng.integers(model.pair_start[state], model.pair_start[state + 1]))
+            seen.add(pair)
+            state = int(model.next_state[model.next_start[pair]])
+    return exact(model, np.array(sorted(seen)))
+
+
+def sparse_chains(target: Target) -> np.ndarray:
+    """Values of the frontier along the walks of large cyclic problems."""
+    coordinates, chains = SparseCoordinates(target), []
+    for child in np.random.SeedSequence(0).spawn(CHAINS):
+        rng = np.random.default_rng(child)
+        here = coordinates.place(rng.standard_normal(coordinates.size), None)
+        for _ in range(FIRST_STEPS):
+            here = coordinates.step(here, rng)
+        values = []
+        for k in range(EPISODES * STEPS):
+            here = coordinates.step(here, rng)
+            if k % EVERY == 0:
+                values.append(here.q[coordinates.free])
+        chains.append(values)
+    return np.array(chains)
+
+
+def swept_chains(target: Target) -> np.ndarray:
+    """The same along the walks of problems that one sweep solves."""
+    coordinates = Coordinates(target, known_chart(target.model, target.observed))
+    kind, structure, chains = coordinates.kind, coordinates.structure, []
+    action, state = coordinates.chart.place
+    model = target.model
+    unseen = ~target.observed & target.coupled[model.pair_state]
+    free = np.flatnonzero(unseen & (coordinates.stand_in == np.arange(model.n_pairs)))
+    for chain in range(CHAINS):
+        point = normal_point(random_key(0, chain), (*coordinates.chart.slot.shape, 1), coordinates.scales)
+        point = advance(kind, FIRST_STEPS, structure, random_key(1, chain), point)
+        values = []
+        for k in range(EPISODES * STEPS // EVERY):
+            point = advance(kind, EVERY, structure, random_key(2, chain, k), point)
+            values.append(np.asarray(weigh_normals(kind, structure, point).q)[action[free], state[free], 0])
+        chains.append(values)
+    return np.array(chains)
+
+
+CASES = {
+    "20 x 20 grid, a 10 x 10 square seen": (lambda: square_of_a_grid(20, 10), sparse_chains),
+    "20 x 20 grid, half of the pairs seen": (lambda: half_of_a_grid(20), sparse_chains),
+    "deep sea 50 after 40 random episodes": (lambda: deep_sea_after(50, 40), swept_chains),
+}
+
+
+def measure(case: str) -> dict[str, Any]:
+    target, walk = CASES[case][0](), CASES[case][1]
+    begin = time.process_time()
+    values = walk(target)
+    spent = time.process_time() - begin
+    r_hat, effective = r_hat_and_effective(evenly_spread(values, LOOKED_AT))
+    steps = CHAINS * EPISODES * STEPS
+    return {
+        "case": case,
+        "observed": int(target.observed.sum()),
+        "frontier": values.shape[2],
+        "r_hat, median": float(np.median(r_hat)),
+        "r_hat, largest": float(r_hat.max()),
+        "effective draws, median": float(np.median(effective)),
+        "effective draws, smallest": float(effective.min()),
+        "steps": steps,
+        "steps per effective draw, median": steps / float(np.median(effective)),
+        "processor ms per step": 1e3 * spent / (steps + CHAINS * FIRST_STEPS),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", choices=list(CASES))
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    rows = []
+    for case in [chosen.case] if chosen.case else CASES:
+        rows.append(measure(case))
+        print(json.dumps(rows[-1]), flush=True)
+    if chosen.out:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

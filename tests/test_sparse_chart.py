@@ -1,0 +1,138 @@
+"""The sparse chart's savings change nothing: warm starts, sweeps, remembered factors, and looking at M~ alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plain_chart import PlainChart
+from problems import random_problem
+
+from bellmanifold import envs, sparse_chart
+from bellmanifold.data import Dataset
+from bellmanifold.linear import evaluate_chain, factorised_chain
+from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.target import relaxed_target
+
+
+def partly_seen(rng, model, share, epsilon):
+    pairs = np.flatnonzero(rng.random(model.n_pairs) < share)
+    return relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 10.0)
+
+
+def both_walks(target, steps, seed):
+    """The same steps on the same seed, with the chart and with its plain counterpart."""
+    for is_plain in (False, True):
+        coordinates, rng = SparseCoordinates(target), np.random.default_rng(seed)
+        if is_plain:
+            coordinates.chart = PlainChart(target.model, target.observed)
+        here = coordinates.place(rng.standard_normal(coordinates.size), None)
+        places = [here := coordinates.step(here, rng) for _ in range(steps)]
+        yield places
+
+
+@pytest.mark.parametrize(("share", "epsilon"), [(0.1, 0.0), (0.5, 0.0), (0.95, 0.0), (0.5, 0.3)])
+def test_a_walk_takes_the_same_steps_as_a_plain_one(share, epsilon):
+    """A 12 x 11 slippery grid: places, likelihoods, values and greedy policies, step by step."""
+    model = envs.grid(12, 11, slip=0.1)
+    target = partly_seen(np.random.default_rng(1), model, share, epsilon)
+    coupled = target.coupled
+    for fast, plain in zip(*both_walks(target, 12, seed=2), strict=True):
+        np.testing.assert_array_equal(fast.x, plain.x)
+        assert fast.log_likelihood == pytest.approx(plain.log_likelihood, rel=1e-10, abs=1e-8)
+        np.testing.assert_allclose(fast.q, plain.q, rtol=1e-10, atol=1e-9)
+        if fast.policy is not None:
+            np.testing.assert_array_equal(fast.policy[coupled], plain.policy[coupled])
+
+
+def test_points_without_a_proper_solution_are_found_alike(rng):
+    """Random problems whose loops pay or cost: the same points have no solution, with sweeps and without."""
+    without = 0
+    for _ in range(40):
+        model = random_problem(rng, states=int(rng.integers(2, 8)), goal_share=0.05)
+        solved = rng.random(model.n_pairs) < 0.8
+        plain = PlainChart(model, solved)
+        if plain.first is None:
+            continue
+        chart, start = sparse_chart.sparse_chart(model, solved), None
+        for _ in range(5):
+            payment, value = rng.normal(size=model.n_pairs) - 0.3, 3 * rng.normal(size=model.n_pairs)
+            found, expected = chart.solve(payment, value, start), plain.solve(payment, value)
+            assert (found.policy is None) == (expected.policy is None)
+            without += found.policy is None
+            if found.policy is not None:
+                start = found.policy
+                np.testing.assert_allclose(found.q, expected.q, atol=1e-8)
+                assert found.log_det == pytest.approx(expected.log_det, abs=1e-9)
+    assert without > 10
+
+
+def test_loops_that_cost_nothing_do_not_look_improper():
+    """A loop of gain 0 ties with leaving it; sweeps may then switch to the loop, and the step is taken without them."""
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {
+        ("a", "on"): Move(0.0, {"b": 1.0}),
+        ("a", "poor"): Move(-5.0, {"goal": 1.0}),
+        ("a", "rich"): Move(-1.0, {"goal": 1.0}),
+        ("b", "back"): Move(0.0, {"a": 1.0}),
+        ("b", "out"): Move(-4.0, {"goal": 1.0}),
+    }
+    model = from_moves("free loop", moves, start="a")
+    everything, nothing = np.ones(model.n_pairs, dtype=bool), np.full(model.n_pairs, -np.inf)
+    chart = sparse_chart.sparse_chart(model, everything)
+    start = np.array([model.pair_index["a", "poor"], model.pair_index["b", "out"]])
+    point = chart.solve(model.reward, nothing, start)
+    assert point.policy is not None
+    assert point.q[model.pair_index["a", "rich"]] == -1.0
+    assert model.best(point.q).tolist() == [-1.0, -1.0]
+
+
+def test_the_next_episode_starts_from_the_last_policy_where_it_can(rng):
+    """A policy of fewer solved pairs, proper or not among more of them, leads to the same point."""
+    model = envs.grid(9, 9, slip=0.1)
+    order = rng.permutation(model.n_pairs)
+    before = sparse_chart.sparse_chart(model, np.isin(np.arange(model.n_pairs), order[:100]))
+    after = sparse_chart.sparse_chart(model, np.isin(np.arange(model.n_pairs), order[:280]))
+    value = 10 * rng.normal(size=model.n_pairs)
+    policy = before.solve(model.reward, value).policy
+    found, expected = after.solve(model.reward, value, policy), after.solve(model.reward, value)
+    np.testing.assert_allclose(found.q, expected.q, atol=1e-9)
+
+
+def test_unseen_parts_of_the_problem_are_not_looked_at(rng):
+    """A tenth of a large grid: M~ has the seen pairs and one more for each state near them."""
+    model = envs.grid(60, 60, slip=0.1)
+    cells = np.array([[int(part) for part in name.split(",")] for name in model.states])
+    seen = (cells < 19).all(axis=1)[model.pair_state]
+    pairs = np.flatnonzero(seen)
+    coordinates = SparseCoordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0))
+    chart = coordinates.chart
+    assert len(chart.pairs) == len(pairs) + 2 * 19
+    other = replace(model, next_prob=np.where(seen[model.next_pair], model.next_prob, np.nan))
+    blind = sparse_chart.sparse_chart(other, seen, counts=np.isin(np.arange(model.n_pairs), coordinates.free))
+    value = np.full(model.n_pairs, -np.inf)
+    value[coordinates.free] = rng.normal(size=len(coordinates.free))
+    np.testing.assert_array_equal(blind.solve(model.reward, value).q, chart.solve(model.reward, value).q)
+
+
+@pytest.mark.parametrize("size", [5, 12, 20])
+def test_factors_serve_many_right_hand_sides(rng, size):
+    """Small chains are eliminated, larger ones factorised: as a dense solver says."""
+    model = envs.grid(size, size, slip=0.2)
+    policy = model.greedy(rng.normal(size=model.n_pairs))
+    states = np.sort(rng.choice(model.n_states, model.n_states // 2, replace=False))
+    chain = factorised_chain(model, policy, states)
+    matrix = np.eye(model.n_states)
+    for s, i in enumerate(policy):
+        for e in range(model.next_start[i], model.next_start[i + 1]):
+            if model.next_state[e] < model.n_states:
+                matrix[s, model.next_state[e]] -= model.next_prob[e]
+    matrix = matrix[np.ix_(states, states)]
+    for _ in range(3):
+        right = rng.normal(size=len(states))
+        x, log_det = chain.evaluate(right)
+        np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-8, atol=1e-8)
+        assert log_det == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-8)
+        assert evaluate_chain(model, policy, states, right)[1] == log_det
