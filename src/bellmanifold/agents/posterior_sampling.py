@@ -50,7 +50,7 @@ from bellmanifold.ssp import SSP
 POINTS = 1024
 """Points weighed at a time in each component of a mixture."""
 TIMES = (4, 8, 32)
-"""How many times that many points are tried before the agent begins to walk."""
+"""How many times that many points are tried before the agent begins to walk, the second only where it cannot."""
 ENOUGH = 100.0
 """Effective points that policies are drawn from."""
 MOST_COORDINATES = 150
@@ -237,7 +237,7 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
     if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
     tried: list[_Importance] = []
-    for times in TIMES:
+    for times in TIMES if first.cut else TIMES[::2]:  # where a walk would do, it is cheaper than trying once more
         if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:
             break  # more points would not help
         for way in ways:
