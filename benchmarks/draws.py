@@ -40,8 +40,7 @@ def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
     """A job that sends at least so many coordinate vectors through the batch chart; half of the pairs are solved."""
     chart, rng = batch_chart(model), np.random.default_rng(0)
     solved = rng.random(model.n_pairs) < 0.5
-    arrays = (chart.successor, chart.law, chart.spread(solved, False), chart.first_policy(solved), chart.stretches)
-    structure = [jnp.asarray(array) for array in arrays]
+    system = chart.system(solved)
     batch = max(64, BATCH_NUMBERS // chart.slot.size // 64 * 64)
     count = max(4, -(-draws // batch))
     shape = (*chart.slot.shape, batch)
@@ -53,7 +52,7 @@ def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
 
     def job() -> None:
         for k in range(count):
-            found = solve_blocks(chart.blocks, *structure, *pieces[k % 4])
+            found = solve_blocks(chart.blocks, system, *pieces[k % 4])
         jax.block_until_ready(found)
 
     return job, count * batch

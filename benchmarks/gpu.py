@@ -78,8 +78,7 @@ class Draws:
         self.chart: BatchChart = batch_chart(model)
         everything = np.ones(model.n_pairs, dtype=bool)
         chart = self.chart
-        arrays = (chart.successor, chart.law, chart.spread(everything, False), chart.first_policy(everything))
-        self.structure = tuple(jnp.asarray(array) for array in (*arrays, chart.stretches))
+        self.system = chart.system(everything)
         self.reward = jnp.asarray(chart.spread(model.reward, 0.0))[..., None]
         self.batch = max(1, draws // PIECES)
         self.shape = (*chart.slot.shape, self.batch)
@@ -87,7 +86,7 @@ class Draws:
 
     def solved(self, payment: jax.Array, value: jax.Array) -> jax.Array:
         """Action values."""
-        return solve_blocks(self.chart.blocks, *self.structure, payment, value).q
+        return solve_blocks(self.chart.blocks, self.system, payment, value).q
 
     def weighed(self, normals: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Sums of the weights of draws, and of those in which each action is the best."""

@@ -96,6 +96,23 @@ class Block(NamedTuple):
     width: int = 0
 
 
+class System(NamedTuple):
+    """The equations to solve, by slot, as compiled programs take them; see `BatchChart`.
+
+    Attributes:
+        successor, law: the chart's, shape (actions, states, successors).
+        solved: pairs whose Bellman equation is to hold, shape (actions, states).
+        first: action slots of a proper policy, where a block is solved by policy iteration, shape (states,).
+        stretches: the chart's, shape (stretches,).
+    """
+
+    successor: Int[Array, "actions states successors"]
+    law: Float[Array, "actions states successors"]
+    solved: Bool[Array, "actions states"]
+    first: Int[Array, "states"]
+    stretches: Int[Array, "stretches"]
+
+
 @dataclass(frozen=True, eq=False)
 class BatchChart:
     """The structure of one problem, padded and ordered for batches.
@@ -149,13 +166,17 @@ class BatchChart:
             payment: what solved pairs pay, by slot; ignored elsewhere.
             value: action values of all other pairs, by slot; -inf in slots without a pair.
         """
+        return solve_blocks(self.blocks, self.system(solved), payment, value)
+
+    def system(self, solved: Bool[np.ndarray, "pairs"]) -> System:
+        """The equations of the solved pairs."""
         first = self.first_policy(solved)
         if first is None:
             raise UnsupportedError(
                 "the observed pairs alone never reach the goal nor an unobserved pair from some state"
             )
         arrays = (self.successor, self.law, self.spread(solved, False), first, self.stretches)
-        return solve_blocks(self.blocks, *(jnp.asarray(array) for array in arrays), payment, value)
+        return System(*(jnp.asarray(array) for array in arrays))
 
 
 def batch_chart(model: SSP) -> BatchChart:
@@ -273,15 +294,12 @@ def _moves_into(successor: Int[np.ndarray, "actions successors"], begin: int, en
 @partial(jax.jit, static_argnames="blocks")
 def solve_blocks(
     blocks: tuple[Block, ...],
-    successor: Int[Array, "actions states successors"],
-    law: Float[Array, "actions states successors"],
-    solved: Bool[Array, "actions states"],
-    first: Int[Array, "states"],
-    stretches: Int[Array, "stretches"],
+    system: System,
     payment: Float[Array, "actions states batch"],
     value: Float[Array, "actions states batch"],
 ) -> Solved:
-    """Solve all blocks from the goal backwards; arguments by slot, as in `BatchChart`."""
+    """Solve all blocks from the goal backwards; see `BatchChart.solve`."""
+    successor, law, solved, first, stretches = system
     batch = payment.shape[-1]
     best = jnp.zeros((payment.shape[1] + 1, batch))
     log_det = jnp.zeros(batch)

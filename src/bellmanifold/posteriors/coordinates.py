@@ -31,7 +31,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
-from bellmanifold.chart import BatchChart, Block, Solved, eliminate_batch, moves_within, solve_blocks
+from bellmanifold.chart import BatchChart, Block, Solved, System, eliminate_batch, moves_within, solve_blocks
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components, reach_goal
 from bellmanifold.health import state_names
@@ -56,23 +56,18 @@ class Structure(NamedTuple):
     """Arrays of a chart and a target by (action, state) slot, as the compiled programs take them.
 
     Attributes:
-        successor, law: the chart's, shape (actions, states, successors).
-        solved: observed pairs, shape (actions, states).
+        system: the chart's equations; observed pairs are solved, those of a cut that are free are not.
         free: pairs that stand for the unobserved ones of a coupled state, shape (actions, states).
         member: all the unobserved pairs of coupled states, shape (actions, states).
         reward, scale: of observed pairs, shape (actions, states).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
-        first: a proper policy of M~, shape (states,).
-        stretches: the chart's, shape (stretches,).
         mixer: random odd numbers that tell policies apart, shape (states,).
         prior_scale: sigma.
         tie_width: values closer than this count as tied.
     """
 
-    successor: Int[Array, "actions states successors"]
-    law: Float[Array, "actions states successors"]
-    solved: Bool[Array, "actions states"]
+    system: System
     free: Bool[Array, "actions states"]
     member: Bool[Array, "actions states"]
     reward: Float[Array, "actions states"]
@@ -80,8 +75,6 @@ class Structure(NamedTuple):
     knots: Float[Array, "knots"]
     log_scale: Float[Array, "knots"]
     alternatives: Int[Array, "actions states"]
-    first: Int[Array, "states"]
-    stretches: Int[Array, "stretches"]
     mixer: UInt64[Array, "states"]
     prior_scale: Float[Array, ""]
     tie_width: Float[Array, ""]
@@ -217,10 +210,9 @@ class Coordinates:
         idle[model.pair_start[:-1][~target.coupled]] = True
         mixer = np.random.default_rng(0x5EED).integers(0, 2**63, model.n_states, dtype=np.uint64) * 2 + 1
         table = target.noise_scale
+        arrays = (chart.successor, chart.law, chart.spread(self.solved, False), first, chart.stretches)
         return Structure(
-            successor=jnp.asarray(chart.successor),
-            law=jnp.asarray(chart.law),
-            solved=jnp.asarray(chart.spread(self.solved, False)),
+            system=System(*(jnp.asarray(array) for array in arrays)),
             free=jnp.asarray(chart.spread(self.free | idle, False)),
             member=jnp.asarray(chart.spread(~target.observed & target.coupled[model.pair_state], False)),
             reward=jnp.asarray(chart.spread(target.reward, 0.0)),
@@ -228,8 +220,6 @@ class Coordinates:
             knots=jnp.asarray(table.normal if table else np.zeros(0)),
             log_scale=jnp.asarray(table.log_scale if table else np.zeros(0)),
             alternatives=jnp.asarray(chart.spread(alternatives, 1)),
-            first=jnp.asarray(first),
-            stretches=jnp.asarray(chart.stretches),
             mixer=jnp.asarray(mixer),
             prior_scale=jnp.asarray(target.prior_scale),
             tie_width=jnp.asarray(100 * tie_width(target)),
@@ -333,14 +323,14 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
         solved = Solved(*(jnp.where(solved.solvable, split, whole) for split, whole in zip(solved, plain, strict=True)))
         q = plain.q
     terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(residual)
-    total = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1)) - solved.log_det
+    total = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1)) - solved.log_det
     return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))
 
 
 def _solve(
     kind: Kind, s: Structure, payment: Float[Array, "actions states batch"], value: Float[Array, "actions states batch"]
 ) -> Solved:
-    return solve_blocks(kind.blocks, s.successor, s.law, s.solved, s.first, s.stretches, payment, value)
+    return solve_blocks(kind.blocks, s.system, payment, value)
 
 
 def log_weight(kind: Kind, s: Structure, point: Point) -> Float[Array, "batch"]:
@@ -354,7 +344,7 @@ def log_weight(kind: Kind, s: Structure, point: Point) -> Float[Array, "batch"]:
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
     q, _, solvable = _solve(kind, s, jnp.broadcast_to(s.reward[..., None], x.shape), value)
     terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(kind.law.from_normal(x))
-    total = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
+    total = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1))
     return jnp.where(solvable, total, -jnp.inf)
 
 
@@ -378,7 +368,7 @@ def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weig
             continue
         own = slice(begin, end)
         log_determinants = _log_acyclic if sweeps else _log_determinants
-        dets = log_determinants(s.successor[:, own], s.law[:, own], q[:, own], solved, begin)
+        dets = log_determinants(s.system.successor[:, own], s.system.law[:, own], q[:, own], solved, begin)
         factor = jnp.where(solved[..., None], log_proposal[None, :, own], log_prior[None, :, own])
         proposed = dets + jnp.sum(jnp.where(cut[None, :, own], factor, 0.0), axis=(1, 2))
         total = total - (jax.scipy.special.logsumexp(proposed, axis=0) - jnp.log(len(solved)))
@@ -447,16 +437,16 @@ def _residual(s: Structure, q: Float[Array, "actions states batch"]) -> Float[Ar
     top = jnp.max(q, axis=0)
     best = jnp.append(jnp.where(jnp.isfinite(top), top, 0.0), jnp.zeros((1, q.shape[-1])), axis=0)
     residual = q - s.reward[..., None]
-    for k in range(s.successor.shape[-1]):
-        residual = residual - s.law[:, :, k, None] * best[s.successor[:, :, k]]
+    for k in range(s.system.successor.shape[-1]):
+        residual = residual - s.system.law[:, :, k, None] * best[s.system.successor[:, :, k]]
     return residual
 
 
 def _weigh_centred(kind: Kind, s: Structure, point: Point) -> Weighed:
     q = jnp.where(s.free[..., None], s.prior_scale * point.x, -jnp.inf)
-    safe = jnp.where(s.solved[..., None], _width(s, point), 1.0)
+    safe = jnp.where(s.system.solved[..., None], _width(s, point), 1.0)
     terms = kind.law.log_density(_residual(s, q) / safe) - jnp.log(safe)
-    log_weight = jnp.sum(jnp.where(s.solved[..., None], terms, 0.0), axis=(0, 1))
+    log_weight = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1))
     return _reduced(s, log_weight, q, _noise_scale(s, point))
 
 
@@ -472,9 +462,9 @@ def _reduced(
     top = jnp.max(log_weight)
     log_scale = jnp.where(jnp.isfinite(top), top, 0.0)
     weight = jnp.exp(log_weight - log_scale)
-    finite = jnp.where(s.solved[..., None] | s.free[..., None], q, 0.0)
+    finite = jnp.where(s.system.solved[..., None] | s.free[..., None], q, 0.0)
     finite = jnp.where(weight > 0, finite, 0.0)
-    close = (jnp.max(q, axis=0) - q < s.tie_width) & s.solved[..., None]
+    close = (jnp.max(q, axis=0) - q < s.tie_width) & s.system.solved[..., None]
     tied = jnp.any(jnp.sum(close, axis=0) > 1, axis=-1)
     first, second = finite @ weight, finite**2 @ weight
     return Weighed(log_weight, choice.astype(jnp.int16), code, q, noise_scale, log_scale, first, second, tied)
@@ -489,7 +479,7 @@ def member_moments(
     moments -sigma h and sigma^2 - sigma m h with h = phi(m/sigma) / Phi(m/sigma).
     """
     sigma, k = s.prior_scale, s.alternatives[..., None].astype(q.dtype)
-    q = jnp.where(s.solved[..., None] | s.free[..., None], q, 0.0)
+    q = jnp.where(s.system.solved[..., None] | s.free[..., None], q, 0.0)
     hazard = jnp.exp(log_normal(q / sigma) - log_ndtr(q / sigma))
     shared = s.free[..., None] & (k > 1)
     first = jnp.where(shared, (q - (k - 1) * sigma * hazard) / k, q)
