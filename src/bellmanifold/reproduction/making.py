@@ -6,6 +6,7 @@ Files are written whole or not at all, as PNG and PDF. They hold no dates, so th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,6 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
     """Write a figure as PNG and PDF into a directory that is there."""
     files = [out / f"{name}.{kind}" for kind in _UNDATED]
     for path, (kind, metadata) in zip(files, _UNDATED.items(), strict=True):
-        look = {"format": kind, "dpi": DOTS_PER_INCH, "metadata": metadata}
-        write_atomically(path, lambda file, look=look: figure.savefig(file, **look))  # type: ignore[misc]
+        look = partial(figure.savefig, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+        write_atomically(path, look)
     return files

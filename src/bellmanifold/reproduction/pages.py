@@ -48,7 +48,8 @@ def regret_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
     """Cumulative regret of all methods, a panel a tolerance."""
     figure, blocks, foot = _blocks(settings, ONE_HEIGHT)
     for block, setting in zip(blocks, settings, strict=True):
-        grid = _tolerance_panels(block, lambda axes, epsilon: draw_bands(axes, regrets(runs, setting, epsilon)))  # noqa: B023
+        lost = {epsilon: regrets(runs, setting, epsilon) for epsilon in TOLERANCES}
+        grid = _tolerance_panels(block, draw_bands, lost)
         for axes in grid:
             axes.set_ylim(bottom=0.0)
         _name_axes(block, "cumulative regret")
@@ -61,7 +62,8 @@ def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
     figure, blocks, foot = _blocks(settings, ONE_HEIGHT, foot=1.7 * FOOT)
     for block, setting in zip(blocks, settings, strict=True):
         left, right = np.asarray(block.subfigures(1, 2, width_ratios=(LEFT, 1.0 - LEFT)))
-        grid = _tolerance_panels(left, lambda axes, epsilon: draw_progress(axes, coverages(runs, setting, epsilon)))  # noqa: B023
+        seen = {epsilon: coverages(runs, setting, epsilon) for epsilon in TOLERANCES}
+        grid = _tolerance_panels(left, draw_progress, seen)
         _name_axes(left, "pairs seen (%)")
         axes = right.subplots()
         draw_acceptance(axes, {tolerance(eps): acceptance(runs, setting.cell("HMC", eps)) for eps in TOLERANCES})
@@ -76,12 +78,11 @@ def ranked_page(runs: PaperRuns, setting: Setting) -> Figure:
     """Probabilities of the optimal routes in the last episode, largest first, a panel a tolerance."""
     figure, (block,), foot = _blocks([setting], ONE_HEIGHT)
     best = routes_of(setting.model).is_optimal
-
-    def draw(axes: Axes, epsilon: float) -> None:
-        cells = {label: setting.cell(label, epsilon) for label in METHODS}
-        draw_ranked(axes, {label: final_chances(runs, cell)[:, best] for label, cell in cells.items()})
-
-    grid = _tolerance_panels(block, draw, count_episodes=False)
+    chances = {
+        epsilon: {label: final_chances(runs, setting.cell(label, epsilon))[:, best] for label in METHODS}
+        for epsilon in TOLERANCES
+    }
+    grid = _tolerance_panels(block, draw_ranked, chances, count_episodes=False)
     grid[0].set_ylim(bottom=0.0)
     block.supxlabel("rank of the optimal route", fontsize=7.5)
     block.supylabel("probability", fontsize=7.5)
@@ -158,11 +159,15 @@ def _blocks(
 
 
 def _tolerance_panels(
-    block: FigureBase, draw: Callable[[Axes, float], object], count_episodes: bool = True
+    block: FigureBase,
+    draw: Callable[[Axes, Curves], object],
+    found: Mapping[float, Curves],
+    count_episodes: bool = True,
 ) -> list[Axes]:
+    """A panel for each tolerance, with what was found at it."""
     grid: list[Axes] = list(block.subplots(2, 3, sharex=True, sharey=True).ravel())
-    for axes, epsilon in zip(grid, TOLERANCES, strict=True):
-        draw(axes, epsilon)
+    for axes, (epsilon, curves) in zip(grid, found.items(), strict=True):
+        draw(axes, curves)
         axes.set_title(tolerance(epsilon))
         if count_episodes:
             _count_episodes(axes)
