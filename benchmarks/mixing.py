@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bellmanifold import envs
-from bellmanifold.agents.posterior_sampling import FIRST_STEPS, STEPS
+from bellmanifold.agents.walking import FIRST_STEPS, STEPS
 from bellmanifold.chart import known_chart
 from bellmanifold.data import Dataset
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective

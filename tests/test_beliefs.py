@@ -10,8 +10,9 @@ from bellmanifold.agents.bayes_hmc import block_of_agents
 from bellmanifold.agents.bayes_td import MOST_INTEGRALS
 from bellmanifold.agents.beliefs import shares
 from bellmanifold.agents.episodes import ShowsBeliefs, run_episodes
-from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings, _Walk
+from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
 from bellmanifold.agents.registry import AGENTS, make_agent
+from bellmanifold.agents.walking import SparseWalk, Walk
 from bellmanifold.chart import known_chart
 from bellmanifold.experiments import measured
 from bellmanifold.experiments.plan import make_settings
@@ -63,7 +64,7 @@ def test_a_walk_shows_its_one_draw():
     model = envs.swirl(3)
     data = bm.Dataset.from_pairs(model, [model.pair_name(i) for i in (0, 2, 3, 6)])
     target = relaxed_target(data, epsilon=0.0, prior_scale=10.0)
-    walk = _Walk(target, known_chart(model, target.observed), None)
+    walk = Walk(target, known_chart(model, target.observed), None)
     policy = walk.draw(np.random.default_rng(0), 1)
     found = walk.beliefs()
     known = policy >= 0
@@ -87,7 +88,7 @@ def test_a_walk_on_sparse_systems_shows_its_one_draw(monkeypatch):
     run_episodes(model, agent, 3, seed=0)
     policy = agent.policy(np.random.default_rng(1))
     found = agent.beliefs()
-    assert type(agent._source).__name__ == "_SparseWalk"
+    assert isinstance(agent._source, SparseWalk)
     known = agent.memory.observed[policy]
     assert (found.action_probability[policy[known]] == 1.0).all()
     np.testing.assert_allclose(np.bincount(model.pair_state, found.action_probability), 1.0)

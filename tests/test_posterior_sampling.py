@@ -11,6 +11,7 @@ from bellmanifold import chart, envs
 from bellmanifold.agents import posterior_sampling, run_episodes
 from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Settings
 from bellmanifold.agents.registry import make_agent
+from bellmanifold.agents.walking import Walk
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -102,7 +103,7 @@ def test_a_walk_goes_on_where_it_was(monkeypatch):
     agent.policy(np.random.default_rng(0))
     before = agent._source
     target = having_seen(model, Settings(epsilon=0.0), [0, 2, 1, 5, 12])._believed()
-    after = posterior_sampling._Walk(target, chart.known_chart(model, target.observed), before)
+    after = Walk(target, chart.known_chart(model, target.observed), before)
     was, now = (np.asarray(walk.point.x)[walk.coordinates.chart.place] for walk in (before, after))
     np.testing.assert_array_equal(was, now)
     assert (before.coordinates.chart.order != after.coordinates.chart.order).any()

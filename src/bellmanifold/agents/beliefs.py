@@ -91,3 +91,19 @@ def mean_values(coordinates: Coordinates, weighed: Weighed) -> Float[np.ndarray,
         member = np.where(weight > 0, sigma * (m - (k - 1) * hazard) / k, 0.0)
     mean[shared] = member @ weight / weight.sum()
     return np.where(target.coupled[target.model.pair_state], mean[coordinates.stand_in], 0.0)
+
+
+def greedy_policies(
+    coordinates: Coordinates, weighed: Weighed
+) -> tuple[Int[np.ndarray, "states batch"], Float[np.ndarray, "batch"]]:
+    """Greedy pairs (-1 for an unknown one) and expected value at the start of a batch."""
+    chart, target = coordinates.chart, coordinates.target
+    pair = np.empty(weighed.choice.shape, dtype=np.int64)
+    pair[chart.order] = chart.slot[np.asarray(weighed.choice), np.arange(len(chart.order))[:, None]]
+    best = np.asarray(weighed.q).max(axis=0)
+    return known_only(target, pair), target.model.initial[chart.order] @ np.where(np.isfinite(best), best, 0.0)
+
+
+def known_only(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
+    """The policy with -1 for pairs that were not observed."""
+    return np.where(target.observed[policy], policy, -1)
