@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from bellmanifold.remarks import remark
+
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Rows as aligned columns, cells cut at 60 characters."""
@@ -27,7 +29,7 @@ def print_json(value: dict[str, Any]) -> None:
 def complain(message: str) -> None:
     """One line on stderr."""
     one_line = " ".join(message.split())
-    print(f"bellmanifold: {one_line}", file=sys.stderr)
+    remark(f"bellmanifold: {one_line}")
 
 
 @contextmanager
