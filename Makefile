@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow bench docs format clean
+.PHONY: setup demo test test-slow test-seeds mutants bench docs format clean
 
 setup: $(INSTALLED)
 
@@ -25,6 +25,14 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow
+
+test-seeds: setup
+	for seed in $$(seq 1 20); do \
+	    $(BIN)/python -m pytest --quiet --numprocesses 2 -m 'statistical and not slow' --master-seed $$seed || exit 1; \
+	done
+
+mutants: setup
+	$(BIN)/python validation/mutation.py --out out/mutants.json
 
 bench: setup
 	$(BIN)/python benchmarks/run.py --out out/bench.json
