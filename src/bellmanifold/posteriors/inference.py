@@ -44,6 +44,8 @@ MOST_POINTS = 2**21
 MOST_HELD = 2**27
 """Points times coordinates that importance sampling may hold: they are kept, twice, for the next posterior."""
 MOST_COORDINATES = 400
+PILOT = 12
+"""Binary logarithm of the points in each net that are weighed first."""
 MOST_ROUNDS = 8
 DRAWS = 8192
 MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
@@ -235,7 +237,7 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
     """Importance sampling through the chart, in the coordinates that weigh best."""
     from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.importance import PIECE, REPLICATES, Nets
+    from bellmanifold.posteriors.importance import REPLICATES, Nets
 
     if target.is_exact:
         require_assumption_2(target)
@@ -246,7 +248,8 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     if samples is not None and samples * largest > MOST_HELD:
         raise BadInputError(f"samples is {samples}: at most {MOST_HELD // largest} points of {largest} coordinates fit")
     most_points = min(MOST_POINTS, MOST_HELD // max(1, largest))
-    log2_size = int(np.log2(PIECE))
+    asked = PILOT if samples is None else int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))
+    log2_size = min(PILOT, asked)
     tried = []
     for components in candidates:
         nets = Nets(components, seed)
@@ -263,8 +266,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
     if samples is not None:
-        summary = _summarise(nets, nets.sample(int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))))
-        return _confirmed(nets, summary)
+        return _confirmed(nets, _summarise(nets, nets.sample(asked)))
     summary = _summarise(nets, drawn)
     hopeless = drawn.effective_sample_size * most_points < ENOUGH * drawn.points
     while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= most_points:
@@ -277,13 +279,13 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
 def _confirmed(nets: Nets, summary: Summary) -> Summary:
     """The summary, no longer trusted if a second cut of the observed loops finds another improper mass."""
     from bellmanifold.posteriors.cut import other_cut
-    from bellmanifold.posteriors.importance import PIECE, Nets
+    from bellmanifold.posteriors.importance import Nets
 
     other = other_cut(nets.components) if nets.components[0].cut and summary.trustworthy else None
     if other is None:
         return summary
     others = Nets(other, nets.seed)
-    second = _summarise(others, others.sample(int(np.log2(PIECE))))
+    second = _summarise(others, others.sample(PILOT))
     mass, again = summary.improper_mass, second.improper_mass
     gap = abs(float(mass.value) - float(again.value))
     agree = not second.trustworthy or gap <= max(ACCURACY, DISAGREEMENT * float(np.hypot(mass.se, again.se)))

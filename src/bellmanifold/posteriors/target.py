@@ -61,7 +61,7 @@ class Target:
     epsilon: float | None = None
     noise_sd: float | None = None
 
-    @property
+    @cached_property
     def is_exact(self) -> bool:
         """Is it the posterior on the manifold, where the observed Bellman equations hold exactly?"""
         return bool((self.scale[self.observed] == 0).all())
