@@ -12,7 +12,6 @@ from jaxtyping import Float
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
-from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
 from bellmanifold.laws import Gaussian, Law, Uniform, named_law
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
@@ -127,7 +126,7 @@ def posterior(
     if not target.coupled.any():
         return replace(_prior(target), top=top, seed=seed)
     summary = _choose(target, engine, proper_only, samples, seed)
-    summary = replace(summary, top=top, proper_only=proper_only, seed=seed)
+    summary = summary.labelled(top, proper_only, seed)
     return summary if samples is not None else _with_its_error(summary)
 
 
@@ -266,7 +265,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
     if samples is not None:
-        return _confirmed(nets, _summarise(nets, nets.sample(asked)))
+        return _confirmed(nets, _summarise(nets, drawn if asked == log2_size else nets.sample(asked)))
     summary = _summarise(nets, drawn)
     hopeless = drawn.effective_sample_size * most_points < ENOUGH * drawn.points
     while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= most_points:
@@ -301,7 +300,7 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
     if target.is_exact or proper_only:
         return [[Coordinates(target, chart)]]
     centred = [Coordinates(target, chart, centred=True)]
-    if end_components(target.model, target.observed):
+    if target.loops:
         return [cut_coordinates(target, chart), centred]
     return [[Coordinates(target, chart)], centred]
 
@@ -310,13 +309,13 @@ def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinate
     """Coordinates in which chains cover the posterior: the chart's, or action values where the chart needs a cut."""
     from bellmanifold.posteriors.coordinates import Coordinates
 
-    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    covered = target.is_exact or proper_only or not target.loops
     return Coordinates(target, chart, centred=not covered)
 
 
 def require_assumption_2(target: Target) -> None:
     """The exact posterior needs every loop of observed pairs to cost something."""
-    for component in end_components(target.model, target.observed):
+    for component in target.loops:
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
         if mean.sign >= 0:
             raise UnsupportedError(
@@ -334,7 +333,7 @@ def _largest_error(summary: Summary) -> float:
 def _summarise(nets: Nets, drawn: Sample) -> Summary:
     coordinates = nets.components[0]
     target, model = coordinates.target, coordinates.target.model
-    restricted = coordinates.way == "non-centred" and not target.is_exact and end_components(model, target.observed)
+    restricted = coordinates.way == "non-centred" and not target.is_exact and target.loops
     return Summary(
         target=target,
         findings=replace(drawn, log_evidence=None) if restricted else drawn,
@@ -373,7 +372,7 @@ def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | N
     """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
     from bellmanifold.posteriors.sparse_walk import CHAINS, SparseCoordinates, sparse_walk
 
-    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    covered = target.is_exact or proper_only or not target.loops
     if not covered or not target.is_gaussian:
         raise UnsupportedError(
             f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "

@@ -156,11 +156,14 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
         least = finished[-1].bound if len(finished) == limit else 0.0
         alive = [one for one in longer if not one.is_complete(model) and one.bound > least]
         alive = sorted(alive, key=_by_bound)[: BEAM * limit]
-    routes = []
-    for one in finished:
-        part = ratio(table.weight[:, one.rows].sum(axis=1) * one.share, table.whole)
-        routes.append(Route(one.pairs, one.states[-1] == model.n_states, float(part.value), float(part.se)))
-    return routes
+    if not finished:
+        return []
+    parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in finished], axis=1)
+    found = ratio(parts, table.whole)
+    return [
+        Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
+        for one, value, se in zip(finished, found.value, found.se, strict=True)
+    ]
 
 
 class _Beginning(NamedTuple):

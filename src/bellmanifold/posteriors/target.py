@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.laws import Gaussian, Law, Uniform
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, log_scatter, scale_table
 from bellmanifold.ssp import SSP
@@ -92,6 +93,11 @@ class Target:
         mask = self.successors.copy()
         mask[self.model.pair_state[self.observed]] = True
         return mask
+
+    @cached_property
+    def loops(self) -> list[EndComponent]:
+        """The end components among the observed pairs."""
+        return end_components(self.model, self.observed)
 
     @cached_property
     def own(self) -> Int[np.ndarray, "own"]:
