@@ -7,9 +7,11 @@ import pytest
 from bellmanifold import envs, posterior
 from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
+from bellmanifold.posteriors import policies
 from bellmanifold.posteriors.coordinates import Point
 from bellmanifold.posteriors.importance import FEW_POLICIES, PIECE, distinct, weigh_pieces
 from bellmanifold.posteriors.inference import covering
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -42,6 +44,19 @@ def test_policies_are_counted_as_they_are_sorted(rng):
     np.testing.assert_array_equal(counted[0], sorted_[0])
     np.testing.assert_array_equal(counted[2], sorted_[2])
     np.testing.assert_array_equal(codes[counted[1]], counted[0])
+
+
+def test_action_probabilities_of_many_and_of_few_weights(rng, monkeypatch):
+    model = envs.deep_sea(depth=3)
+    policy = np.unique(rng.integers(0, 2, size=(40, 6)), axis=0) + model.pair_start[:-1]
+    weight = np.where(rng.random((8, len(policy))) < 0.5, rng.random((8, len(policy))), 0.0)
+    table = PolicyTable(np.ones(6, dtype=bool), policy, weight)
+    found = []
+    for dense in (0.0, 1.0):
+        monkeypatch.setattr(policies, "DENSE", dense)
+        found.append(policies.action_probabilities(model, table))
+    np.testing.assert_allclose(found[0].value, found[1].value, rtol=1e-13)
+    np.testing.assert_allclose(found[0].se, found[1].se, rtol=1e-10)
 
 
 def test_fewer_points_than_the_first_look_may_be_asked_for():

@@ -54,7 +54,7 @@ NEGLIGIBLE = 1e-6
 """Cells are left out while all of them together cannot make up more than this fraction of the posterior."""
 WELL_CONDITIONED = 1e9
 """The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
-PILOT_POINTS = 2**19
+PILOT_POINTS = 2**17
 MOST_POINTS = 2**16
 GROWTH = 16.0
 CHUNK_NUMBERS = 2**18
@@ -475,12 +475,15 @@ def _allocation(weight: Weights, points: Int[np.ndarray, "rows"], growth: float)
 
 
 def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:
-    """Estimate anew the cells that are to have more points; what chose the number of points is dropped."""
+    """Estimate all cells anew, those that get no more points too.
+
+    What chose the numbers of points is dropped: a cell whose first estimate happened to be small got few points for
+    it, and would keep an estimate that is too small.
+    """
     old = block.estimate
-    log_probability, first, spread = old.log_probability.copy(), old.first.copy(), old.spread.copy()
-    more = points > block.points
-    for number in np.unique(points[more]):
-        rows = np.flatnonzero(more & (points == number))
+    log_probability, first, spread = (np.empty_like(of) for of in (old.log_probability, old.first, old.spread))
+    for number in np.unique(points):
+        rows = np.flatnonzero(points == number)
         new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
         log_probability[:, rows], first[:, rows], spread[rows] = new.log_probability, new.first, new.spread
     return replace(block, estimate=Orthants(log_probability, first, spread), points=points)

@@ -66,7 +66,7 @@ ROUGHLY_FAR, ROUGHLY_ZERO = np.float32(1e12), np.float32(1e-7)
 SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
-TILT_ROUNDS, TILT_ATTEMPTS, TILT_TOLERANCE = 5, 6, 0.3
+TILT_ROUNDS, TILT_ATTEMPTS, TILT_TOLERANCE = 3, 10, 0.3
 """Rounds towards the saddle point before a look, number of looks, and the change that is small enough."""
 REACH = 14.0
 """A log-concave density no wider than the normal has nothing to speak of this far from its mode."""
@@ -83,6 +83,7 @@ class Staircase:
         mean: its mean in units of scale, shape (cells, dim).
         lower: the triangular factor T in units of scale, diagonal not negative, shape (cells, dim, dim).
         direction: the matrix Q of w = Q'z, shape (cells, rank, dim).
+        shift: the tilting of all coordinates but the last, shape (cells, dim - 1).
     """
 
     order: Int[np.ndarray, "cells dim"]
@@ -90,6 +91,7 @@ class Staircase:
     mean: Float[np.ndarray, "cells dim"]
     lower: Float[np.ndarray, "cells dim dim"]
     direction: Float[np.ndarray, "cells rank dim"]
+    shift: Float[np.ndarray, "cells rest"]
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -101,7 +103,12 @@ class Staircase:
     def cells(self, chosen: Int[np.ndarray, "some"] | slice) -> Staircase:
         """The same for some of the cells."""
         return Staircase(
-            self.order[chosen], self.scale[chosen], self.mean[chosen], self.lower[chosen], self.direction[chosen]
+            self.order[chosen],
+            self.scale[chosen],
+            self.mean[chosen],
+            self.lower[chosen],
+            self.direction[chosen],
+            self.shift[chosen],
         )
 
 
@@ -166,13 +173,10 @@ def arrange(mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cel
     ordered = np.take_along_axis(factor, order[:, :, None], axis=1)
     direction, upper = np.linalg.qr(ordered.transpose(0, 2, 1))
     sign = np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)
-    return Staircase(
-        order,
-        np.take_along_axis(scale, order, axis=1),
-        np.take_along_axis(mean, order, axis=1),
-        np.ascontiguousarray((upper * sign[:, :, None]).transpose(0, 2, 1)),
-        direction * sign[:, None, :],
-    )
+    mean = np.take_along_axis(mean, order, axis=1)
+    lower = np.ascontiguousarray((upper * sign[:, :, None]).transpose(0, 2, 1))
+    shift = _shifts(mean, lower)
+    return Staircase(order, np.take_along_axis(scale, order, axis=1), mean, lower, direction * sign[:, None, :], shift)
 
 
 def orthants(staircase: Staircase, points: int, replicates: int, generator: np.random.Generator) -> Orthants:
@@ -324,6 +328,7 @@ class _Rows:
     mean: Float[np.ndarray, "dim cells"]
     lower: Float[np.ndarray, "dim dim cells"]
     degenerate: Bool[np.ndarray, "dim cells"]
+    shift: Float[np.ndarray, "rest cells"]
 
     @property
     def dimension(self) -> int:
@@ -348,8 +353,8 @@ class _Rows:
 
 def _rows(staircase: Staircase) -> _Rows:
     lower = np.ascontiguousarray(staircase.lower.transpose(1, 2, 0))
-    diagonal = np.einsum("iic->ic", lower)
-    return _Rows(np.ascontiguousarray(staircase.mean.T), lower, np.asarray(diagonal <= DEGENERATE, dtype=np.bool_))
+    degenerate = np.asarray(np.einsum("iic->ic", lower) <= DEGENERATE, dtype=np.bool_)
+    return _Rows(np.ascontiguousarray(staircase.mean.T), lower, degenerate, np.ascontiguousarray(staircase.shift.T))
 
 
 Drawn = list[Float[np.ndarray, "replicates points cells"]]
@@ -359,7 +364,7 @@ def _drawn(rows: _Rows, uniform: Float[np.ndarray, "rest a b cells"]) -> tuple[D
     """Draw all coordinates but the last; returns them and the logarithm of their weight."""
     drawn: Drawn = []
     log_weight = np.zeros(uniform.shape[1:])
-    for j, (u, shift) in enumerate(zip(uniform, _shifts(rows), strict=True)):
+    for j, (u, shift) in enumerate(zip(uniform, rows.shift, strict=True)):
         edge = rows.edge(j, drawn) + shift
         log_weight += _log_normal(edge)
         w = shift + _cut_normal(u, np.where(rows.degenerate[j], np.inf, edge))
@@ -368,19 +373,26 @@ def _drawn(rows: _Rows, uniform: Float[np.ndarray, "rest a b cells"]) -> tuple[D
     return drawn, log_weight
 
 
-def _shifts(rows: _Rows) -> Float[np.ndarray, "rest cells"]:
+def _shifts(
+    mean: Float[np.ndarray, "cells dim"], lower: Float[np.ndarray, "cells dim dim"]
+) -> Float[np.ndarray, "cells rest"]:
     """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
-    diagonal = np.where(rows.degenerate, np.inf, np.einsum("iic->ic", rows.lower))
-    slope, offset = rows.lower / diagonal[:, None, :], rows.mean / diagonal
-    shift = np.zeros((rows.dimension, rows.cells))
-    active = np.arange(rows.cells)
+    cells, dim = mean.shape
+    shift = np.zeros((dim, cells))
+    if dim <= EXACT_DIMENSION:
+        return shift[:-1].T
+    rows = np.ascontiguousarray(lower.transpose(1, 2, 0))
+    diagonal = np.einsum("iic->ic", rows)
+    diagonal = np.where(diagonal <= DEGENERATE, np.inf, diagonal)
+    slope, offset = rows / diagonal[:, None, :], mean.T / diagonal
+    active = np.arange(cells)
     for _ in range(TILT_ATTEMPTS):
         shift[:, active], change = _towards_saddle(slope[:, :, active], offset[:, active], shift[:, active])
         active = active[~(change < TILT_TOLERANCE)]
         if len(active) == 0:
             break
     shift[:, active] = 0.0
-    return shift[:-1]
+    return np.ascontiguousarray(shift[:-1].T)
 
 
 def _towards_saddle(
