@@ -8,7 +8,8 @@ from scipy.integrate import dblquad, quad
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import multivariate_normal, norm
 
-from bellmanifold.posteriors.orthant import Orthants, arrange, factor_of, lattice, moments, orthants
+from bellmanifold.posteriors.orthant import Orthants, lattice, moments, orthants
+from bellmanifold.posteriors.staircase import arrange, factor_of
 
 
 def estimated(mean, covariance, points=1024, replicates=16, seed=0):
