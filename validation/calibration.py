@@ -1,9 +1,10 @@
 """Simulation-based calibration of every posterior engine: `PYTHONPATH=src python validation/calibration.py --out DIR`.
 
 Writes one file DIR/ENGINE-FIRST-LAST.json for each engine: the ranks of four quantities among 99 posterior draws, for
-every problem and replication. A replication's ranks depend on its index alone, so work can be split over machines with
---engine and --first. `histograms.py` makes the picture and the table. Needs jax, numpy, scipy, jaxtyping and
-arviz (which brings xarray), and BlackJAX for hmc and nuts.
+every problem and replication. A replication's ranks depend on its index alone, so work can be split with --engine and
+--first; only between unlike processors do the chains of hmc and nuts part, since last bits differ there.
+`histograms.py` makes the picture and the table. Needs jax, numpy, scipy, jaxtyping and arviz (which brings xarray), and
+BlackJAX for hmc and nuts.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pathlib import Path
 
 CHUNK = 10
 """Replications a worker does at a time."""
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
-"""Sums are split among threads, so last bits depend on their number, and chains depend on last bits."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+ENVIRONMENT = {**dict.fromkeys(THREADS, "1"), "JAX_PLATFORMS": "cpu"}
+"""Sums are split among threads and differ between devices, and chains depend on last bits. Workers share no GPU."""
 Task = tuple[str, str, int, int]
 """Engine, problem, first and number of replications."""
 
@@ -75,7 +77,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory for the ranks")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    os.environ.update(ONE_THREAD)
+    os.environ.update(ENVIRONMENT)
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for engine in options.engine or list(ENGINES):
             begin = time.perf_counter()

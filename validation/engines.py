@@ -1,6 +1,7 @@
 """Posterior draws from every engine, given one replication's data.
 
-The chart hands out its own draws (`posterior_draws`: importance draws where they weigh well). HMC and NUTS are the
+The chart hands out its own draws (`posterior_draws`: importance draws where they weigh well), or the ends of 256
+elliptical slice chains. HMC and NUTS are the
 engines behind `--engine`, 64 chains; two distant points of each chain are taken. The mixture engine has no draws: its
 greedy policies are drawn with the weights it found, and action values from the Gaussian of that cell, computed here by
 the textbook formula and kept where they obey the cell's walls. The three temporal-difference posteriors are closed
@@ -15,10 +16,13 @@ import numpy as np
 from ranks import DRAWS
 from simulated import PRIOR_SCALE, WIDTH, Replication
 
+from bellmanifold.chart import batch_chart
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.laws import Gaussian
 from bellmanifold.posteriors import td
+from bellmanifold.posteriors.draws import chain_draws
 from bellmanifold.posteriors.from_chains import by_chains
-from bellmanifold.posteriors.inference import posterior_draws
+from bellmanifold.posteriors.inference import posterior_draws, walkable
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
 
@@ -42,6 +46,14 @@ def from_chart(target: Target, seed: int) -> Draws:
     drawn = posterior_draws(target, proper_only=False, seed=seed)
     rng = np.random.default_rng([seed, 1])
     return drawn.q.values[rng.choice(len(drawn.weight), DRAWS, p=drawn.weight.values)]
+
+
+def from_walk(target: Target, seed: int) -> Draws:
+    """The ends of elliptical slice chains in the chart's coordinates."""
+    drawn = chain_draws(walkable(target, batch_chart(target.model), proper_only=False), seed)
+    if drawn is None:
+        raise UnsupportedError("the chains have not mixed")
+    return np.random.default_rng([seed, 6]).permutation(drawn.q.values)[:DRAWS]
 
 
 def from_mixture(target: Target, seed: int) -> Draws:
@@ -111,6 +123,7 @@ ENGINES: dict[str, tuple[str, Callable[[Target, int], Draws]]] = {
     "exact": ("exact", from_chart),
     "chart-noisy": ("noisy", from_chart),
     "chart-relaxed": ("relaxed", from_chart),
+    "chart-walk": ("relaxed", from_walk),
     "mixture": ("relaxed", from_mixture),
     "hmc": ("relaxed", from_chains("hmc")),
     "nuts": ("relaxed", from_chains("nuts")),
@@ -119,5 +132,6 @@ ENGINES: dict[str, tuple[str, Callable[[Target, int], Draws]]] = {
     "bayes-td-en": ("relaxed", from_td("td-en")),
 }
 """Name -> the likelihood its data come from, and how it draws."""
-WITHOUT_END_COMPONENTS = ("exact",)
-"""Without noise a loop may pay, and then there is no exact posterior (Assumption 2)."""
+WITHOUT_END_COMPONENTS = ("exact", "chart-walk")
+"""Without noise a loop may pay, and then there is no exact posterior (Assumption 2). Where an end component was seen, a
+walk leaves the chart for the action values, and on the swirl its chains say that they have not mixed."""
