@@ -25,7 +25,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cut import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.inference import by_chart, by_mixture, by_sparse_walk, by_walk
-from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
