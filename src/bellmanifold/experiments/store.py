@@ -32,6 +32,7 @@ import numpy as np
 import xarray as xr
 
 from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.experiments.checked import read_settings
 from bellmanifold.experiments.netcdf import read_netcdf, read_variables
 from bellmanifold.experiments.plan import Plan, RunSettings
 from bellmanifold.experiments.runs import FORMAT
@@ -40,11 +41,20 @@ from bellmanifold.formats.files import label, located, parse_json, read_bytes, t
 PLAN_FILE = "plan.json"
 PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
+RUNS_FOLDER = "runs"
 COMPRESS_ABOVE = 4096
 STALE_SECONDS = 3600
 MARK = "bellmanifold.sha256"
 SEAL_BYTES = len(MARK) + 3 * 65 + 2
 REMEDY = "choose another --out (.nc files copied there are used again)"
+
+
+def runs_in(directory: Path) -> Path:
+    """The folder of runs in the output directory of `demo` or `reproduce`; refuses one that lies elsewhere."""
+    runs = directory / RUNS_FOLDER
+    if runs.is_symlink():
+        raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
+    return runs
 
 
 def file_name(settings: RunSettings) -> str:
@@ -151,7 +161,14 @@ def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, 
         raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
     for path in sorted(root.glob("*.nc")):
         found = load_run(path)
-        yield RunSettings.from_dict(json.loads(found.attrs["settings"])), found
+        with located(label(path)):
+            settings = read_settings(found.attrs)
+        yield settings, found
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open a file, but none elsewhere that a symbolic link of this name leads to."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 @dataclass(frozen=True)
@@ -172,8 +189,8 @@ class Store:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
             raise BadInputError(f"{label(self.root)}: cannot be made: {reason}: choose another --out") from None
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
@@ -269,7 +286,7 @@ class Store:
         """Append to the log of failures."""
         path = self.root / LOG_FILE
         try:
-            with open(path, "a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
             raise DiskError(f"{label(path)}: cannot be written: {(error.strerror or str(error)).lower()}") from None
