@@ -20,16 +20,17 @@ MAY_IMPORT = {
     "errors": set(),
     "precision": set(),
     "interrupts": {"errors"},
-    "ssp": {"errors"},
+    "limits": {"errors"},
+    "ssp": {"errors", "limits"},
     "linear": {"errors", "ssp"},
     "graph": {"linear", "ssp"},
     "gain": {"graph", "linear", "ssp"},
     "health": {"errors", "gain", "graph", "ssp"},
     "solver": {"errors", "graph", "health", "linear", "ssp"},
-    "envs": {"errors", "ssp"},
+    "envs": {"errors", "limits", "ssp"},
     "data": {"errors", "ssp"},
     "bellman": {"precision", "ssp"},
-    "formats": {"data", "envs", "errors", "graph", "ssp"},
+    "formats": {"data", "envs", "errors", "graph", "limits", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
     "laws": {"errors", "precision"},
     "chart": {"errors", "graph", "precision", "ssp"},
@@ -54,10 +55,10 @@ MAY_IMPORT = {
         "parametrisation",
         "posteriors",
     }
-    | {"priors", "samplers", "ssp"},
+    | {"limits", "priors", "samplers", "ssp"},
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
-    | {"ssp"},
-    "figures": {"graph", "ssp"},
+    | {"limits", "ssp"},
+    "figures": {"errors", "graph", "ssp"},
     "reproduction": {
         "agents",
         "bellman",
@@ -70,11 +71,11 @@ MAY_IMPORT = {
         "graph",
         "identifiability",
     }
-    | {"interrupts", "models", "posteriors", "solver", "ssp"},
+    | {"interrupts", "limits", "models", "posteriors", "solver", "ssp"},
     "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models"}
     | {"reproduction", "ssp"},
     "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "interrupts", "models"}
-    | {"posteriors", "report", "reproduction", "ssp"},
+    | {"limits", "posteriors", "report", "reproduction", "ssp"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "interrupts", "models", "posteriors", "solver"},
