@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow test-oldest audit bench docs format clean
+.PHONY: setup demo test test-slow test-seeds test-oldest mutants audit bench docs format clean
 
 setup: $(INSTALLED)
 
@@ -25,6 +25,16 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow
+
+# The statistical tests with twenty other seeds.
+test-seeds: setup
+	for seed in $$(seq 1 20); do \
+	    $(BIN)/python -m pytest --quiet --numprocesses 2 -m 'statistical and not slow' --master-seed $$seed || exit 1; \
+	done
+
+# Would the tests notice? Small changes to the code, one at a time; takes hours on two cores.
+mutants: setup
+	$(BIN)/python validation/mutation.py --out out/mutants.json
 
 # The fast tests with the oldest versions that pyproject.toml allows.
 test-oldest: .venv-oldest/.installed

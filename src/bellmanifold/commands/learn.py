@@ -66,6 +66,7 @@ def learn(
     from bellmanifold.agents.registry import find_agent, refuse
     from bellmanifold.agents.worlds import open_world
     from bellmanifold.experiments.learning import learn as let_learn
+    from bellmanifold.experiments.measured import require_room
     from bellmanifold.experiments.threads import use_one_thread
     from bellmanifold.models import load_problem
 
@@ -76,6 +77,7 @@ def learn(
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
     refuse(find_agent(agent), open_world(problem), options)
+    require_room(problem, episodes, runs)
     entry = {"model": model, "agent": agent, "episodes": episodes} | options
     done = 0
 

@@ -32,6 +32,7 @@ import numpy as np
 import xarray as xr
 
 from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.experiments.checked import read_settings
 from bellmanifold.experiments.netcdf import read_netcdf, read_variables
 from bellmanifold.experiments.plan import Plan, RunSettings
 from bellmanifold.experiments.presence import Presence
@@ -51,11 +52,20 @@ from bellmanifold.formats.files import (
 PLAN_FILE = "plan.json"
 PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
+RUNS_FOLDER = "runs"
 COMPRESS_ABOVE = 4096
 STALE_SECONDS = 3600
 MARK = "bellmanifold.sha256"
 SEAL_BYTES = len(MARK) + 3 * 65 + 2
 REMEDY = "choose another --out (.nc files copied there are used again)"
+
+
+def runs_in(directory: Path) -> Path:
+    """The folder of runs in the output directory of `demo` or `reproduce`; refuses one that lies elsewhere."""
+    runs = directory / RUNS_FOLDER
+    if runs.is_symlink():
+        raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
+    return runs
 
 
 def file_name(settings: RunSettings) -> str:
@@ -162,7 +172,14 @@ def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, 
         raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
     for path in sorted(root.glob("*.nc")):
         found = load_run(path)
-        yield RunSettings.from_dict(json.loads(found.attrs["settings"])), found
+        with located(label(path)):
+            settings = read_settings(found.attrs)
+        yield settings, found
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open a file, but none elsewhere that a symbolic link of this name leads to."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 @dataclass(frozen=True)
@@ -200,9 +217,10 @@ class Store:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             sync_directory(self.root.parent)
-        except OSError as error:
-            message = f"{label(self.root)}: cannot be made: {(error.strerror or str(error)).lower()}"
-            if is_disk_fault(error):
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            message = f"{label(self.root)}: cannot be made: {reason}"
+            if isinstance(error, OSError) and is_disk_fault(error):
                 raise DiskError(f"{message}: {disk_remedy(error)}") from None
             raise BadInputError(f"{message}: choose another --out") from None
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
@@ -303,7 +321,7 @@ class Store:
         """Append to the log of failures."""
         path = self.root / LOG_FILE
         try:
-            with open(path, "a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

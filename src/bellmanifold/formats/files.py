@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from bellmanifold.errors import BadInputError, DiskError, printable, quote
-
-DEFAULT_MAX_BYTES = 2**30
-"""Files above this size (also after decompression) are refused; BELLMANIFOLD_MAX_BYTES overrides it."""
+from bellmanifold.limits import BYTES, TEXT_SHARE
 
 LONGEST_LABEL = 300
 _DISK_FAULTS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
-
-
-def max_bytes() -> int:
-    """The largest file that is read."""
-    given = os.environ.get("BELLMANIFOLD_MAX_BYTES")
-    if given is None:
-        return DEFAULT_MAX_BYTES
-    if not given.isascii() or not given.isdigit():
-        raise BadInputError(f"BELLMANIFOLD_MAX_BYTES is {quote(given)}: give a whole number of bytes")
-    return int(given)
 
 
 def label(path: str | os.PathLike[str]) -> str:
@@ -48,7 +36,7 @@ def located(where: str) -> Iterator[None]:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a file; call inside `located`."""
-    limit = max_bytes()
+    limit = BYTES.value
     try:
         with open(path, "rb") as file:
             content = file.read(limit + 1)
@@ -67,11 +55,21 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return content
 
 
+def require_short(content: bytes, remedy: str) -> None:
+    """Refuse text that would take too much memory once it is parsed."""
+    if len(content) > BYTES.value // TEXT_SHARE:
+        raise BadInputError(
+            f"its {len(content):,} bytes of text are above {BYTES.value // TEXT_SHARE:,}: {remedy}, "
+            f"or set {BYTES.variable} to {TEXT_SHARE} times its size"
+        )
+
+
 def parse_json(content: bytes) -> dict[str, Any]:
     """A JSON object, strictly: UTF-8, no key twice; call inside `located`.
 
     NaN and Infinity pass here, so that `number` can refuse them by name and place.
     """
+    require_short(content, "write large problems as .npz (`env export`)")
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=float)
     except UnicodeDecodeError as error:
