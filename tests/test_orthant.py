@@ -181,7 +181,7 @@ def test_standard_error_is_honest():
     """64 independent estimates scatter as their standard errors say.
 
     The mean of z^2 over 64 cells with 15 degrees of freedom each is 15/13 with standard deviation 0.24: the band
-    [0.5, 2.2] is left with probability below 1e-4.
+    [0.5, 2.2] is left with probability below 1e-4 (false alarm).
     """
     dim, copies = 5, 64
     covariance = np.full((dim, dim), 0.5) + 0.5 * np.eye(dim)

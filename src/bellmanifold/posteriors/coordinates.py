@@ -339,12 +339,12 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     x, residual = point.x, kind.law.from_normal(point.x)
     reward = jnp.broadcast_to(s.reward[..., None], x.shape)
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    solved = _solve(kind, s, reward + _width(s, point) * residual, value)
+    solved = solve_structure(kind, s, reward + _width(s, point) * residual, value)
     q = solved.q
     if kind.exact:
         # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
         # 1e-8 (reward / sigma)^2. Nor must they undo a loop that costs less than they pay.
-        plain = _solve(kind, s, reward, value)
+        plain = solve_structure(kind, s, reward, value)
         solved = Solved(*(jnp.where(solved.solvable, split, whole) for split, whole in zip(solved, plain, strict=True)))
         q = plain.q
     terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(residual)
@@ -352,25 +352,11 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     return _reduced(kind, s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))
 
 
-def _solve(
+def solve_structure(
     kind: Kind, s: Structure, payment: Float[Array, "actions states batch"], value: Float[Array, "actions states batch"]
 ) -> Solved:
+    """The chart's solution at payments and values."""
     return solve_blocks(kind.blocks, s.system, payment, value)
-
-
-def log_weight(kind: Kind, s: Structure, point: Point) -> Float[Array, "batch"]:
-    """The log weight of standard normal vectors, and nothing else.
-
-    Of an exact posterior without determinants it does not depend on how ties are split, so one solution is enough.
-    """
-    if not kind.exact or kind.centred or any(block.cyclic and not block.sweeps for block in kind.blocks):
-        return weigh_normals(kind, s, point).log_weight
-    x = from_normals(s, point).x
-    value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    q, _, solvable = _solve(kind, s, jnp.broadcast_to(s.reward[..., None], x.shape), value)
-    terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(kind.law.from_normal(x))
-    total = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1))
-    return jnp.where(solvable, total, -jnp.inf)
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -378,7 +364,7 @@ def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weig
     residual, width = kind.law.from_normal(point.x), _width(s, point)
     payment = s.reward[..., None] + width * residual
     value = jnp.where(s.free[..., None], s.prior_scale * point.x, -jnp.inf)
-    q, _, solvable = _solve(kind, s, payment, value)
+    q, _, solvable = solve_structure(kind, s, payment, value)
     log_prior = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
     observed, cut = subsets.observed[..., None], subsets.cut[..., None]
     safe = jnp.where(observed, width, 1.0)

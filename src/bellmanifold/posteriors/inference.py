@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Nets, Sample
-    from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+    from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
     from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
@@ -370,7 +370,8 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
 
 def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
-    from bellmanifold.posteriors.sparse_walk import CHAINS, SparseCoordinates, sparse_walk
+    from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
+    from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
 
     covered = target.is_exact or proper_only or not target.loops
     if not covered or not target.is_gaussian:
