@@ -3,7 +3,7 @@
     python benchmarks/mixing.py --out out/mixing.json
 
 Four chains start from independent draws of the prior. Each walks as long as an agent's walk does before it is first
-played (dropped), and then visits every unobserved pair 40 times on average (kept, looked at twice a sweep). Every
+played (dropped), and then visits every unobserved pair --sweeps times on average (kept, looked at twice each). Every
 coordinate of the frontier (the largest unknown value of a state that the data touch) gets an R-hat and an effective
 sample size; of more than 64 coordinates 64 are looked at.
 """
@@ -31,7 +31,7 @@ from bellmanifold.posteriors.steps import PICKS, advance
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.ssp import SSP
 
-SWEEPS, LOOKED_AT = 40, 64
+LOOKED_AT = 64
 
 
 def exact(model: SSP, pairs: np.ndarray) -> Target:
@@ -70,7 +70,7 @@ def steps_of_a_sweep(target: Target) -> int:
     return -(-int(unseen.sum()) // PICKS)
 
 
-def sparse_chains(target: Target) -> np.ndarray:
+def sparse_chains(target: Target, sweeps: int) -> np.ndarray:
     """Values of the frontier along the walks of large cyclic problems, where one visit counts for a whole state."""
     coordinates, chains = SparseCoordinates(target), []
     sweep = -(-len(coordinates.free) // PICKS)
@@ -80,7 +80,7 @@ def sparse_chains(target: Target) -> np.ndarray:
         for _ in range(min(FIRST_SWEEPS * sweep, FIRST_SPARSE_STEPS)):
             here = step(coordinates, here, rng)
         values = []
-        for _ in range(2 * SWEEPS):
+        for _ in range(2 * sweeps):
             for _ in range(-(-sweep // 2)):
                 here = step(coordinates, here, rng)
             values.append(here.q[coordinates.free])
@@ -88,7 +88,7 @@ def sparse_chains(target: Target) -> np.ndarray:
     return np.array(chains)
 
 
-def swept_chains(target: Target) -> np.ndarray:
+def swept_chains(target: Target, sweeps: int) -> np.ndarray:
     """The same along the walks of problems that one sweep solves."""
     coordinates = Coordinates(target, known_chart(target.model, target.observed))
     kind, structure, sweep = coordinates.kind, coordinates.structure, steps_of_a_sweep(target)
@@ -96,7 +96,7 @@ def swept_chains(target: Target) -> np.ndarray:
     points = normal_point(random_key(0), (*coordinates.chart.slot.shape, CHAINS), coordinates.scales)
     points = advance(kind, FIRST_SWEEPS * sweep, structure, random_key(1), points)
     values = []
-    for k in range(2 * SWEEPS):
+    for k in range(2 * sweeps):
         points = advance(kind, -(-sweep // 2), structure, random_key(2, k), points)
         values.append(np.asarray(weigh_normals(kind, structure, points).q)[action, state])
     return np.moveaxis(np.array(values), 2, 0)
@@ -110,10 +110,10 @@ CASES = {
 }
 
 
-def measure(case: str) -> dict[str, Any]:
+def measure(case: str, sweeps: int) -> dict[str, Any]:
     target, walk = CASES[case][0](), CASES[case][1]
     begin = time.process_time()
-    values = walk(target)
+    values = walk(target, sweeps)
     spent = time.process_time() - begin
     r_hat, effective = r_hat_and_effective(evenly_spread(values, LOOKED_AT))
     return {
@@ -125,18 +125,19 @@ def measure(case: str) -> dict[str, Any]:
         "effective draws, median": float(np.median(effective)),
         "effective draws, smallest": float(effective.min()),
         "looked at": values.shape[0] * values.shape[1],
-        "processor ms per sweep": 1e3 * spent / (CHAINS * (SWEEPS + FIRST_SWEEPS)),
+        "processor ms per sweep": 1e3 * spent / (CHAINS * (sweeps + FIRST_SWEEPS)),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=list(CASES))
+    parser.add_argument("--sweeps", type=int, default=100)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     rows = []
     for case in [chosen.case] if chosen.case else CASES:
-        rows.append(measure(case))
+        rows.append(measure(case, chosen.sweeps))
         print(json.dumps(rows[-1]), flush=True)
     if chosen.out:
         chosen.out.parent.mkdir(parents=True, exist_ok=True)

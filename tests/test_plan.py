@@ -145,7 +145,7 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
         (GOOD + "optimism = 0", "optimism is 0: give a whole number"),
         (GOOD + "method = 'C'", "method is C: give A"),
         (GOOD + "optimism = 2020-01-01", "optimism is datetime"),
-        (GOOD + f"seeds = {list(range(2000))}\noptimism = {list(range(2000))}", "4000000 runs: split it"),
+        (GOOD + f"seeds = {list(range(2000))}\noptimism = {list(range(2000))}", "4,000,000 runs are above 200,000"),
         (GOOD + "epsilon = 0.1\nnoise_sd = 0.1", "gives epsilon and noise_sd"),
         (GOOD + "infer_noise = true\nnoise_sd = 0.1", "gives noise_sd and infer_noise"),
         (GOOD + "override = 3", "write [[override]]"),

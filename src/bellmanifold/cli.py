@@ -21,6 +21,7 @@ from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import complain as _complain
 from bellmanifold.commands.terminal import print_json as _print_json
 from bellmanifold.commands.terminal import print_table as _print_table
+from bellmanifold.commands.terminal import say as _say
 from bellmanifold.commands.terminal import working as _working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 from bellmanifold.interrupts import interruptible
@@ -106,14 +107,15 @@ def env_show(model: Model, json_out: AsJson = False) -> None:
     if json_out:
         typer.echo(to_json_text(problem), nl=False)
         return
-    start = [f"{problem.states[s]} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
-    typer.echo(f"{problem.name or model}: {problem.n_states} states, {problem.n_pairs} pairs, goal {problem.goals[0]}")
-    typer.echo(f"starts in {_listed(start)}")
+    start = [f"{_short(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
+    size = f"{problem.n_states} states, {problem.n_pairs} pairs"
+    _say(f"{_short(problem.name or model)}: {size}, goal {_short(problem.goals[0])}")
+    _say(f"starts in {_listed(start)}")
     rows = [("state", "action", "reward", "leads to")]
     shown = min(problem.n_pairs, 40)
     for i in range(shown):
         own = range(problem.next_start[i], problem.next_start[i + 1])
-        leads = [f"{problem.state_name(problem.next_state[e])} ({problem.next_prob[e]:.4g})" for e in own]
+        leads = [f"{_short(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
         rows.append((*problem.pair_name(i), f"{problem.reward[i]:.6g}", _listed(leads)))
     _print_table(rows)
     if shown < problem.n_pairs:
@@ -128,11 +130,12 @@ def env_export(
 
     Example: bellmanifold env export "env:grid?rows=4&columns=4&slip=0.1" --out robot.json
     """
+    from bellmanifold.formats.files import label
     from bellmanifold.formats.problem import write_problem
     from bellmanifold.models import load_model
 
     write_problem(load_model(model), out)
-    typer.echo(f"wrote {out}", err=True)
+    typer.echo(f"wrote {label(out)}", err=True)
 
 
 @app.command()
@@ -156,9 +159,9 @@ def check(
         moves = "deterministic" if health.model.is_deterministic else "stochastic"
         loops = "acyclic" if health.acyclic else "cyclic"
         size = f"{health.model.n_states} states, {health.model.n_pairs} pairs"
-        typer.echo(f"{health.model.name or model}: {size}, {moves}, {loops}")
+        _say(f"{_short(health.model.name or model)}: {size}, {moves}, {loops}")
         for message in health.messages:
-            typer.echo(f"- {message}")
+            _say(f"- {message}")
         if not health.holds:
             typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
     if not health.holds:
@@ -189,7 +192,7 @@ def solve(
     if json_out:
         _print_json(answer)
         return
-    typer.echo(f"{solution.model.name or model}: optimal value from the start {solution.value_at_start:.10g}")
+    _say(f"{_short(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
     typer.echo(
         f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
     )
@@ -240,6 +243,7 @@ def posterior(
     Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
     """
     from bellmanifold.commands.pictures import check_picture, save_picture
+    from bellmanifold.figures.problem import require_drawable
     from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
@@ -248,6 +252,8 @@ def posterior(
     if picture is not None:
         check_picture(picture)
     problem = load_model(model)
+    if picture is not None:
+        require_drawable(problem)
     observed = load_data(data, problem)
     if noise_sd is None and not infer_noise:
         with located(label(data)):
@@ -333,6 +339,10 @@ def _drawn(problem: Any, summary: Any) -> Any:
 
 def _shown(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _short(name: str, limit: int = 60) -> str:
+    return name if len(name) <= limit else name[: limit - 1] + "…"
 
 
 def _listed(items: list[str], limit: int = 4) -> str:

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.limits import SIZE
 
 Index: TypeAlias = SupportsIndex
 """A number that indexes an array: Python's or NumPy's."""
@@ -258,6 +259,7 @@ def assemble(plain: Description) -> SSP:
     Raises:
         BadInputError: naming the pair and the remedy.
     """
+    SIZE.require(np.size(plain.pair_state) + np.size(plain.next_state), "the problem")
     names, action_names = tuple(plain.state_names), tuple(plain.action_names)
     for kind, listed in (("state", names), ("action", action_names)):
         if len(set(listed)) != len(listed):

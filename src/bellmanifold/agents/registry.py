@@ -14,12 +14,15 @@ from typing import Any, TypeAlias
 from bellmanifold.agents.episodes import Agent
 from bellmanifold.agents.worlds import World, open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.limits import NUMBERS
 from bellmanifold.ssp import SSP
 
 Value: TypeAlias = bool | int | float | str | None
 Options: TypeAlias = Mapping[str, Value]
 """Option name -> value; None means not given."""
 
+NUMBERS_OF_DRAW = 1000
+"""What a draw takes besides its action values, at most."""
 LARGEST = 1e100
 """Numbers are squared and multiplied on the way."""
 WIDTH = 10
@@ -127,6 +130,9 @@ def refuse(kind: AgentKind, world: World, given: Options) -> None:
     """Raise if the agent with these options cannot learn this problem, and name one that can."""
     name, settled = world.model.name, kind.settle(given)
     noise = settled.get("noise_sd") is not None or bool(settled.get("infer_noise"))
+    for option in ("optimism", "members"):
+        if option in settled:
+            NUMBERS.require(int(settled[option] or 1) * (world.model.n_pairs + NUMBERS_OF_DRAW), option)
     exact = kind.needs_exact_rewards or (settled.get("epsilon") == 0.0 and not noise)
     if kind.needs_laws and not world.has_laws:
         able = ", ".join(other.name for other in AGENTS.values() if not other.needs_laws)

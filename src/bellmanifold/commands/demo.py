@@ -36,14 +36,14 @@ def demo(
     """
     keep_compiled_programs()
     from bellmanifold.experiments.runner import require_success, sweep
-    from bellmanifold.experiments.store import Store
+    from bellmanifold.experiments.store import Store, runs_in
     from bellmanifold.experiments.workers import play_in_processes
 
-    plan = demo_plan()
-    require_success(sweep(plan, out / "runs", partial(play_in_processes, workers=WORKERS)))
+    plan, runs = demo_plan(), runs_in(out)
+    require_success(sweep(plan, runs, partial(play_in_processes, workers=WORKERS)))
     typer.echo(f"{RUNS} runs of {EPISODES} episodes each; agents know nothing at first")
     head = ("problem", "agent", "first optimal episode", "regret", "improper mass", "seconds")
-    print_table([head, *_rows(plan, Store(out / "runs"))])
+    print_table([head, *_rows(plan, Store(runs))])
     typer.echo(
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
     )

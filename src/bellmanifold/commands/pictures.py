@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.files import write_atomically
+from bellmanifold.formats.files import label, write_atomically
 
 KINDS = ("png", "pdf", "svg")
 
@@ -16,7 +16,7 @@ def check_picture(path: Path) -> str:
     """The kind of picture a file name asks for."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
-        raise BadInputError(f"{path}: a picture ends in .png, .pdf or .svg")
+        raise BadInputError(f"{label(path)}: a picture ends in .png, .pdf or .svg")
     return kind
 
 

@@ -16,6 +16,7 @@ from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.terminal import print_table
 from bellmanifold.errors import BadInputError
+from bellmanifold.limits import WORKERS
 
 
 def reproduce(
@@ -42,6 +43,7 @@ def reproduce(
     """
     if workers is not None and workers < 1:
         raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
+    WORKERS.require(workers or 1, "--workers")
     keep_compiled_programs()
     from bellmanifold.experiments.workers import play_in_processes
     from bellmanifold.reproduction.catalogue import find_figures

@@ -11,6 +11,7 @@ import typer
 from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.errors import BadInputError
+from bellmanifold.limits import WORKERS
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.plan import Plan
@@ -39,6 +40,7 @@ def sweep(
         )
     if workers is not None and workers < 1:
         raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
+    WORKERS.require(workers or 1, "--workers")
     keep_compiled_programs()
     from bellmanifold.experiments.plan import read_plan
 

@@ -10,12 +10,17 @@ from typing import Any
 
 import typer
 
+from bellmanifold.errors import printable
+
+LONGEST = 2000
+"""Characters of a line that quotes files or arguments."""
+
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     """Rows as aligned columns, cells cut at 60 characters."""
-    printable = [["".join(c if c.isprintable() else "?" for c in cell[:60]) for cell in row] for row in rows]
-    widths = [max(len(row[k]) for row in printable) for k in range(len(rows[0]))]
-    for row in printable:
+    plain = [["".join(c if c.isprintable() else "?" for c in cell[:60]) for cell in row] for row in rows]
+    widths = [max(len(row[k]) for row in plain) for k in range(len(rows[0]))]
+    for row in plain:
         typer.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
@@ -25,9 +30,14 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    one_line = " ".join(message.split())
-    print(f"bellmanifold: {one_line}", file=sys.stderr)
+    """One line on stderr, of a sensible length, without anything that would steer a terminal."""
+    one_line = printable(" ".join(message.split()))
+    print(f"bellmanifold: {one_line if len(one_line) <= LONGEST else one_line[:LONGEST] + '…'}", file=sys.stderr)
+
+
+def say(message: str) -> None:
+    """One line on stdout that may hold names from files."""
+    typer.echo(printable(message if len(message) <= LONGEST else message[:LONGEST] + "…"))
 
 
 @contextmanager

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bellmanifold.errors import BadInputError
+from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, assemble
 
 GOAL = "goal"
-MAX_PAIRS = 20_000_000
-"""Built-in problems above this size are refused: they would not fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def with_action_order(model: SSP, seed: int) -> SSP:
 def triangle(depth: int, move: Callable[[int, int, str], Move]) -> dict[tuple[str, str], Move]:
     """The moves of a triangle of cells (row, col), 0 <= col <= row < depth, with actions left and right."""
     require(depth >= 1, f"depth is {depth}: it must be at least 1")
-    require(depth * (depth + 1) <= MAX_PAIRS, f"depth is {depth}: more than {MAX_PAIRS} pairs, make it smaller")
+    SIZE.require(2 * depth * (depth + 1), "depth")
     return {
         (cell(row, col), action): move(row, col, action)
         for row in range(depth)

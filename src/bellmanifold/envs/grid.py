@@ -12,8 +12,9 @@ import math
 import numpy as np
 from jaxtyping import Bool
 
-from bellmanifold.envs.building import GOAL, MAX_PAIRS, require, with_action_order
+from bellmanifold.envs.building import GOAL, require, with_action_order
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, assemble
 
 _MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -46,7 +47,7 @@ def grid(
     """
     require(rows >= 1, f"rows is {rows}: it must be at least 1")
     require(columns >= 1, f"columns is {columns}: it must be at least 1")
-    require(4 * rows * columns <= MAX_PAIRS, f"rows times columns: more than {MAX_PAIRS} pairs, make it smaller")
+    SIZE.require(len(_MOVES) * rows * columns * 4, "rows times columns")
     require(0.0 <= slip <= 1.0, f"slip is {slip}: it must lie in [0, 1]")
     require(math.isfinite(move_cost), f"move_cost is {move_cost}: give a finite number")
     size = (rows, columns)

@@ -23,10 +23,14 @@ from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.measures import Yardstick, all_routes, first_episode, solved_episode
 from bellmanifold.graph import all_pairs
+from bellmanifold.limits import NUMBERS, RUNS
 from bellmanifold.ssp import SSP
 
 MOST_BELIEFS = 300_000
 """Episodes times pairs up to which the beliefs about pairs are kept."""
+
+NUMBERS_OF_EPISODE = 64
+"""What an episode takes besides its policy, at least."""
 
 LARGEST_SEED = 2**63 - 1
 """What a plan can say."""
@@ -128,10 +132,17 @@ def play_runs(
         if not 0 <= seed <= LARGEST_SEED:
             raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
     kind = find_agent(agent) if isinstance(agent, str) else agent
+    require_room(problem, episodes, kind.width)
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
         played = _play_block(problem, kind, episodes, block, options or {}, optimal_value)
         yield from (run for run in played if run.seed in seeds)
+
+
+def require_room(problem: Any, episodes: int, runs: int) -> None:
+    """Refuse runs whose episodes would not fit into memory."""
+    RUNS.require(runs, "runs")
+    NUMBERS.require(runs * episodes * (open_world(problem).model.n_states + NUMBERS_OF_EPISODE), f"{episodes} episodes")
 
 
 def _play_block(

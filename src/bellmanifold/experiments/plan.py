@@ -26,6 +26,7 @@ import itertools
 import json
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,15 +35,20 @@ from typing import Any, TypeAlias
 
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.worlds import open_world
-from bellmanifold.errors import BadInputError, BellmanifoldError, quote
+from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
+from bellmanifold.experiments.measured import require_room
 from bellmanifold.formats.files import label, located, read_bytes
+from bellmanifold.limits import RUNS
 from bellmanifold.models import load_problem
 from bellmanifold.ssp import SSP
 
 Value: TypeAlias = bool | int | float | str
 DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
 NOISE = ("noise_sd", "infer_noise")
-MAX_RUNS = 1_000_000
+LARGEST_PLAN = 2**22
+"""Bytes of a plan: reading TOML takes a second for each million of them."""
+MOST_DOTS = 50
+"""In one name or value: the time TOML takes for a dotted name grows with the cube of their number."""
 LARGEST = 2**63 - 1
 
 
@@ -91,7 +97,7 @@ class RunSettings:
         return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.to_dict().items())
+        return printable(" ".join(f"{name}={value}" for name, value in self.to_dict().items()))
 
 
 def make_settings(entry: Mapping[str, Any]) -> RunSettings:
@@ -154,6 +160,12 @@ def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     return Plan(once, problems, notes)
 
 
+def _require_room(plan: Plan) -> None:
+    """Refuse runs that would not fit into memory."""
+    for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
+        require_room(plan.problems[name], episodes, 1)
+
+
 def digest(problem: SSP) -> str:
     """A digest of a problem: its names and numbers, but not its metadata."""
     plain = problem.describe()
@@ -180,11 +192,13 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         unused = [k for k in range(len(overrides)) if k not in used]
         notes = tuple(f"{label(path)}: override {k + 1} matches no run" for k in unused)
         try:
-            return plan_runs(runs, notes)
+            plan = plan_runs(runs, notes)
         except BadInputError as error:
             raise BadInputError(f"model: {error}") from None
         except BellmanifoldError as error:
             raise type(error)(f"{label(path)}: model: {error}") from None
+        _require_room(plan)
+        return plan
 
 
 @dataclass(frozen=True)
@@ -199,6 +213,10 @@ class Override:
 
 
 def _parse(content: bytes) -> dict[str, Any]:
+    if len(content) > LARGEST_PLAN:
+        raise BadInputError(f"its {len(content):,} bytes are above {LARGEST_PLAN:,}: split the plan")
+    if any(piece.count(b".") > MOST_DOTS for piece in re.split(rb"[,={}\[\]\n]", content)):
+        raise BadInputError(f"a name or value has more than {MOST_DOTS} dots: shorten it")
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -306,8 +324,7 @@ def _value(item: Any, what: str, key: str) -> Value:
 def _expand(axes: Mapping[str, tuple[Value, ...]], overrides: Sequence[Override]) -> tuple[list[RunSettings], set[int]]:
     """All runs of the grid, and which overrides were used."""
     total = math.prod(len(values) for values in axes.values())
-    if total > MAX_RUNS:
-        raise BadInputError(f"the plan has {total} runs: split it, at most {MAX_RUNS} go into one")
+    RUNS.require(total, "the plan")
     used: set[int] = set()
     runs = [make_settings(_overridden(entry, overrides, used)) for entry in _entries(axes)]
     return runs, used

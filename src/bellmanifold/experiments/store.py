@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -32,19 +32,40 @@ import numpy as np
 import xarray as xr
 
 from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.experiments.checked import read_settings
 from bellmanifold.experiments.netcdf import read_netcdf, read_variables
 from bellmanifold.experiments.plan import Plan, RunSettings
+from bellmanifold.experiments.presence import Presence
 from bellmanifold.experiments.runs import FORMAT
-from bellmanifold.formats.files import label, located, parse_json, read_bytes, temporary_prefix, write_atomically
+from bellmanifold.formats.files import (
+    disk_remedy,
+    is_disk_fault,
+    label,
+    located,
+    parse_json,
+    read_bytes,
+    sync_directory,
+    temporary_prefix,
+    write_atomically,
+)
 
 PLAN_FILE = "plan.json"
 PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
+RUNS_FOLDER = "runs"
 COMPRESS_ABOVE = 4096
 STALE_SECONDS = 3600
 MARK = "bellmanifold.sha256"
 SEAL_BYTES = len(MARK) + 3 * 65 + 2
 REMEDY = "choose another --out (.nc files copied there are used again)"
+
+
+def runs_in(directory: Path) -> Path:
+    """The folder of runs in the output directory of `demo` or `reproduce`; refuses one that lies elsewhere."""
+    runs = directory / RUNS_FOLDER
+    if runs.is_symlink():
+        raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
+    return runs
 
 
 def file_name(settings: RunSettings) -> str:
@@ -151,7 +172,14 @@ def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, 
         raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
     for path in sorted(root.glob("*.nc")):
         found = load_run(path)
-        yield RunSettings.from_dict(json.loads(found.attrs["settings"])), found
+        with located(label(path)):
+            settings = read_settings(found.attrs)
+        yield settings, found
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open a file, but none elsewhere that a symbolic link of this name leads to."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 @dataclass(frozen=True)
@@ -163,33 +191,57 @@ class Store:
     def path(self, settings: RunSettings) -> Path:
         return self.root / file_name(settings)
 
-    def claim(self, plan: Plan, widen: bool = False) -> None:
-        """Make the directory this plan's, or refuse: it may belong to another one, or be closed to us.
+    @contextmanager
+    def claim(self, plan: Plan, widen: bool = False) -> Iterator[None]:
+        """Make the directory this plan's while the work goes on inside.
+
+        Refuses if it belongs to another plan, also to one of which nothing is there yet but which is being played, or
+        if it is closed to us.
 
         Args:
             plan: the runs that will be there.
             widen: where the directory belongs to another plan, add this one's runs to it instead of refusing.
         """
+        self._make()
+        with closing(Presence(self.root)) as presence:
+            if widen:
+                self._widen(plan)
+            else:
+                self._take(plan, presence)
+            presence.share()
+            self._sweep_up(plan)
+            yield
+
+    def _make(self) -> None:
+        """Make the directory if it is not there; refuse it if it is closed to us."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise BadInputError(f"{label(self.root)}: cannot be made: {reason}: choose another --out") from None
-        if not os.access(self.root, os.W_OK | os.X_OK):
+            sync_directory(self.root.parent)
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            message = f"{label(self.root)}: cannot be made: {reason}"
+            if isinstance(error, OSError) and is_disk_fault(error):
+                raise DiskError(f"{message}: {disk_remedy(error)}") from None
+            raise BadInputError(f"{message}: choose another --out") from None
+        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
-        if widen:
-            self._widen(plan)
-        elif not self.compare(plan):
-            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
-        self._sweep_up(plan)
 
-    def compare(self, plan: Plan) -> bool:
+    def _take(self, plan: Plan, presence: Presence) -> None:
+        if presence.alone:
+            if not self.compare(plan):
+                self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+            presence.share()
+        if not self.compare(plan, in_use=True):  # somebody may have been quicker
+            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+
+    def compare(self, plan: Plan, in_use: bool = False) -> bool:
         """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's.
 
-        A plan of which no run is there, because it was refused or stopped at once, has no claim.
+        A plan of which no run is there, because it was refused or stopped at once, has no claim, unless somebody is
+        playing it (`in_use`).
         """
         known = self._read_plan()
-        if known is None or not any(self.root.glob("*.nc")):
+        if known is None or not (in_use or any(self.root.glob("*.nc"))):
             return False
         models, runs = known
         before = {json.dumps(run, sort_keys=True) for run in runs}
@@ -263,14 +315,15 @@ class Store:
         try:
             write_atomically(self.path(settings), lambda file: file.write(content))
         except DiskError as error:
-            raise DiskError(f"{error}: make room and give the same command again, finished runs are kept") from None
+            raise DiskError(f"{error}, finished runs are kept") from None
 
     def log(self, text: str) -> Path:
         """Append to the log of failures."""
         path = self.root / LOG_FILE
         try:
-            with open(path, "a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
-            raise DiskError(f"{label(path)}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+            reason = (error.strerror or str(error)).lower()
+            raise DiskError(f"{label(path)}: cannot be written: {reason}: {disk_remedy(error)}") from None
         return path

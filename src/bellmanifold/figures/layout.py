@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.graph import state_graph
 from bellmanifold.ssp import SSP
 
-_CELL = re.compile(r"(\d+),(\d+)")
+_CELL = re.compile(r"(0|[1-9][0-9]{0,5}),(0|[1-9][0-9]{0,5})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -68,6 +68,8 @@ def is_triangle(model: SSP) -> bool:
     if not on_grid(model) or "goal_cell" in model.metadata:
         return False
     rows = max(int(row) for row, _ in _cells(model)) + 1
+    if model.n_states != rows * (rows + 1) // 2:  # a single far cell must not make us list a triangle around it
+        return False
     return set(model.states) == {f"{row},{col}" for row in range(rows) for col in range(row + 1)}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bellmanifold.errors import BadInputError
 from bellmanifold.figures.layout import is_triangle, landings, on_grid, positions
 from bellmanifold.ssp import SSP
 
@@ -17,7 +18,7 @@ COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#8
 """One per action, told apart by colour-blind eyes (Tol's muted and bright schemes)."""
 GOAL_COLOUR = "#BBBBBB"
 RADIUS = 0.3
-MAX_STATES = 2000
+MAX_STATES, MAX_ARROWS = 2000, 10_000
 NAMED_STATES = 60
 """Up to so many states are named, unless they lie on a grid, which says it all."""
 
@@ -49,8 +50,7 @@ def draw(
     """
     from matplotlib import pyplot
 
-    if model.n_states > MAX_STATES:
-        raise ValueError(f"{model.n_states} states are too many for a picture: at most {MAX_STATES}")
+    require_drawable(model)
     place = positions(model)
     if axes is None:
         width, height = np.ptp(place, axis=0) + 1.5
@@ -75,6 +75,16 @@ def draw(
             axes.annotate(_plain(name), corner, ha="right", va="bottom", fontsize=7, zorder=5)
     _name_actions(axes, model)
     return axes
+
+
+def require_drawable(model: SSP) -> None:
+    """Refuse a problem that is too large for a picture."""
+    if model.n_states > MAX_STATES:
+        raise BadInputError(f"{model.n_states} states are too many for a picture: at most {MAX_STATES}, leave it out")
+    if len(model.next_state) > MAX_ARROWS:
+        raise BadInputError(
+            f"{len(model.next_state)} arrows are too many for a picture: at most {MAX_ARROWS}, leave it out"
+        )
 
 
 def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None:

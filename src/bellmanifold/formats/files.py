@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from bellmanifold.errors import BadInputError, DiskError, printable, quote
-
-DEFAULT_MAX_BYTES = 2**30
-"""Files above this size (also after decompression) are refused; BELLMANIFOLD_MAX_BYTES overrides it."""
+from bellmanifold.limits import BYTES, TEXT_SHARE
 
 LONGEST_LABEL = 300
 _DISK_FAULTS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
-
-
-def max_bytes() -> int:
-    """The largest file that is read."""
-    given = os.environ.get("BELLMANIFOLD_MAX_BYTES")
-    if given is None:
-        return DEFAULT_MAX_BYTES
-    if not given.isascii() or not given.isdigit():
-        raise BadInputError(f"BELLMANIFOLD_MAX_BYTES is {quote(given)}: give a whole number of bytes")
-    return int(given)
 
 
 def label(path: str | os.PathLike[str]) -> str:
@@ -48,7 +36,7 @@ def located(where: str) -> Iterator[None]:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a file; call inside `located`."""
-    limit = max_bytes()
+    limit = BYTES.value
     try:
         with open(path, "rb") as file:
             content = file.read(limit + 1)
@@ -67,11 +55,21 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return content
 
 
+def require_short(content: bytes, remedy: str) -> None:
+    """Refuse text that would take too much memory once it is parsed."""
+    if len(content) > BYTES.value // TEXT_SHARE:
+        raise BadInputError(
+            f"its {len(content):,} bytes of text are above {BYTES.value // TEXT_SHARE:,}: {remedy}, "
+            f"or set {BYTES.variable} to {TEXT_SHARE} times its size"
+        )
+
+
 def parse_json(content: bytes) -> dict[str, Any]:
     """A JSON object, strictly: UTF-8, no key twice; call inside `located`.
 
     NaN and Infinity pass here, so that `number` can refuse them by name and place.
     """
+    require_short(content, "write large problems as .npz (`env export`)")
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=float)
     except UnicodeDecodeError as error:
@@ -164,7 +162,10 @@ def record(value: object, what: str, required: Sequence[str], optional: Sequence
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing."""
+    """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing.
+
+    Once this returns, the file outlasts a power failure (if the disk keeps its promises): its directory is synced, too.
+    """
     target = Path(path)
     temporary: Path | None = None
     try:
@@ -177,17 +178,44 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
         temporary = None
+        sync_directory(target.parent)
     except BadInputError as error:
         raise BadInputError(f"{label(path)}: {error}") from None
     except (OSError, ValueError) as error:
         message = f"{label(path)}: cannot be written: {_reason(error)}"
-        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
-            raise DiskError(message) from None
+        if is_disk_fault(error):
+            raise DiskError(f"{message}: {disk_remedy(error)}") from None
         raise BadInputError(f"{message}: choose a place you may write to") from None
     finally:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make sure that files just renamed into a directory are still there after a power failure."""
+    try:
+        handle = os.open(directory, os.O_RDONLY)
+    except OSError:  # one may write into it, but not look
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno in _DISK_FAULTS:  # other file systems do not sync directories at all
+            raise
+    finally:
+        os.close(handle)
+
+
+def is_disk_fault(error: Exception) -> bool:
+    """Is the disk full or broken, rather than the place badly chosen?"""
+    return isinstance(error, OSError) and error.errno in _DISK_FAULTS
+
+
+def disk_remedy(error: Exception) -> str:
+    """What to do when the disk failed."""
+    broken = isinstance(error, OSError) and error.errno == errno.EIO
+    return f"{'check the disk' if broken else 'make room'} and give the same command again"
 
 
 def temporary_prefix(name: str) -> str:

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.graph import reachable
 from bellmanifold.ssp import SSP, Description, assemble
 
@@ -95,13 +95,17 @@ def has_table(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
-    """A Gymnasium environment by its id."""
+    """A registered Gymnasium environment by its id; one that names a module is refused, because ids come from files."""
+    if ":" in name:
+        raise BadInputError(
+            f"gym:{printable(name[:100])} would import a module: make the environment in Python and give it to bm.learn"
+        )
     try:
         return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise BadInputError(
-            f"gym:{name}: Gymnasium cannot make it: {quote(reason)}; check the id and its version"
+            f"gym:{printable(name[:100])}: Gymnasium cannot make it: {quote(reason)}; check the id and its version"
         ) from None
 
 

@@ -16,7 +16,6 @@ from bellmanifold.formats.files import (
     label,
     listing,
     located,
-    max_bytes,
     number,
     parse_json,
     plain_object,
@@ -25,6 +24,7 @@ from bellmanifold.formats.files import (
     text,
     write_atomically,
 )
+from bellmanifold.limits import BYTES, SIZE
 from bellmanifold.ssp import SSP, Description, assemble
 
 FORMAT = "bellmanifold.ssp/1"
@@ -33,6 +33,8 @@ _ARRAYS = (
     *("reward", "next_start", "next_state", "next_prob"),
 )
 _OPTIONAL_ARRAYS = ("reward_sd", "name", "discount", "metadata")
+MOST_MEMBERS = 1000
+"""Of the archive that an npz file is; a problem has 15."""
 
 
 def read_problem(path: str | os.PathLike[str]) -> SSP:
@@ -193,11 +195,13 @@ def from_npz(content: bytes) -> SSP:
 def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
     """The arrays of an npz file; nothing is unpickled and nothing is allocated that the file does not hold."""
     arrays: dict[str, np.ndarray] = {}
+    if content.count(b"PK\x01\x02") > MOST_MEMBERS:  # each member has this mark; do not even list a million of them
+        raise BadInputError(f"holds more than {MOST_MEMBERS} arrays: write it with numpy.savez")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            if sum(member.file_size for member in members) > max_bytes():
-                raise BadInputError(f"holds more than {max_bytes()} bytes: set BELLMANIFOLD_MAX_BYTES to read it")
+            if sum(member.file_size for member in members) > BYTES.value:
+                raise BadInputError(f"holds more than {BYTES.value} bytes: set {BYTES.variable} to read it")
             for member in members:
                 raw = archive.read(member)
                 arrays[member.filename.removesuffix(".npy")] = _read_array(raw, member.filename)
@@ -217,6 +221,7 @@ def _read_array(raw: bytes, name: str) -> np.ndarray:
             raise BadInputError(
                 f"array {quote(name)} must be a list of numbers or texts, stored whole: write it with numpy.savez"
             )
+        SIZE.require(size, f"array {quote(name)}")
         return np.frombuffer(raw, dtype, size, file.tell()).reshape(shape)
     except BadInputError:
         raise

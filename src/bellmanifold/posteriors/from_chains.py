@@ -79,6 +79,8 @@ def by_chains(
     chains = min(MOST_CHAINS, MOST_NUMBERS // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
+    if samples is not None and _each(samples, chains) * chains * density.dimension > MOST_NUMBERS:
+        raise BadInputError(f"samples is {samples}: that many points of {density.dimension} numbers do not fit")
     step_size = _first_step(evidence, noise, target.prior_scale)
     setting = Setting(sampler, density, transitions(model), evidence, chains, seed, step_size)
     return _walked(target, Chains(setting), samples)
@@ -88,10 +90,7 @@ def _walked(target: Target, chains: Chains, samples: int | None) -> Summary:
     """Walk until the standard errors are small enough, or as far as asked."""
     setting = chains.setting
     if samples is not None:
-        each = max(FEWEST_CHAINS, -(-samples // setting.chains))
-        if each * setting.chains * setting.density.dimension > MOST_NUMBERS:
-            raise BadInputError(f"samples is {samples}: that many points of {setting.density.dimension} do not fit")
-        chains.walk(each)
+        chains.walk(_each(samples, setting.chains))
         return _summary(target, chains, "asked for")
     most = min(MOST_ROUNDS[setting.sampler], MOST_NUMBERS // (ROUND * setting.chains * setting.density.dimension))
     while True:
@@ -102,6 +101,11 @@ def _walked(target: Target, chains: Chains, samples: int | None) -> Summary:
         if len(chains.rounds) >= most:
             why = f"asked for; stopped after {ROUND * most * setting.chains} points, largest standard error {error:.1g}"
             return _summary(target, chains, why)
+
+
+def _each(samples: int, chains: int) -> int:
+    """Points of each chain, so that all have at least as many as asked for."""
+    return max(FEWEST_CHAINS, -(-samples // chains))
 
 
 def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimension"]) -> float:

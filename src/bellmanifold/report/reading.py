@@ -6,7 +6,6 @@ other, and of each only its curves are kept: four numbers an episode.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
+from bellmanifold.experiments.checked import read_settings, require_fit
 from bellmanifold.experiments.plan import RunSettings, digest
 from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.store import read_arrays
-from bellmanifold.formats.files import label
+from bellmanifold.formats.files import label, located, parse_json
 from bellmanifold.models import load_problem
 from bellmanifold.reproduction.ledger_file import Ledger, read_ledger
 from bellmanifold.ssp import SSP
@@ -101,13 +101,17 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
     made_by: dict[tuple[str, str, str], int] = {}
     for path in find_runs(directory):
         found, attributes = read_arrays(path, CURVES)
-        settings = RunSettings.from_dict(json.loads(attributes["settings"]))
+        model_digest = attributes.get("model_digest", "")
+        with located(label(path)):
+            settings = read_settings(attributes)
+            model = problems.get(settings.model, model_digest)
+            require_fit(found, CURVES[:5], settings.episodes, None if model is None else model.n_pairs)
         cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
-        cell.runs.append(RunFile(path, settings, attributes["model_digest"]))
+        cell.runs.append(RunFile(path, settings, model_digest))
         cell.regret.append(np.cumsum(found["regret"]))
         cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
-        cell.believed.append(_believed(found, problems.get(settings.model, attributes["model_digest"])))
+        cell.believed.append(_believed(found, model))
         cell.seconds.append(float(found["seconds_total"]))
         maker = (attributes.get("version", ""), attributes.get("commit", ""), attributes.get("versions", "{}"))
         made_by[maker] = made_by.get(maker, 0) + 1
@@ -154,6 +158,7 @@ class _Problems:
         """Take the problem of the first place that has the right one, else of the first that has any."""
         for place in _places(reference, self._directory):
             try:
+                _require_plain_file(place)
                 problem = load_problem(place)
             except BellmanifoldError as error:
                 self.missing.setdefault(reference, str(error))
@@ -181,6 +186,12 @@ def _places(reference: str, directory: Path) -> list[str]:
     return [reference, *(place for place in others if os.path.isfile(place))]
 
 
+def _require_plain_file(place: str) -> None:
+    """Refuse what is neither a built-in problem nor a file: a pipe would keep us waiting for ever."""
+    if not place.startswith(("env:", "gym:")) and os.path.exists(place) and not os.path.isfile(place):
+        raise BadInputError(f"{label(place)}: is not a file")
+
+
 def _is_relative(reference: str) -> bool:
     return not reference.startswith(("env:", "gym:")) and not os.path.isabs(reference)
 
@@ -196,5 +207,8 @@ def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.nd
 @lru_cache(maxsize=64)
 def libraries(versions: str) -> str:
     """The recorded versions in words."""
-    found = json.loads(versions)
+    try:
+        found = parse_json(versions.encode("utf-8", "replace"))
+    except BadInputError:
+        return "unknown versions"
     return ", ".join(f"{name} {value}" for name, value in found.items())

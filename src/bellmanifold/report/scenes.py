@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.experiments.checked import require_fit
 from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.store import read_arrays
 from bellmanifold.figures.layout import on_grid, positions
+from bellmanifold.formats.files import label, located
 from bellmanifold.report.curves import rounded
 from bellmanifold.report.overview import described, own_choices
 from bellmanifold.report.reading import RunFile
@@ -73,6 +75,8 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         number: which of the scenes that is.
     """
     found, _ = read_arrays(file.path, (*HAPPENED, *BELIEVED))
+    with located(label(file.path)):
+        require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
     begin = np.concatenate([[0], np.cumsum(found["moves"])])
     pair = found["pair"]
     played = [pair[begin[k] : begin[k + 1]][:MOST_MOVES].tolist() for k in range(len(begin) - 1)]

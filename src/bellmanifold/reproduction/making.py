@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.plan import plan_runs
 from bellmanifold.experiments.runner import Player, require_success, sweep
+from bellmanifold.experiments.store import runs_in
 from bellmanifold.figures.style import printed
 from bellmanifold.formats.files import label, write_atomically
 from bellmanifold.interrupts import interruptible
+from bellmanifold.limits import RUNS
 from bellmanifold.reproduction.catalogue import PaperFigure
 from bellmanifold.reproduction.runs import Cell, PaperRuns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RUNS = "runs"
-"""Where under the output directory the runs are."""
-MOST_RUNS = 1_000_000
 DOTS_PER_INCH = 300
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 
@@ -45,14 +44,13 @@ def play_cells(
         raise BadInputError(f"--runs is {runs}: give a whole number, 1 or more")
     each = {settings for figure in figures for settings in figure.settings(1)} | {c.settings(1)[0] for c in also}
     total = len(each) * runs
-    if total > MOST_RUNS:
-        raise BadInputError(f"--runs is {runs}: these are {total:,} runs in all, above {MOST_RUNS:,}: give fewer")
+    RUNS.require(total, f"--runs is {runs}")
     make_directory(out)
     wanted = [settings for figure in figures for settings in figure.settings(runs)]
     wanted += [settings for cell in also for settings in cell.settings(runs)]
     if wanted:
-        require_success(sweep(plan_runs(wanted), out / RUNS, player, widen=True))
-    return PaperRuns(out / RUNS, runs)
+        require_success(sweep(plan_runs(wanted), runs_in(out), player, widen=True))
+    return PaperRuns(runs_in(out), runs)
 
 
 def draw_figures(
