@@ -223,7 +223,7 @@ def test_bsuites_stochastic_deep_sea_by_its_frequencies(rng):
         ("gym:CartPole-v1", "no transition table P"),
         ("gym:", "cannot make it"),
         ("gym:not a name!", "cannot make it"),
-        ("gym:no.such.module:Thing-v0", "cannot make it"),
+        ("gym:no.such.module:Thing-v0", "would import a module"),
     ],
 )
 def test_bad_references(reference, message):
