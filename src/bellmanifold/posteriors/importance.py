@@ -221,10 +221,14 @@ class _Part:
         groups = tuple(int(of) for of in self.group)
         pieces = reference_points(self.key, groups)
         first, last = len(groups), len(groups) + self.coordinates.scales
-        points = [
+        points = (  # one at a time: together they would fill the memory, too
             Point(_arranged(self.row, piece), piece[first:last] if last > first else NO_SCALE) for piece in pieces
-        ]
-        return [self.coordinates.weigh(point)._replace(q=NOTHING) for point in points]
+        )
+        weighed = []
+        for point in points:
+            weighed.append(self.coordinates.weigh(point)._replace(q=NOTHING))
+            weighed[-1].log_weight.block_until_ready()
+        return weighed
 
     def moments(
         self, weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"], reference: float
