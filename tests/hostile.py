@@ -121,9 +121,7 @@ def _hurt(draw, place, key):
     elif kind == 3:
         del place[key]
     elif isinstance(place, dict):
-        place[draw(st.sampled_from([t for t in STRANGE_TEXTS if t != "\ud800"]))] = (
-            place.pop(key) if kind == 4 else draw(values)
-        )
+        place[draw(st.sampled_from(VALID_TEXTS))] = place.pop(key) if kind == 4 else draw(values)
     else:
         place.insert(key, copy.deepcopy(place[key]) if kind == 4 else draw(values))
 

@@ -64,12 +64,12 @@ def read(reader, content, *more):
         return None
 
 
-@examples(30, 8_000, content=GARBAGE)
+@examples(30, 12_000, content=GARBAGE)
 def test_bytes_for_a_problem(content):
     read(read_problem, content)
 
 
-@examples(60, 20_000, content=damaged(FOUR) | damaged(SWIRL) | damaged(SLIPPERY))
+@examples(60, 30_000, content=damaged(FOUR) | damaged(SWIRL) | damaged(SLIPPERY))
 def test_a_damaged_problem(content):
     """What is read can be written and read again."""
     model = read(read_problem, content)
@@ -101,7 +101,7 @@ ARRAY = st.one_of(
 )
 
 
-@examples(30, 8_000, changes=st.dictionaries(st.sampled_from(ARRAYS), ARRAY, max_size=2), flips=st.data())
+@examples(30, 12_000, changes=st.dictionaries(st.sampled_from(ARRAYS), ARRAY, max_size=2), flips=st.data())
 def test_a_damaged_npz(changes, flips):
     content = bytearray(npz(**changes))
     for _ in range(flips.draw(st.sampled_from([0, 0, 1, 3]))):
@@ -109,12 +109,12 @@ def test_a_damaged_npz(changes, flips):
     read(read_problem, bytes(content))
 
 
-@examples(40, 12_000, content=damaged(DATA) | GARBAGE)
+@examples(40, 15_000, content=damaged(DATA) | GARBAGE)
 def test_damaged_data(content):
     read(load_data, content, envs.two_state())
 
 
-@examples(20, 6_000, content=damaged(LEDGER) | GARBAGE)
+@examples(20, 10_000, content=damaged(LEDGER) | GARBAGE)
 def test_a_damaged_ledger(content):
     read(read_ledger, content)
 
@@ -186,7 +186,7 @@ def plans(draw):
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-@examples(40, 20_000, content=plans() | GARBAGE)
+@examples(40, 10_000, content=plans() | GARBAGE)
 def test_a_plan(content):
     """A plan that is read has runs whose names are one component of a path each."""
     from bellmanifold.experiments.store import file_name
@@ -249,13 +249,13 @@ ARGUMENT = st.sampled_from(
             "env:",
             "env:two-state?",
         ),
-        *(text for text in VALID_TEXTS),
+        *VALID_TEXTS,
     ]
 )
 SAFE = ("env", "check", "solve", "report", "sweep", "learn", "posterior", "reproduce")
 
 
-@examples(40, 16_000, first=st.sampled_from(SAFE), rest=st.lists(ARGUMENT | st.text(max_size=5), max_size=6))
+@examples(40, 6_000, first=st.sampled_from(SAFE), rest=st.lists(ARGUMENT | st.text(max_size=5), max_size=6))
 def test_arguments(first, rest):
     if first == "reproduce" and "--out" in rest and "--dry-run" not in rest:
         rest = [item for item in rest if item != "--out"]  # it would make the paper's figures
@@ -278,7 +278,7 @@ WORD = st.one_of(
 
 @examples(
     40,
-    4_000,
+    2_000,
     name=NAME,
     query=st.dictionaries(PLACE, WORD, max_size=3),
     command=st.sampled_from(["check", "solve", "env show"]),
@@ -291,7 +291,7 @@ def test_parameters_of_built_in_problems(name, query, command):
 
 @examples(
     30,
-    5_000,
+    2_000,
     content=damaged(FOUR) | damaged(SWIRL) | damaged(SLIPPERY),
     command=st.sampled_from(["check", "solve", "env show"]),
     json_out=st.booleans(),
