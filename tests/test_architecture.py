@@ -57,8 +57,8 @@ MAY_IMPORT = {
         "posteriors",
     }
     | {"limits", "priors", "samplers", "ssp"},
-    "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "remarks"}
-    | {"limits", "solver", "ssp"},
+    "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "limits", "linear", "models"}
+    | {"remarks", "solver", "ssp"},
     "figures": {"errors", "graph", "ssp"},
     "reproduction": {
         "agents",

@@ -232,7 +232,7 @@ def posterior(
     discount: Discount = None,
     samples: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Points to use (at least 131,072); by default until SE <= 1e-3."),
+        typer.Option(metavar="N", help="Points to use (at least 32,768); by default until SE <= 1e-3."),
     ] = None,
     top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0,
