@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow bench docs format clean
+.PHONY: setup demo test test-slow test-seeds test-oldest mutants audit bench docs format clean
 
 setup: $(INSTALLED)
 
@@ -26,6 +26,33 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow
 
+# The statistical tests with twenty other seeds.
+test-seeds: setup
+	for seed in $$(seq 1 20); do \
+	    $(BIN)/python -m pytest --quiet --numprocesses 2 -m 'statistical and not slow' --master-seed $$seed || exit 1; \
+	done
+
+# Would the tests notice? Small changes to the code, one at a time; takes hours on two cores.
+mutants: setup
+	$(BIN)/python validation/mutation.py --out out/mutants.json
+
+# The fast tests with the oldest versions that pyproject.toml allows.
+test-oldest: .venv-oldest/.installed
+	.venv-oldest/bin/python -m pytest --quiet --numprocesses 2
+
+.venv-oldest/.installed: pyproject.toml tests/oldest_versions.py
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --upgrade pip
+	$(PYTHON) tests/oldest_versions.py > .venv-oldest/constraints.txt
+	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable '.[dev]'
+	touch $@
+
+# Known vulnerabilities of what is installed; needs PyPI's JSON interface. Strict: what cannot be looked up is a failure.
+audit: setup
+	test -x .venv-audit/bin/pip-audit || ($(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit)
+	$(BIN)/python -m pip freeze --exclude-editable > .venv-audit/installed.txt
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
+
 bench: setup
 	$(BIN)/python benchmarks/run.py --out out/bench.json
 
@@ -38,4 +65,4 @@ format: setup
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) site out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-audit site out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -30,7 +30,7 @@ from bellmanifold.experiments.threads import ONE_THREAD
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.mixture import mixture
-from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.solver import solve
 

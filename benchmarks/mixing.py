@@ -2,9 +2,10 @@
 
     python benchmarks/mixing.py --out out/mixing.json
 
-Four chains start from independent draws of the prior, walk as an agent does when its walk begins (200 steps, dropped),
-and go on for 20 episodes' worth of steps (50 each). Every coordinate of the frontier (the largest unknown value of a
-state that the data touch) gets an R-hat and an effective sample size; of more than 64 coordinates 64 are looked at.
+Four chains start from independent draws of the prior. Each walks as long as an agent's walk does before it is first
+played (dropped), and then visits every unobserved pair --sweeps times on average (kept, looked at twice each). Every
+coordinate of the frontier (the largest unknown value of a state that the data touch) gets an R-hat and an effective
+sample size; of more than 64 coordinates 64 are looked at.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from typing import Any
 import numpy as np
 
 from bellmanifold import envs
-from bellmanifold.agents.walking import FIRST_STEPS, STEPS
+from bellmanifold.agents.walking import CHAINS, FIRST_SPARSE_STEPS, FIRST_SWEEPS
 from bellmanifold.chart import known_chart
 from bellmanifold.data import Dataset
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import step
+from bellmanifold.posteriors.steps import PICKS, advance
 from bellmanifold.posteriors.target import Target, relaxed_target
-from bellmanifold.posteriors.walk import advance
 from bellmanifold.ssp import SSP
 
-CHAINS, EPISODES, LOOKED_AT, EVERY = 4, 20, 64, 5
+LOOKED_AT = 64
 
 
 def exact(model: SSP, pairs: np.ndarray) -> Target:
@@ -62,56 +64,58 @@ def deep_sea_after(depth: int, episodes: int) -> Target:
     return exact(model, np.array(sorted(seen)))
 
 
-def sparse_chains(target: Target) -> np.ndarray:
-    """Values of the frontier along the walks of large cyclic problems."""
+def steps_of_a_sweep(target: Target) -> int:
+    """Steps in which a chain visits as many unobserved pairs as the data touch."""
+    unseen = ~target.observed & target.coupled[target.model.pair_state]
+    return -(-int(unseen.sum()) // PICKS)
+
+
+def sparse_chains(target: Target, sweeps: int) -> np.ndarray:
+    """Values of the frontier along the walks of large cyclic problems, where one visit counts for a whole state."""
     coordinates, chains = SparseCoordinates(target), []
+    sweep = -(-len(coordinates.free) // PICKS)
     for child in np.random.SeedSequence(0).spawn(CHAINS):
         rng = np.random.default_rng(child)
         here = coordinates.place(rng.standard_normal(coordinates.size), None)
-        for _ in range(FIRST_STEPS):
-            here = coordinates.step(here, rng)
+        for _ in range(min(FIRST_SWEEPS * sweep, FIRST_SPARSE_STEPS)):
+            here = step(coordinates, here, rng)
         values = []
-        for k in range(EPISODES * STEPS):
-            here = coordinates.step(here, rng)
-            if k % EVERY == 0:
-                values.append(here.q[coordinates.free])
+        for _ in range(2 * sweeps):
+            for _ in range(-(-sweep // 2)):
+                here = step(coordinates, here, rng)
+            values.append(here.q[coordinates.free])
         chains.append(values)
     return np.array(chains)
 
 
-def swept_chains(target: Target) -> np.ndarray:
+def swept_chains(target: Target, sweeps: int) -> np.ndarray:
     """The same along the walks of problems that one sweep solves."""
     coordinates = Coordinates(target, known_chart(target.model, target.observed))
-    kind, structure, chains = coordinates.kind, coordinates.structure, []
-    action, state = coordinates.chart.place
-    model = target.model
-    unseen = ~target.observed & target.coupled[model.pair_state]
-    free = np.flatnonzero(unseen & (coordinates.stand_in == np.arange(model.n_pairs)))
-    for chain in range(CHAINS):
-        point = normal_point(random_key(0, chain), (*coordinates.chart.slot.shape, 1), coordinates.scales)
-        point = advance(kind, FIRST_STEPS, structure, random_key(1, chain), point)
-        values = []
-        for k in range(EPISODES * STEPS // EVERY):
-            point = advance(kind, EVERY, structure, random_key(2, chain, k), point)
-            values.append(np.asarray(weigh_normals(kind, structure, point).q)[action[free], state[free], 0])
-        chains.append(values)
-    return np.array(chains)
+    kind, structure, sweep = coordinates.kind, coordinates.structure, steps_of_a_sweep(target)
+    action, state = (place[coordinates.free] for place in coordinates.chart.place)
+    points = normal_point(random_key(0), (*coordinates.chart.slot.shape, CHAINS), coordinates.scales)
+    points = advance(kind, FIRST_SWEEPS * sweep, structure, random_key(1), points)
+    values = []
+    for k in range(2 * sweeps):
+        points = advance(kind, -(-sweep // 2), structure, random_key(2, k), points)
+        values.append(np.asarray(weigh_normals(kind, structure, points).q)[action, state])
+    return np.moveaxis(np.array(values), 2, 0)
 
 
 CASES = {
     "20 x 20 grid, a 10 x 10 square seen": (lambda: square_of_a_grid(20, 10), sparse_chains),
     "20 x 20 grid, half of the pairs seen": (lambda: half_of_a_grid(20), sparse_chains),
     "deep sea 50 after 40 random episodes": (lambda: deep_sea_after(50, 40), swept_chains),
+    "deep sea 100 after 100 random episodes": (lambda: deep_sea_after(100, 100), swept_chains),
 }
 
 
-def measure(case: str) -> dict[str, Any]:
+def measure(case: str, sweeps: int) -> dict[str, Any]:
     target, walk = CASES[case][0](), CASES[case][1]
     begin = time.process_time()
-    values = walk(target)
+    values = walk(target, sweeps)
     spent = time.process_time() - begin
     r_hat, effective = r_hat_and_effective(evenly_spread(values, LOOKED_AT))
-    steps = CHAINS * EPISODES * STEPS
     return {
         "case": case,
         "observed": int(target.observed.sum()),
@@ -120,20 +124,20 @@ def measure(case: str) -> dict[str, Any]:
         "r_hat, largest": float(r_hat.max()),
         "effective draws, median": float(np.median(effective)),
         "effective draws, smallest": float(effective.min()),
-        "steps": steps,
-        "steps per effective draw, median": steps / float(np.median(effective)),
-        "processor ms per step": 1e3 * spent / (steps + CHAINS * FIRST_STEPS),
+        "looked at": values.shape[0] * values.shape[1],
+        "processor ms per sweep": 1e3 * spent / (CHAINS * (sweeps + FIRST_SWEEPS)),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", choices=list(CASES))
+    parser.add_argument("--sweeps", type=int, default=100)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     rows = []
     for case in [chosen.case] if chosen.case else CASES:
-        rows.append(measure(case))
+        rows.append(measure(case, chosen.sweeps))
         print(json.dumps(rows[-1]), flush=True)
     if chosen.out:
         chosen.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,8 @@
-"""Test settings: strict dtype promotion, double precision and a compilation cache that outlives the run."""
+"""Test settings: strict dtype promotion, double precision and a compilation cache that outlives the run.
+
+A test whose docstring states a false-alarm rate is statistical: `pytest -m statistical` selects these. Their seeds are
+fixed; `--master-seed N` mixes N into every one of them, so that one can see whether they pass by luck.
+"""
 
 import sys
 from pathlib import Path
@@ -13,6 +17,37 @@ sys.path.insert(0, str(Path(__file__).parent))
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".venv" / "jax-cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--master-seed", type=int, default=0, help="mixed into every seed of statistical tests; 0: as is")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        states = " ".join((getattr(item.function, "__doc__", None) or "").lower().replace("-", " ").split())
+        if "false alarm" in states:
+            item.add_marker("statistical")
+
+
+@pytest.fixture(autouse=True)
+def _master_seed(request, monkeypatch):
+    """Every generator that a statistical test makes, here or in the package, depends on the master seed."""
+    master = request.config.getoption("--master-seed")
+    if not master or not request.node.get_closest_marker("statistical"):
+        return
+    sequence, default_rng, key = np.random.SeedSequence, np.random.default_rng, jax.random.key
+
+    def seeded(entropy=None, **options):
+        return sequence([master, *np.atleast_1d(entropy).tolist()], **options)
+
+    def generator(seed=None):
+        return default_rng(seeded(seed) if isinstance(seed, (int, np.integer, list, tuple)) else seed)
+
+    monkeypatch.setattr(np.random, "SeedSequence", seeded)
+    monkeypatch.setattr(np.random, "default_rng", generator)
+    monkeypatch.setattr(jax.random, "key", lambda seed, **options: jax.random.fold_in(key(seed, **options), master))
 
 
 @pytest.fixture

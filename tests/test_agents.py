@@ -335,7 +335,7 @@ def test_leaky_problems_by_value_iteration(rng, states):
 
 
 def test_psrl_posterior_is_conjugate():
-    """Normal rewards by the textbook formula; law: 4,000 draws have the Dirichlet's mean within 5 standard errors."""
+    """Normal rewards and Dirichlet weights by the textbook formulas."""
     model = envs.two_state()
     agent = PSRL(model, noise_sd=0.5)
     for landing in (0, 0, 1):
@@ -415,7 +415,7 @@ def test_q_learning_by_hand():
 
 
 def test_q_learning_explores_as_often_as_it_says():
-    """10,000 choices among two: the other one is chosen with probability 0.2, within 5 standard errors (6e-7)."""
+    """10,000 choices among two: the other one has probability 0.2, within 5 standard errors (false alarm 6e-7)."""
     agent = QLearning(envs.two_state(), exploration=0.4)
     agent.q[:] = [1.0, 0.0]
     rng = np.random.default_rng(1)

@@ -1,6 +1,7 @@
 """The rooms and the direction of dependency between them, read from the import statements."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -196,3 +197,15 @@ def test_log_likelihood_by_hand():
     value = log_likelihood(transitions(model), jnp.array([3.0, -1.0]), seen, jnp.array([-1.0, 0.0]), scale)
     z = (-1.0 - (3.0 - 3.0)) / 2.0
     assert float(value) == pytest.approx(-0.5 * z**2 - np.log(2.0) - 0.5 * np.log(2 * np.pi))
+
+
+def test_statistical_tests_state_their_false_alarm_rate():
+    """Who speaks of standard errors, or asks for a p-value, says how often it fails for nothing."""
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+                continue
+            says = " ".join((ast.get_docstring(node) or "").lower().replace("-", " ").split())
+            names = {name.attr for name in ast.walk(node) if isinstance(name, ast.Attribute)}
+            if re.search(r"within \S+ (combined )?standard errors", says) or "pvalue" in names:
+                assert "false alarm" in says, f"{path.name}: {node.name} states no false-alarm rate"

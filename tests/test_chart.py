@@ -152,18 +152,18 @@ def test_too_large_for_a_batch():
 def test_growing_data_do_not_recompile(rng):
     """Acyclic problems: the compiled programs see masks, so data of any size run the same one."""
     from bellmanifold.data import Dataset
-    from bellmanifold.posteriors import coordinates as module
-    from bellmanifold.posteriors.importance import Nets
+    from bellmanifold.posteriors.coordinates import Coordinates
+    from bellmanifold.posteriors.importance import Nets, weigh_pieces
     from bellmanifold.posteriors.target import relaxed_target
 
     model = envs.deep_sea(4)
     chart = batch_chart(model)
-    before = module.weigh._cache_size()
+    before = weigh_pieces._cache_size()
     order = rng.permutation(model.n_pairs)
     for n in (1, 3, 7, 12, 20):
         data = Dataset(model, order[:n], model.reward[order[:n]])
-        Nets([module.Coordinates(relaxed_target(data, 0.1, 10.0), chart)], seed=0).sample(12)
-    assert module.weigh._cache_size() == before + 1
+        Nets([Coordinates(relaxed_target(data, 0.1, 10.0), chart)], seed=0).sample(12)
+    assert weigh_pieces._cache_size() == before + 1
 
 
 def test_sparse_chart_is_the_same_map(cases):

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
-from test_sweep import numbers, toy
-from toy_agents import TOY
+from test_sweep import numbers, start, toy, wait_for_files, write_plan
+from toy_agents import PLAIN, TOY
 
 import bellmanifold
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.experiments.cluster import play_on_cluster
-from bellmanifold.experiments.plan import plan_runs
+from bellmanifold.experiments.plan import plan_runs, read_plan
 from bellmanifold.experiments.runner import sweep
 from bellmanifold.experiments.workers import play_here
 
@@ -27,6 +27,7 @@ from bellmanifold.experiments.workers import play_here
 @pytest.fixture(autouse=True)
 def _toys(monkeypatch):
     monkeypatch.setitem(AGENTS, "toy", TOY)
+    monkeypatch.setitem(AGENTS, "plain", PLAIN)
 
 
 @contextmanager
@@ -134,6 +135,46 @@ def test_a_scheduler_that_goes_is_reported(tmp_path, capfd):
             sweep(plan_runs([toy(k, pause=0.2) for k in range(6)]), tmp_path / "out", disturbed)
     assert 1 <= len(numbers(tmp_path / "out")) < 6
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_restarted_costs_only_the_runs_in_flight(tmp_path):
+    """Killed after two results, started again at the same address: the command ends, and goes on when given again."""
+    described = tmp_path / "scheduler.json"
+    place = ("--no-dashboard", "--scheduler-file", str(described))
+    alone = ("--nthreads", "1", "--no-nanny", "--local-directory", str(tmp_path))
+    plan, out = write_plan(tmp_path, count=10, pause=0.1), tmp_path / "out"
+    with (
+        started("scheduler", "--host", "127.0.0.1", "--port", "0", *place) as scheduler,
+        started("worker", *alone, *place) as worker,
+    ):
+        address = wait_for_address(described)
+        first = start("sweep", plan, "--out", out, "--dask", address)
+        wait_for_files(out, 2, limit=120.0)
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+        described.unlink()
+        port = address.rpartition(":")[2]
+        with (
+            started("scheduler", "--host", "127.0.0.1", "--port", port, *place),
+            started("worker", *alone, *place),
+        ):
+            assert wait_for_address(described) == address
+            printed, complaint = first.communicate(timeout=120)
+            assert (first.returncode, printed) == (70, "")
+            assert "the Dask scheduler has gone: finished runs are kept, give the same command again" in complaint
+            assert "Traceback" not in complaint, complaint
+            kept = numbers(out)
+            assert 2 <= len(kept) < 20
+            again = start("sweep", plan, "--out", out, "--dask", address)
+            printed, complaint = again.communicate(timeout=120)
+            assert again.returncode == 0, complaint
+            assert f"{20 - len(kept)} played now, {len(kept)} there before" in printed
+    sweep(read_plan(plan), tmp_path / "whole", play_here)
+    whole = numbers(tmp_path / "whole")
+    assert kept.items() <= whole.items()
+    assert numbers(out) == whole
 
 
 def test_without_dask_the_message_names_the_extra(monkeypatch):

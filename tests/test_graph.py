@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from problems import all_policies, chain, closure, random_problem, recurrent
 
 from bellmanifold import envs
@@ -153,33 +152,6 @@ def test_long_trap_chain_is_linear():
     moves[(str(n), "stay")] = Move(-1.0, {str(n): 1.0})
     states, _ = reach_goal(from_moves("chain", moves, start="0"))
     assert not states.any()
-
-
-def test_agrees_with_storm(rng):
-    """Storm (an independent model checker, the optional extra "oracles") finds the same end components."""
-    analysis = pytest.importorskip("stormpy.analysis", reason="the optional oracle stormpy is not installed")
-    for model in problems(rng, 60):
-        theirs = {frozenset(s for s, _ in part) for part in analysis.get_maximal_end_components(to_storm(model))}
-        ours = {frozenset(component.states.tolist()) for component in end_components(model)}
-        assert ours | {frozenset([model.n_states])} == theirs, "the goal is a component of its own for Storm"
-
-
-def to_storm(model):
-    from stormpy.datastructures import SparseMatrixBuilder
-    from stormpy.models import SparseMdp, SparseModelComponents, StateLabeling
-
-    builder = SparseMatrixBuilder[float](0, 0, 0, force_dimensions=False, has_custom_row_grouping=True)
-    for s in range(model.n_states):
-        builder.new_row_group(int(model.pair_start[s]))
-        for i in range(model.pair_start[s], model.pair_start[s + 1]):
-            for e in range(model.next_start[i], model.next_start[i + 1]):
-                builder.add_next_value(i, int(model.next_state[e]), float(model.next_prob[e]))
-    builder.new_row_group(model.n_pairs)
-    builder.add_next_value(model.n_pairs, model.n_states, 1.0)
-    labels = StateLabeling(model.n_states + 1)
-    labels.add_label("init")
-    labels.add_label_to_state("init", 0)
-    return SparseMdp[float](SparseModelComponents[float](transition_matrix=builder.build(), state_labeling=labels))
 
 
 def test_policy_value_keeps_its_digits_in_a_nearly_closed_loop():

@@ -78,7 +78,7 @@ def test_density_integrates_to_one_along_a_curve() -> None:
 
     The prior scale is 10: one of these problems has values around -10, and under a narrow prior no evidence is found.
 
-    The evidence is known to its standard error; 5 of them (32 scramblings, t with 31 degrees: 2e-5 for each of 3).
+    The evidence is known to its standard error; 5 of them (t with 31 degrees: false alarm 2e-5 for each of 3).
     """
     sigma = 10.0
     first, second, _, far = sound_problems(4)

@@ -160,7 +160,7 @@ def test_mass_is_the_limit_of_wide_priors(model: SSP) -> None:
     """Enumeration with prior scales 100 and 1000: the evidence of a cell times (2 pi sigma^2)^(d/2) tends to the mass.
 
     The prior is flat to 1e-3 where the likelihood is, so finite masses agree to 1 % (5 standard errors of a few
-    lattice estimates besides); infinite ones grow with the prior scale by a factor of almost 10 a flat direction.
+    lattice estimates besides, false alarm 2e-4 each); infinite ones grow by a factor of almost 10 a flat direction.
     Improper cells leave too little for proper ones to be compared; in discounted problems every cell is.
     """
     data, epsilon = Dataset.complete(model), 0.7
@@ -212,7 +212,7 @@ def test_discounted_masses_are_finite_and_fill_the_space(discount: float, epsilo
     """For every policy; and g is then a bijection, so mass / bound summed over all policies is 1.
 
     At most three walls: two are exact, three are lattice estimates; 6 standard errors (t with 15 degrees, two-sided
-    2e-5 for each of about 10 problems) and rounding.
+    false alarm 2e-5 for each of about 10 problems) and rounding.
     """
     for model in random_problems(12):
         data = Dataset.complete(model.discounted(discount))
@@ -387,7 +387,7 @@ def test_polar_quadrature_against_a_grid() -> None:
 def test_improper_mass_of_two_states_against_quadrature() -> None:
     """Given theta_go, theta_stay has a Gaussian density cut at theta_go on either side: one integral is left.
 
-    Within 5 standard errors on 8 numbers (t with 15 or 31 degrees: at most 2e-4 each) and 1e-6.
+    Within 5 standard errors on 8 numbers (t with 15 or 31 degrees: false alarm at most 2e-4 each) and 1e-6.
     """
     data = Dataset.complete(envs.two_state())
     found = identifiability.improper_mass_sweep(data, [0.3, 5.0], [1.0, 10.0], [1.0, 0.8])

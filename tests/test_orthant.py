@@ -8,7 +8,8 @@ from scipy.integrate import dblquad, quad
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import multivariate_normal, norm
 
-from bellmanifold.posteriors.orthant import Orthants, arrange, factor_of, lattice, moments, orthants
+from bellmanifold.posteriors.orthant import Orthants, lattice, moments, orthants
+from bellmanifold.posteriors.staircase import arrange, factor_of
 
 
 def estimated(mean, covariance, points=1024, replicates=16, seed=0):
@@ -180,7 +181,7 @@ def test_standard_error_is_honest():
     """64 independent estimates scatter as their standard errors say.
 
     The mean of z^2 over 64 cells with 15 degrees of freedom each is 15/13 with standard deviation 0.24: the band
-    [0.5, 2.2] is left with probability below 1e-4.
+    [0.5, 2.2] is left with probability below 1e-4 (false alarm).
     """
     dim, copies = 5, 64
     covariance = np.full((dim, dim), 0.5) + 0.5 * np.eye(dim)

@@ -25,7 +25,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cut import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.inference import by_chart, by_mixture, by_sparse_walk, by_walk
-from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
@@ -347,7 +347,7 @@ def test_sound_cuts_find_the_improper_mass(rng):
 
 def test_standard_errors_of_cut_coordinates():
     """z-scores of 60 seeds against enumeration: their spread (t with 31 degrees of freedom, two-sided chi-square test)
-    and their mean, each at level 1e-4."""
+    and their mean, each at level 1e-4: false alarm 2e-4."""
     model = envs.two_state()
     target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
     exact = by_mixture(target, "test", 0)
@@ -420,7 +420,7 @@ def test_uniform_kernel_against_rejection():
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
 def test_walk_against_importance_sampling(epsilon):
-    """Chains agree with importance sampling within 5 combined standard errors, and pass their own diagnostics."""
+    """Chains agree with importance sampling, 5 standard errors (false alarm 1e-5), and pass their diagnostics."""
     model = envs.deep_sea(3)
     target = relaxed_target(seen(model, np.arange(12) % 2 == 0), epsilon, 10.0)
     walked = by_walk(target, False, "test", 256 * 250 * 2, 0)
@@ -434,7 +434,7 @@ def test_walk_against_importance_sampling(epsilon):
 
 @pytest.mark.slow
 def test_sparse_walk_against_importance_sampling():
-    """Four chains of 1,000 steps: the chart's probabilities within 0.05, more than 5 of the walk's standard errors."""
+    """Four chains of 1,000 steps: the chart's probabilities within 0.05, 5 standard errors (false alarm 1e-5)."""
     model = envs.swirl(3)
     target = relaxed_target(seen(model, np.arange(12) % 2 == 0), 0.0, 10.0)
     walked = by_sparse_walk(target, False, "test", 4000, 0)

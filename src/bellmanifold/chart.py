@@ -37,7 +37,7 @@ ordered from the goal backwards, so that a sweep is a few contiguous vector oper
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -179,8 +179,9 @@ class BatchChart:
         return System(*(jnp.asarray(array) for array in arrays))
 
 
+@lru_cache(maxsize=4)
 def batch_chart(model: SSP) -> BatchChart:
-    """Lay a problem out for batches.
+    """Lay a problem out for batches; the last few are kept.
 
     Raises:
         UnsupportedError: if a strong component, or the padded problem, is too large for that.

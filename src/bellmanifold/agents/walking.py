@@ -1,8 +1,10 @@
 """Walking through a posterior from episode to episode: draws where importance weights are too uneven.
 
-A chain of elliptical slice steps goes on from where the last episode left it, some steps an episode. What becomes known
-in between changes the posterior, not the numbers that belong to pairs, so the chain need not begin anew. A walk has one
-draw at a time: it knows no probabilities of routes, and its belief about actions is that draw.
+Chains of slice steps go on from where the last episode left them. What becomes known in between changes the posterior,
+not the numbers that belong to pairs, so the chains need not begin anew. A few chains walk side by side, which costs
+little more than one, and take turns at being played: by the time a chain is played again it has visited about every
+unobserved pair once. A walk has one draw at a time: it knows no probabilities of routes, and its belief about actions
+is that draw.
 """
 
 from __future__ import annotations
@@ -19,25 +21,33 @@ from bellmanifold.chart import BatchChart
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, normal_point, weigh_normals
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.sparse_walk import Place, SparseCoordinates
+from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import step
+from bellmanifold.posteriors.steps import PICKS, advance
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.walk import advance
 
-FIRST_STEPS, STEPS = 200, 50
-"""Slice steps when a walk begins, and before every later episode."""
+CHAINS = 4
+"""Chains that take turns."""
+FIRST_SWEEPS = 4
+"""How often a chain visits every unobserved pair on average before it is first played."""
+LEAST_STEPS = 4
+"""Steps of every chain before an episode, at least."""
+SPARSE_STEPS, FIRST_SPARSE_STEPS = 20, 200
+"""On sparse systems a single chain walks: its steps before an episode, and at most so many before the first."""
 
 
 class Drawn(NamedTuple):
     """The draw a walk plays, as a batch of one."""
 
     policy: Int[np.ndarray, "states 1"]
+    at_start: float
     weighed: Weighed
 
 
 class Walk:
-    """Draws from a chain of elliptical slice steps; with optimism, from several points of an episode's stretch of it.
+    """Draws from chains of slice steps; with optimism, from several chains and points of an episode's stretch of them.
 
-    Every pair has a normal number of its own, so the chain goes on where it was when more pairs become known.
+    Every pair has a normal number of its own, so the chains go on where they were when more pairs become known.
     """
 
     def __init__(self, target: Target, chart: BatchChart, before: object) -> None:
@@ -45,22 +55,45 @@ class Walk:
         self.coordinates = Coordinates(target, chart)
         self.diagnostics = {"frontier": float(self.coordinates.dimension), "proper_only": 0.0 if covered else 1.0}
         self.point: Point | None = self._carried(before) if isinstance(before, Walk) else None
+        self.turn: int = before.turn if isinstance(before, Walk) else 0
         self._drawn: Drawn | None = None
 
+    @property
+    def sweep(self) -> int:
+        """Steps in which a chain visits as many unobserved pairs as there are."""
+        target = self.coordinates.target
+        unseen = ~target.observed & target.coupled[target.model.pair_state]
+        return -(-int(unseen.sum()) // PICKS)
+
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
-        kind, structure = self.coordinates.kind, self.coordinates.structure
         if self.point is None:
-            shape = (*self.coordinates.chart.slot.shape, 1)
-            start = normal_point(_fresh_key(rng), shape, self.coordinates.scales)
-            self.point = advance(kind, FIRST_STEPS, structure, _fresh_key(rng), start)
-        draws = []
-        for _ in range(optimism):
-            self.point = advance(kind, _steps_of_one(optimism), structure, _fresh_key(rng), self.point)
-            weighed = weigh_normals(kind, structure, self.point)
-            draws.append((*greedy_policies(self.coordinates, weighed), weighed))
-        policy, _, weighed = max(draws, key=lambda draw: float(draw[1][0]))
-        self._drawn = Drawn(policy, weighed)
-        return policy[:, 0]
+            shape = (*self.coordinates.chart.slot.shape, CHAINS)
+            self.point = normal_point(_fresh_key(rng), shape, self.coordinates.scales)
+            self._advance(rng, FIRST_SWEEPS * self.sweep)
+        stretches = -(-optimism // CHAINS)
+        draws: list[Drawn] = []
+        for stretch in range(stretches):
+            self._advance(rng, -(-max(self.sweep // CHAINS, LEAST_STEPS) // stretches))
+            draws += [self._at(self._next_chain()) for _ in range(min(CHAINS, optimism - stretch * CHAINS))]
+        self._drawn = max(draws, key=lambda drawn: drawn.at_start)
+        return self._drawn.policy[:, 0]
+
+    def _advance(self, rng: np.random.Generator, steps: int) -> None:
+        kind, structure = self.coordinates.kind, self.coordinates.structure
+        assert self.point is not None, "the chains have begun"
+        self.point = advance(kind, steps, structure, _fresh_key(rng), self.point)
+
+    def _next_chain(self) -> int:
+        self.turn = (self.turn + 1) % CHAINS
+        return self.turn
+
+    def _at(self, chain: int) -> Drawn:
+        """What one chain would play."""
+        assert self.point is not None, "the chains have begun"
+        own = Point(*(leaf[..., chain : chain + 1] for leaf in self.point))
+        weighed = weigh_normals(self.coordinates.kind, self.coordinates.structure, own)
+        policy, at_start = greedy_policies(self.coordinates, weighed)
+        return Drawn(policy, float(at_start[0]), weighed)
 
     def beliefs(self) -> Beliefs:
         assert self._drawn is not None, "an agent draws before it is asked"
@@ -83,13 +116,8 @@ def _fresh_key(rng: np.random.Generator) -> PRNGKeyArray:
     return random_key(int(rng.integers(2**63)))
 
 
-def _steps_of_one(optimism: int) -> int:
-    """Slice steps between two draws: an episode's steps are shared among them."""
-    return -(-STEPS // optimism)
-
-
 class SparseWalk:
-    """The same on sparse systems."""
+    """The same on sparse systems, with one chain."""
 
     def __init__(self, target: Target, before: object, rng: np.random.Generator) -> None:
         self.coordinates = SparseCoordinates(target)
@@ -98,13 +126,14 @@ class SparseWalk:
             self.place: Place = self.coordinates.place(self._carried(before, rng), before.place.policy)
         else:
             self.place = self.coordinates.place(rng.standard_normal(self.coordinates.size), None)
-            self._walk(FIRST_STEPS, rng)
+            sweep = -(-len(self.coordinates.free) // PICKS)
+            self._walk(min(FIRST_SWEEPS * sweep, FIRST_SPARSE_STEPS), rng)
         self._drawn = self.place.q
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         model, draws = self.coordinates.target.model, []
         for _ in range(optimism):
-            self._walk(_steps_of_one(optimism), rng)
+            self._walk(-(-SPARSE_STEPS // optimism), rng)
             draws.append(self.place.q)
         at_start = [float(model.initial @ np.nan_to_num(model.best(q))) for q in draws]
         self._drawn = draws[int(np.argmax(at_start))]
@@ -122,7 +151,7 @@ class SparseWalk:
 
     def _walk(self, steps: int, rng: np.random.Generator) -> None:
         for _ in range(steps):
-            self.place = self.coordinates.step(self.place, rng)
+            self.place = step(self.coordinates, self.place, rng)
 
     def _carried(self, before: SparseWalk, rng: np.random.Generator) -> Float[np.ndarray, "coordinates"]:
         """The chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""

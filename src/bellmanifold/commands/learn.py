@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -77,14 +78,18 @@ def learn(
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
     refuse(find_agent(agent), open_world(problem), options)
     require_room(problem, episodes, runs)
-    keep = _keeper(out, {"model": model, "agent": agent, "episodes": episodes} | options, range(seed, seed + runs))
+    entry = {"model": model, "agent": agent, "episodes": episodes} | options
     done = 0
 
     def kept() -> str:
         there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
         return f"{there}; give the same command again to play them all"
 
-    with progress(f"{agent} learns", runs) as one_more, interruptible(kept) as require_no_interrupt:
+    with (
+        _keeper(out, entry, range(seed, seed + runs)) as keep,
+        progress(f"{agent} learns", runs) as one_more,
+        interruptible(kept) as require_no_interrupt,
+    ):
 
         def after_run(run: Run) -> None:
             nonlocal done
@@ -104,13 +109,13 @@ def learn(
         _print_learning(answer)
 
 
-def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> Callable[[Run], None]:
+def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
     from bellmanifold.experiments.keeping import keep_runs
     from bellmanifold.experiments.measured import LARGEST_SEED
 
     wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
     if out is None or wrong:  # `learn` itself says what is wrong
-        return lambda run: None
+        return nullcontext(lambda run: None)
     return keep_runs(out, entry, seeds)
 
 

@@ -22,6 +22,7 @@ PATIENCE = "20s"
 
 def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, None, None]:
     """Play units on the workers of a Dask scheduler; answers come as they are ready."""
+    _require_dask()
     with _quiet("distributed"):
         client = connect(address)
         try:
@@ -32,22 +33,31 @@ def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, No
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Keep a library from logging: what goes wrong is said once, by us."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    """Keep a library, and each of its parts that has a logger, from logging: what goes wrong is said once, by us."""
+    known = [logger for logger in logging.root.manager.loggerDict if logger.startswith(f"{name}.")]
+    loggers = [logging.getLogger(logger) for logger in (name, *known)]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _require_dask() -> None:
+    """Dask sets the levels of its loggers when it is imported, so that has to be done before they are changed."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
 
 
 def connect(address: str) -> Any:
     """A client of the scheduler at this address."""
-    try:
-        from distributed import Client
-    except ImportError:
-        raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
+    from distributed import Client
+
     try:
         return Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:

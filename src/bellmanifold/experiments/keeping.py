@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from bellmanifold.agents.registry import Value, find_agent
@@ -12,8 +13,9 @@ from bellmanifold.experiments.runs import prepare, record
 from bellmanifold.experiments.store import Store, encode
 
 
-def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Callable[[Run], None]:
-    """Claim a directory for some runs; what is returned writes one of them.
+@contextmanager
+def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[Callable[[Run], None]]:
+    """Claim a directory for some runs; what is handed over writes one of them.
 
     Args:
         out: the directory; refused if it belongs to other runs.
@@ -26,5 +28,5 @@ def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Callable[[
     settings = {run.seed: run for run in plan.runs}
     problem = prepare(plan.problems[str(entry["model"])])
     store = Store(out)
-    store.claim(plan)
-    return lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))
+    with store.claim(plan):
+        yield lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))

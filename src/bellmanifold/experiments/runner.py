@@ -69,17 +69,18 @@ def sweep(
         widen: a directory that belongs to another plan gets this one's runs too, instead of being refused.
     """
     store = Store(Path(out))
-    store.claim(plan, widen)
-    faults = find_faults(store, plan)
-    tally = Tally(len(plan.runs), len(plan.runs) - len(faults), damaged=[f for f in faults.values() if f != "missing"])
-    try:
-        with show(tally.total, tally.kept) as progress:
-            for fault in tally.damaged:
-                progress.say(f"{fault}; playing it again")
-            _play(store, units_of(plan, list(faults)), player, (tally, progress))
-    except KeyboardInterrupt:
-        there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
-        raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
+    with store.claim(plan, widen):
+        faults = find_faults(store, plan)
+        damaged = [fault for fault in faults.values() if fault != "missing"]
+        tally = Tally(len(plan.runs), len(plan.runs) - len(faults), damaged=damaged)
+        try:
+            with show(tally.total, tally.kept) as progress:
+                for fault in tally.damaged:
+                    progress.say(f"{fault}; playing it again")
+                _play(store, units_of(plan, list(faults)), player, (tally, progress))
+        except KeyboardInterrupt:
+            there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
+            raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
     return tally
 
 

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -35,8 +35,19 @@ from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.experiments.checked import read_settings
 from bellmanifold.experiments.netcdf import read_netcdf, read_variables
 from bellmanifold.experiments.plan import Plan, RunSettings
+from bellmanifold.experiments.presence import Presence
 from bellmanifold.experiments.runs import FORMAT
-from bellmanifold.formats.files import label, located, parse_json, read_bytes, temporary_prefix, write_atomically
+from bellmanifold.formats.files import (
+    disk_remedy,
+    is_disk_fault,
+    label,
+    located,
+    parse_json,
+    read_bytes,
+    sync_directory,
+    temporary_prefix,
+    write_atomically,
+)
 
 PLAN_FILE = "plan.json"
 PLAN_FORMAT = "bellmanifold.plan/1"
@@ -180,33 +191,57 @@ class Store:
     def path(self, settings: RunSettings) -> Path:
         return self.root / file_name(settings)
 
-    def claim(self, plan: Plan, widen: bool = False) -> None:
-        """Make the directory this plan's, or refuse: it may belong to another one, or be closed to us.
+    @contextmanager
+    def claim(self, plan: Plan, widen: bool = False) -> Iterator[None]:
+        """Make the directory this plan's while the work goes on inside.
+
+        Refuses if it belongs to another plan, also to one of which nothing is there yet but which is being played, or
+        if it is closed to us.
 
         Args:
             plan: the runs that will be there.
             widen: where the directory belongs to another plan, add this one's runs to it instead of refusing.
         """
+        self._make()
+        with closing(Presence(self.root)) as presence:
+            if widen:
+                self._widen(plan)
+            else:
+                self._take(plan, presence)
+            presence.share()
+            self._sweep_up(plan)
+            yield
+
+    def _make(self) -> None:
+        """Make the directory if it is not there; refuse it if it is closed to us."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
+            sync_directory(self.root.parent)
         except (OSError, ValueError) as error:
             reason = (getattr(error, "strerror", None) or str(error)).lower()
-            raise BadInputError(f"{label(self.root)}: cannot be made: {reason}: choose another --out") from None
-        if not os.access(self.root, os.W_OK | os.X_OK):
+            message = f"{label(self.root)}: cannot be made: {reason}"
+            if isinstance(error, OSError) and is_disk_fault(error):
+                raise DiskError(f"{message}: {disk_remedy(error)}") from None
+            raise BadInputError(f"{message}: choose another --out") from None
+        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
-        if widen:
-            self._widen(plan)
-        elif not self.compare(plan):
-            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
-        self._sweep_up(plan)
 
-    def compare(self, plan: Plan) -> bool:
+    def _take(self, plan: Plan, presence: Presence) -> None:
+        if presence.alone:
+            if not self.compare(plan):
+                self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+            presence.share()
+        if not self.compare(plan, in_use=True):  # somebody may have been quicker
+            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+
+    def compare(self, plan: Plan, in_use: bool = False) -> bool:
         """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's.
 
-        A plan of which no run is there, because it was refused or stopped at once, has no claim.
+        A plan of which no run is there, because it was refused or stopped at once, has no claim, unless somebody is
+        playing it (`in_use`).
         """
         known = self._read_plan()
-        if known is None or not any(self.root.glob("*.nc")):
+        if known is None or not (in_use or any(self.root.glob("*.nc"))):
             return False
         models, runs = known
         before = {json.dumps(run, sort_keys=True) for run in runs}
@@ -280,7 +315,7 @@ class Store:
         try:
             write_atomically(self.path(settings), lambda file: file.write(content))
         except DiskError as error:
-            raise DiskError(f"{error}: make room and give the same command again, finished runs are kept") from None
+            raise DiskError(f"{error}, finished runs are kept") from None
 
     def log(self, text: str) -> Path:
         """Append to the log of failures."""
@@ -289,5 +324,6 @@ class Store:
             with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
-            raise DiskError(f"{label(path)}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+            reason = (error.strerror or str(error)).lower()
+            raise DiskError(f"{label(path)}: cannot be written: {reason}: {disk_remedy(error)}") from None
         return path

@@ -162,7 +162,10 @@ def record(value: object, what: str, required: Sequence[str], optional: Sequence
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing."""
+    """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing.
+
+    Once this returns, the file outlasts a power failure (if the disk keeps its promises): its directory is synced, too.
+    """
     target = Path(path)
     temporary: Path | None = None
     try:
@@ -175,17 +178,44 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
         temporary = None
+        sync_directory(target.parent)
     except BadInputError as error:
         raise BadInputError(f"{label(path)}: {error}") from None
     except (OSError, ValueError) as error:
         message = f"{label(path)}: cannot be written: {_reason(error)}"
-        if isinstance(error, OSError) and error.errno in _DISK_FAULTS:
-            raise DiskError(message) from None
+        if is_disk_fault(error):
+            raise DiskError(f"{message}: {disk_remedy(error)}") from None
         raise BadInputError(f"{message}: choose a place you may write to") from None
     finally:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make sure that files just renamed into a directory are still there after a power failure."""
+    try:
+        handle = os.open(directory, os.O_RDONLY)
+    except OSError:  # one may write into it, but not look
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno in _DISK_FAULTS:  # other file systems do not sync directories at all
+            raise
+    finally:
+        os.close(handle)
+
+
+def is_disk_fault(error: Exception) -> bool:
+    """Is the disk full or broken, rather than the place badly chosen?"""
+    return isinstance(error, OSError) and error.errno in _DISK_FAULTS
+
+
+def disk_remedy(error: Exception) -> str:
+    """What to do when the disk failed."""
+    broken = isinstance(error, OSError) and error.errno == errno.EIO
+    return f"{'check the disk' if broken else 'make room'} and give the same command again"
 
 
 def temporary_prefix(name: str) -> str:

@@ -39,6 +39,9 @@ from bellmanifold.laws import Law, log_normal
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target, tie_width
 
+NUMBERED = 2**62
+"""Up to this many policies have a number each; the codes of more are hashes."""
+
 
 class Point(NamedTuple):
     """Standard normal coordinates of a batch of points.
@@ -62,7 +65,7 @@ class Structure(NamedTuple):
         reward, scale: of observed pairs, shape (actions, states).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (actions, states).
-        mixer: random odd numbers that tell policies apart, shape (states,).
+        mixer: numbers that tell policies apart, see `mixer_of`, shape (states,).
         prior_scale: sigma.
         tie_width: values closer than this count as tied.
     """
@@ -108,7 +111,7 @@ class Weighed(NamedTuple):
     Attributes:
         log_weight: shape (batch,).
         choice: greedy action slot of each state, shape (states, batch).
-        code: a hash of the greedy policy, shape (batch,).
+        code: tells greedy policies apart: their number, or a hash where that is too large, shape (batch,).
         q: action values by slot (the largest one for pairs that stand for several), shape (actions, states, batch).
         noise_scale: eta, if it is inferred, shape (1 or 0, batch).
         log_scale: the largest log weight (0 if none is finite).
@@ -208,7 +211,6 @@ class Coordinates:
         scale = np.where(target.observed, np.maximum(target.scale, tie_width(target)), 0.0)
         idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
         idle[model.pair_start[:-1][~target.coupled]] = True
-        mixer = np.random.default_rng(0x5EED).integers(0, 2**63, model.n_states, dtype=np.uint64) * 2 + 1
         table = target.noise_scale
         arrays = (chart.successor, chart.law, chart.spread(self.solved, False), first, chart.stretches)
         return Structure(
@@ -220,7 +222,7 @@ class Coordinates:
             knots=jnp.asarray(table.normal if table else np.zeros(0)),
             log_scale=jnp.asarray(table.log_scale if table else np.zeros(0)),
             alternatives=jnp.asarray(chart.spread(alternatives, 1)),
-            mixer=jnp.asarray(mixer),
+            mixer=jnp.asarray(mixer_of(chart)),
             prior_scale=jnp.asarray(target.prior_scale),
             tie_width=jnp.asarray(100 * tie_width(target)),
         )
@@ -256,16 +258,34 @@ class Coordinates:
             solved.append(jnp.asarray(masks))
         return Subsets(jnp.asarray(observed), jnp.asarray(in_cut), tuple(solved))
 
+    @property
+    def subsets_used(self) -> Subsets | None:
+        """The subsets if points are weighed with a cut."""
+        return self.subsets if self.cut and not self.centred else None
+
     def weigh(self, point: Point) -> Weighed:
         """Weigh draws: normal numbers, but those of free pairs already as the largest of their group."""
-        if self.cut and not self.centred:
-            return _weigh_cut(self.kind, self.structure, self.subsets, point)
-        return weigh(self.kind, self.structure, point)
+        return weigh_with(self.kind, self.structure, self.subsets_used, point)
 
     def propose(self, key: PRNGKeyArray, batch: int) -> Weighed:
         """Draw points from the reference law and weigh them."""
-        subsets = self.subsets if self.cut and not self.centred else None
-        return _propose(self.kind, (*self.chart.slot.shape, batch), self.scales, self.structure, subsets, key)
+        shape = (*self.chart.slot.shape, batch)
+        return _propose(self.kind, shape, self.scales, self.structure, self.subsets_used, key)
+
+
+def n_policies(chart: BatchChart) -> int:
+    """How many policies the chart's slots can play; they are numbered by the digits of their choices."""
+    actions, states = chart.slot.shape
+    return int(actions) ** states
+
+
+def mixer_of(chart: BatchChart) -> UInt64[np.ndarray, "states"]:
+    """What the choice of each state is multiplied by: its place value, or a random odd number if there are too many."""
+    actions, states = chart.slot.shape
+    if n_policies(chart) <= NUMBERED:
+        return np.array([actions**place for place in range(states)], dtype=np.uint64)
+    odd = 2 * np.random.default_rng(0x5EED).integers(0, 2**63, states, dtype=np.uint64) + 1
+    return np.asarray(odd, dtype=np.uint64)
 
 
 def policy_table(
@@ -306,6 +326,11 @@ def from_normals(s: Structure, point: Point) -> Point:
     return point._replace(x=jnp.where((s.free & s.member)[..., None], largest, point.x))
 
 
+def weigh_with(kind: Kind, s: Structure, subsets: Subsets | None, point: Point) -> Weighed:
+    """Weigh points with the subsets of a cut, or without a cut; see `Coordinates.weigh`."""
+    return weigh(kind, s, point) if subsets is None else _weigh_cut(kind, s, subsets, point)
+
+
 @partial(jax.jit, static_argnames="kind")
 def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     """Weigh points without a cut; see `Coordinates.weigh`."""
@@ -314,38 +339,24 @@ def weigh(kind: Kind, s: Structure, point: Point) -> Weighed:
     x, residual = point.x, kind.law.from_normal(point.x)
     reward = jnp.broadcast_to(s.reward[..., None], x.shape)
     value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    solved = _solve(kind, s, reward + _width(s, point) * residual, value)
+    solved = solve_structure(kind, s, reward + _width(s, point) * residual, value)
     q = solved.q
     if kind.exact:
         # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
         # 1e-8 (reward / sigma)^2. Nor must they undo a loop that costs less than they pay.
-        plain = _solve(kind, s, reward, value)
+        plain = solve_structure(kind, s, reward, value)
         solved = Solved(*(jnp.where(solved.solvable, split, whole) for split, whole in zip(solved, plain, strict=True)))
         q = plain.q
     terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(residual)
     total = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1)) - solved.log_det
-    return _reduced(s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))
+    return _reduced(kind, s, jnp.where(solved.solvable, total, -jnp.inf), solved.q, _noise_scale(s, point))
 
 
-def _solve(
+def solve_structure(
     kind: Kind, s: Structure, payment: Float[Array, "actions states batch"], value: Float[Array, "actions states batch"]
 ) -> Solved:
+    """The chart's solution at payments and values."""
     return solve_blocks(kind.blocks, s.system, payment, value)
-
-
-def log_weight(kind: Kind, s: Structure, point: Point) -> Float[Array, "batch"]:
-    """The log weight of standard normal vectors, and nothing else.
-
-    Of an exact posterior without determinants it does not depend on how ties are split, so one solution is enough.
-    """
-    if not kind.exact or kind.centred or any(block.cyclic and not block.sweeps for block in kind.blocks):
-        return weigh_normals(kind, s, point).log_weight
-    x = from_normals(s, point).x
-    value = jnp.where(s.free[..., None], s.prior_scale * x, -jnp.inf)
-    q, _, solvable = _solve(kind, s, jnp.broadcast_to(s.reward[..., None], x.shape), value)
-    terms = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale) + kind.law.log_correction(kind.law.from_normal(x))
-    total = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1))
-    return jnp.where(solvable, total, -jnp.inf)
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -353,7 +364,7 @@ def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weig
     residual, width = kind.law.from_normal(point.x), _width(s, point)
     payment = s.reward[..., None] + width * residual
     value = jnp.where(s.free[..., None], s.prior_scale * point.x, -jnp.inf)
-    q, _, solvable = _solve(kind, s, payment, value)
+    q, _, solvable = solve_structure(kind, s, payment, value)
     log_prior = log_normal(q / s.prior_scale) - jnp.log(s.prior_scale)
     observed, cut = subsets.observed[..., None], subsets.cut[..., None]
     safe = jnp.where(observed, width, 1.0)
@@ -372,7 +383,7 @@ def _weigh_cut(kind: Kind, s: Structure, subsets: Subsets, point: Point) -> Weig
         factor = jnp.where(solved[..., None], log_proposal[None, :, own], log_prior[None, :, own])
         proposed = dets + jnp.sum(jnp.where(cut[None, :, own], factor, 0.0), axis=(1, 2))
         total = total - (jax.scipy.special.logsumexp(proposed, axis=0) - jnp.log(len(solved)))
-    return _reduced(s, jnp.where(solvable, total, -jnp.inf), q, _noise_scale(s, point))
+    return _reduced(kind, s, jnp.where(solvable, total, -jnp.inf), q, _noise_scale(s, point))
 
 
 def _log_determinants(
@@ -447,10 +458,11 @@ def _weigh_centred(kind: Kind, s: Structure, point: Point) -> Weighed:
     safe = jnp.where(s.system.solved[..., None], _width(s, point), 1.0)
     terms = kind.law.log_density(_residual(s, q) / safe) - jnp.log(safe)
     log_weight = jnp.sum(jnp.where(s.system.solved[..., None], terms, 0.0), axis=(0, 1))
-    return _reduced(s, log_weight, q, _noise_scale(s, point))
+    return _reduced(kind, s, log_weight, q, _noise_scale(s, point))
 
 
 def _reduced(
+    kind: Kind,
     s: Structure,
     log_weight: Float[Array, "batch"],
     q: Float[Array, "actions states batch"],
@@ -458,16 +470,20 @@ def _reduced(
 ) -> Weighed:
     """What answers need of a batch."""
     choice = jnp.argmax(q, axis=0)
-    code = jnp.sum((choice.astype(jnp.uint64) + 1) * s.mixer[:, None], axis=0)
+    code = jnp.sum(choice.astype(jnp.uint64) * s.mixer[:, None], axis=0)
     top = jnp.max(log_weight)
     log_scale = jnp.where(jnp.isfinite(top), top, 0.0)
     weight = jnp.exp(log_weight - log_scale)
     finite = jnp.where(s.system.solved[..., None] | s.free[..., None], q, 0.0)
     finite = jnp.where(weight > 0, finite, 0.0)
-    close = (jnp.max(q, axis=0) - q < s.tie_width) & s.system.solved[..., None]
-    tied = jnp.any(jnp.sum(close, axis=0) > 1, axis=-1)
+    tied = _tied(s, q) if kind.exact else jnp.zeros(q.shape[1], dtype=bool)
     first, second = finite @ weight, finite**2 @ weight
     return Weighed(log_weight, choice.astype(jnp.int16), code, q, noise_scale, log_scale, first, second, tied)
+
+
+def _tied(s: Structure, q: Float[Array, "actions states batch"]) -> Bool[Array, "states"]:
+    close = (jnp.max(q, axis=0) - q < s.tie_width) & s.system.solved[..., None]
+    return jnp.any(jnp.sum(close, axis=0) > 1, axis=-1)
 
 
 def member_moments(

@@ -71,7 +71,7 @@ def cut_set(target: Target, avoided: Collection[int] = ()) -> list[int]:
         for component in components:
             cut.append(_heaviest(model, best_mean_reward(model, component), avoided))
             left[cut[-1]] = False
-    for component in end_components(model, target.observed):
+    for component in target.loops:
         while len(cut) <= MAX_CUT and (rare := _rarely_cut(model, component, cut)):
             cut.append(_heaviest(model, rare, avoided))
     return cut

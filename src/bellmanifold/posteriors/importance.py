@@ -3,29 +3,44 @@
 The points are independent scramblings of one Sobol net; every answer is a ratio of weighted sums, its standard error
 comes from the spread between scramblings, and the effective sample size (sum w)^2 / sum w^2 says how evenly the weights
 lie. Everything goes through the compiled programs in pieces of one size: more points never mean another compilation.
+A piece is small, so that its arrays stay in the processor's cache, and a program weighs several, so that calls are few.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
-from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, policy_table
+from bellmanifold.posteriors.coordinates import (
+    Coordinates,
+    Kind,
+    Point,
+    Structure,
+    Subsets,
+    Weighed,
+    n_policies,
+    policy_table,
+    weigh_with,
+)
 from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.points import Part, member_moments, normal_points, uniform_points
 from bellmanifold.posteriors.policies import Estimate, ratio
 
-PIECE = 4096
-"""Points that go through a compiled program at a time; also the smallest net."""
+PIECE = 1024
+"""Points that are weighed at a time; also the smallest net."""
+CALL_PIECES, CALL_NUMBERS = 16, 2**19
+"""Pieces that go through a compiled program in one call: so many, or fewer if they hold more numbers than that."""
 REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
+FEW_POLICIES = 2**16
+"""Up to this many policies are counted instead of sorted."""
 NOTHING = jnp.zeros((0, 0, 0))
-NO_SCALE = jnp.zeros((0, PIECE))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,9 +76,9 @@ class Nets:
         self.sums: list[_Sums] = []
 
     def sample(self, log2_size: int) -> Sample:
-        """Grow the nets to 2^log2_size points (at least 4,096), if they are smaller, and sum up."""
+        """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and sum up."""
         while self.size < max(PIECE, 2**log2_size):
-            more = self.size or PIECE
+            more = self.size or max(PIECE, 2**log2_size)
             for k, coordinates in enumerate(self.components):
                 self.sums.append(_weigh(_Part(coordinates, self.size, more, self.seed + (k << 32))))
             self.size += more
@@ -81,7 +96,7 @@ class _Sums:
         whole: sum of weights, shape (replicates,).
         first, second: of q and q^2, shape (replicates, pairs).
         noise_scale: of the noise scale and its square, or nothing unless it is inferred, shape (2 or 0,).
-        code, choice, weight: distinct policies: hash, action slots and weights.
+        code, choice, weight: distinct policies: code, action slots and weights.
         tied: states where best actions tie, shape (states,).
     """
 
@@ -101,17 +116,16 @@ class _Sums:
 
 def _weigh(part: _Part) -> _Sums:
     weighed = part.weigh()
-    log_weight = np.stack([np.asarray(piece.log_weight) for piece in weighed])
-    top = float(log_weight.max())
+    top = float(weighed.log_weight.max())
     reference = top if np.isfinite(top) else 0.0
-    weight = np.exp(log_weight - reference).reshape(REPLICATES, -1)
-    code, choice, by_policy = _merged(weighed, weight)
+    weight = np.exp(weighed.log_weight - reference).reshape(REPLICATES, -1)
+    code, choice, by_policy = _merged(weighed, weight, n_policies(part.coordinates.chart))
     first, second = part.moments(weighed, weight, reference)
-    eta = np.concatenate([np.asarray(piece.noise_scale) for piece in weighed], axis=1)[: part.coordinates.scales]
+    eta = weighed.noise_scale.transpose(1, 0, 2).reshape(part.coordinates.scales, weight.size)
     return _Sums(
         top,
         weight.size,
-        int(np.isneginf(log_weight).sum()),
+        int(np.isneginf(weighed.log_weight).sum()),
         float((weight**2).sum()),
         weight.sum(axis=1),
         first,
@@ -120,21 +134,36 @@ def _weigh(part: _Part) -> _Sums:
         code,
         choice,
         by_policy,
-        np.any([np.asarray(piece.tied) for piece in weighed], axis=0),
+        np.any(weighed.tied, axis=0),
     )
 
 
 def _merged(
-    weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"]
+    weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
 ) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows states"], Float[np.ndarray, "replicates rows"]]:
-    """Hash, choices and weights of the distinct policies that have any weight."""
-    codes = np.concatenate([np.asarray(piece.code) for piece in weighed])
-    code, first, row = np.unique(codes, return_index=True, return_inverse=True)
+    """Codes, choices and weights of the distinct policies that have any weight."""
+    codes = weighed.code.ravel()
+    code, place, row = distinct(codes, policies)
     summed = _by_row(row.reshape(weight.shape), weight, len(code))
     keep = summed.sum(axis=0) > 0
-    choices = [np.asarray(piece.choice) for piece in weighed]
-    picked = [choices[k // PIECE][:, k % PIECE] for k in first[keep]]
-    return code[keep], np.array(picked, dtype=np.int64).reshape(-1, len(choices[0])), summed[:, keep]
+    choice = weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE]
+    return code[keep], choice.astype(np.int64), summed[:, keep]
+
+
+Distinct: TypeAlias = tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows"], Int[np.ndarray, "n"]]
+"""Distinct codes in ascending order, a place where each is found, and the row each code has among them."""
+
+
+def distinct(codes: UInt64[np.ndarray, "n"], policies: int) -> Distinct:
+    """The distinct ones of the codes of so many possible policies: by counting where these are few, else by sorting."""
+    if policies > FEW_POLICIES:
+        return np.unique(codes, return_index=True, return_inverse=True)
+    place = np.full(policies, -1)
+    place[codes] = np.arange(len(codes))
+    code = np.flatnonzero(place >= 0)
+    row = np.empty(policies, dtype=np.int64)
+    row[code] = np.arange(len(code))
+    return code.astype(np.uint64), place[code], row[codes]
 
 
 def _by_row(
@@ -216,32 +245,27 @@ class _Part:
         row[self.residual] = len(self.free) + self.coordinates.scales + np.arange(len(self.residual))
         return jnp.asarray(chart.spread(row % (self.key[0] + 1), self.key[0]))
 
-    def weigh(self) -> list[Weighed]:
+    def weigh(self) -> _Pieces:
         """All pieces weighed, without their action values: those would fill the memory."""
-        groups = tuple(int(of) for of in self.group)
-        pieces = reference_points(self.key, groups)
-        first, last = len(groups), len(groups) + self.coordinates.scales
-        points = (  # one at a time: together they would fill the memory, too
-            Point(_arranged(self.row, piece), piece[first:last] if last > first else NO_SCALE) for piece in pieces
-        )
-        weighed = []
-        for point in points:
-            weighed.append(self.coordinates.weigh(point)._replace(q=NOTHING))
-            weighed[-1].log_weight.block_until_ready()
-        return weighed
+        of, groups = self.coordinates, tuple(int(of) for of in self.group)
+        kind, structure, subsets = of.kind, of.structure, of.subsets_used
+        most = CALL_NUMBERS // (PIECE * structure.free.size)
+        calls = reference_points(self.key, groups, min(CALL_PIECES, 1 << max(0, most.bit_length() - 1)))
+        scales = slice(len(groups), len(groups) + of.scales) if of.scales else slice(0)
+        found = [weigh_pieces(kind, structure, subsets, Point(_arranged(self.row, x), x[:, scales])) for x in calls]
+        return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
 
     def moments(
-        self, weighed: list[Weighed], weight: Float[np.ndarray, "replicates points"], reference: float
+        self, weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], reference: float
     ) -> list[Float[np.ndarray, "replicates pairs"]]:
         """Weighted sums of q and q^2 for every pair of a coupled state; 0 elsewhere."""
         coordinates, model = self.coordinates, self.coordinates.target.model
-        scales = np.array([float(piece.log_scale) for piece in weighed])
-        factor = np.exp(np.minimum(scales - reference, 0.0))  # above 0 only where a piece has no weight at all
+        factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
         action, state = coordinates.chart.place
         sums = []
-        for power, name in ((1, "first"), (2, "second")):
-            by_piece = np.stack([np.asarray(getattr(piece, name))[action, state] for piece in weighed])
-            by_replicate = (by_piece * factor[:, None]).reshape(REPLICATES, -1, model.n_pairs).sum(axis=1)
+        for power, by_piece in ((1, weighed.first), (2, weighed.second)):
+            scaled = by_piece[:, action, state] * factor[:, None]
+            by_replicate = scaled.reshape(REPLICATES, -1, model.n_pairs).sum(axis=1)
             for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
                 if of > 1:
                     member = member_moments(self.key, row, int(of))[power - 1].reshape(weight.shape)
@@ -251,18 +275,38 @@ class _Part:
         return sums
 
 
+class _Pieces(NamedTuple):
+    """Pieces of points with their weights: `Weighed` without action values, pieces along the first axis."""
+
+    log_weight: Float[np.ndarray, "pieces piece"]
+    choice: Int[np.ndarray, "pieces states piece"]
+    code: UInt64[np.ndarray, "pieces piece"]
+    noise_scale: Float[np.ndarray, "pieces scales piece"]
+    log_scale: Float[np.ndarray, "pieces"]
+    first: Float[np.ndarray, "pieces actions states"]
+    second: Float[np.ndarray, "pieces actions states"]
+    tied: Bool[np.ndarray, "pieces states"]
+
+
 @lru_cache(maxsize=16)
-def reference_points(part: Part, groups: tuple[int, ...]) -> list[Float[Array, "coordinates piece"]]:
-    """Standard normals in pieces: the largest of each group, one for every other coordinate, and a row of zeros."""
+def reference_points(part: Part, groups: tuple[int, ...], call: int) -> list[Float[Array, "pieces coordinates piece"]]:
+    """Standard normals, for each call its pieces: the largest of each group, one for every other coordinate, zeros."""
     points = uniform_points(*part)
     free = [normal_points(points[k], of) for k, of in enumerate(groups)]
     zero = np.zeros((1, points.shape[1]))
     x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
-    return [jnp.asarray(x[:, k : k + PIECE]) for k in range(0, x.shape[1], PIECE)]
+    pieces = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
+    return [jnp.asarray(pieces[k : k + call]) for k in range(0, len(pieces), call)]
+
+
+@partial(jax.jit, static_argnames="kind")
+def weigh_pieces(kind: Kind, s: Structure, subsets: Subsets | None, point: Point) -> Weighed:
+    """Weigh pieces of points one after the other."""
+    return jax.lax.map(lambda piece: weigh_with(kind, s, subsets, piece)._replace(q=NOTHING), point)
 
 
 @jax.jit
 def _arranged(
-    row: Int[Array, "actions states"], points: Float[Array, "coordinates piece"]
-) -> Float[Array, "actions states piece"]:
-    return points.at[row].get(mode="promise_in_bounds")
+    row: Int[Array, "actions states"], points: Float[Array, "pieces coordinates piece"]
+) -> Float[Array, "pieces actions states piece"]:
+    return points.at[:, row].get(mode="promise_in_bounds")

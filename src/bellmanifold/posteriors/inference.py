@@ -12,7 +12,6 @@ from jaxtyping import Float
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
-from bellmanifold.graph import end_components
 from bellmanifold.health import complaint
 from bellmanifold.laws import Gaussian, Law, Uniform, named_law
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Nets, Sample
-    from bellmanifold.posteriors.sparse_walk import SparseCoordinates
+    from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
     from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
@@ -43,9 +42,11 @@ DISAGREEMENT = 5.0
 MOST_POINTS = 2**21
 MOST_HELD = 2**27
 """Points times coordinates that importance sampling may hold: they are kept, twice, for the next posterior."""
-MOST_IN_PIECE = 2**25
+MOST_IN_PIECE = 2**23
 """Numbers in an array of one piece of the points; some ten such arrays are held at a time."""
 MOST_COORDINATES = 400
+PILOT = 12
+"""Binary logarithm of the points in each net that are weighed first."""
 MOST_ROUNDS = 8
 DRAWS = 8192
 MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
@@ -129,7 +130,7 @@ def posterior(
     from bellmanifold.posteriors.near_ties import without_near_ties
 
     summary = _choose(target, engine, proper_only, samples, seed)
-    summary = without_near_ties(replace(summary, top=top, proper_only=proper_only, seed=seed))
+    summary = without_near_ties(summary.labelled(top, proper_only, seed))
     return summary if samples is not None else _with_its_error(summary)
 
 
@@ -253,7 +254,8 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
     if samples is not None and samples * largest > MOST_HELD:
         raise BadInputError(f"samples is {samples}: at most {MOST_HELD // largest} points of {largest} coordinates fit")
     most_points = min(MOST_POINTS, MOST_HELD // max(1, largest))
-    log2_size = int(np.log2(PIECE))
+    asked = PILOT if samples is None else int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))
+    log2_size = min(PILOT, asked)
     tried = []
     for components in candidates:
         nets = Nets(components, seed)
@@ -270,8 +272,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
     if samples is not None:
-        summary = _summarise(nets, nets.sample(int(np.ceil(np.log2(max(1.0, samples / REPLICATES))))))
-        return _confirmed(nets, summary)
+        return _confirmed(nets, _summarise(nets, drawn if asked == log2_size else nets.sample(asked)))
     summary = _summarise(nets, drawn)
     hopeless = drawn.effective_sample_size * most_points < ENOUGH * drawn.points
     while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= most_points:
@@ -284,13 +285,13 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
 def _confirmed(nets: Nets, summary: Summary) -> Summary:
     """The summary, no longer trusted if a second cut of the observed loops finds another improper mass."""
     from bellmanifold.posteriors.cut import other_cut
-    from bellmanifold.posteriors.importance import PIECE, Nets
+    from bellmanifold.posteriors.importance import Nets
 
     other = other_cut(nets.components) if nets.components[0].cut and summary.trustworthy else None
     if other is None:
         return summary
     others = Nets(other, nets.seed)
-    second = _summarise(others, others.sample(int(np.log2(PIECE))))
+    second = _summarise(others, others.sample(PILOT))
     mass, again = summary.improper_mass, second.improper_mass
     gap = abs(float(mass.value) - float(again.value))
     agree = not second.trustworthy or gap <= max(ACCURACY, DISAGREEMENT * float(np.hypot(mass.se, again.se)))
@@ -306,7 +307,7 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
     if target.is_exact or proper_only:
         return [[Coordinates(target, chart)]]
     centred = [Coordinates(target, chart, centred=True)]
-    if end_components(target.model, target.observed):
+    if target.loops:
         return [cut_coordinates(target, chart), centred]
     return [[Coordinates(target, chart)], centred]
 
@@ -315,13 +316,13 @@ def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinate
     """Coordinates in which chains cover the posterior: the chart's, or action values where the chart needs a cut."""
     from bellmanifold.posteriors.coordinates import Coordinates
 
-    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    covered = target.is_exact or proper_only or not target.loops
     return Coordinates(target, chart, centred=not covered)
 
 
 def require_assumption_2(target: Target) -> None:
     """The exact posterior needs every loop of observed pairs to cost something."""
-    for component in end_components(target.model, target.observed):
+    for component in target.loops:
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
         if mean.sign >= 0:
             raise UnsupportedError(
@@ -339,7 +340,7 @@ def _largest_error(summary: Summary) -> float:
 def _summarise(nets: Nets, drawn: Sample) -> Summary:
     coordinates = nets.components[0]
     target, model = coordinates.target, coordinates.target.model
-    restricted = coordinates.way == "non-centred" and not target.is_exact and end_components(model, target.observed)
+    restricted = coordinates.way == "non-centred" and not target.is_exact and target.loops
     return Summary(
         target=target,
         findings=replace(drawn, log_evidence=None) if restricted else drawn,
@@ -376,9 +377,10 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
 
 def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
-    from bellmanifold.posteriors.sparse_walk import CHAINS, SparseCoordinates, sparse_walk
+    from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
+    from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
 
-    covered = target.is_exact or proper_only or not end_components(target.model, target.observed)
+    covered = target.is_exact or proper_only or not target.loops
     if not covered or not target.is_gaussian:
         raise UnsupportedError(
             f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "

@@ -9,18 +9,8 @@ Gaussian kernel of width e_i for pair i, E = diag(e), the weight of a cell is
     N(r; 0, sigma^2 B B' + E^2)  x  P(D >= 0),    D = all differences theta(s, ell(s)) - theta(s, a) under N(mu, Sigma),
 
 the Gaussian posterior. B depends on the choices at *successors* of observed pairs alone; the other coupled states
-only add walls. Pairs of states that are not coupled keep their prior.
-
-**Linear algebra without cancellation.** Whiten: X = sigma E^-1 B, y = E^-1 r, theta = sigma x, x ~ N(0, I), y = X x +
-noise. With M = I + X'X,
-
-    Sigma = sigma^2 M^-1,   mu = sigma M^-1 X'y,
-    log evidence = -(log det M + |y - X x|^2 + |x|^2) / 2 - sum log(e_i sqrt(2 pi))
-
-at x = mu / sigma; a sum of squares, so nothing cancels. M is as ill-conditioned as (sigma / e)^2. While that is
-moderate a Cholesky factor M = L L' gives Sigma = G G' with G = sigma L'^-1. Otherwise the singular value
-decomposition X = P S Q' gives the same things with no square ever formed: G = sigma Q (1 + S^2)^-1/2, mu = sigma Q S
-(1 + S^2)^-1 P'y. Either way the covariance leaves as a *factor*, which `orthant` wants.
+only add walls. Pairs of states that are not coupled keep their prior. How mu and a factor of Sigma = G G' are computed
+is told in `bellmanifold.posteriors.cells`.
 
 **Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H =
 G Q and a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
@@ -35,16 +25,17 @@ after round, until every action probability is known to the accuracy asked for. 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.cells import Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
-from bellmanifold.posteriors.orthant import EXACT_DIMENSION, Orthants, Staircase, arrange, orthants
+from bellmanifold.posteriors.orthant import Orthants, orthants
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
+from bellmanifold.posteriors.staircase import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.posteriors.target import Target
 
 MAX_CELLS = 2**17
@@ -52,9 +43,7 @@ MAX_POINTS = 2**25
 REPLICATES = 16
 NEGLIGIBLE = 1e-6
 """Cells are left out while all of them together cannot make up more than this fraction of the posterior."""
-WELL_CONDITIONED = 1e9
-"""The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
-PILOT_POINTS = 2**19
+PILOT_POINTS = 2**17
 MOST_POINTS = 2**16
 GROWTH = 16.0
 CHUNK_NUMBERS = 2**18
@@ -103,7 +92,7 @@ def mixture(
     """
     if not accuracy > 0:
         raise BadInputError(f"accuracy is {accuracy}: give a positive number")
-    cells = _cells(target, max_cells)
+    cells = cells_of(target, max_cells)
     generator = np.random.default_rng(seed)
     bounds = _bounds(cells)
     if not np.isfinite(bounds.max()):
@@ -116,205 +105,10 @@ def mixture(
     return _summary(target, cells, blocks, rest)
 
 
-# --- the cells ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Gaussians:
-    """The Gaussian posterior that belongs to each choice at the successor states, before it is cut off.
-
-    Attributes:
-        log_evidence: shape (choices,).
-        mean: mu, shape (choices, own pairs).
-        factor: G with G G' = Sigma, shape (choices, own pairs, own pairs).
-    """
-
-    log_evidence: Float[np.ndarray, "choices"]
-    mean: Float[np.ndarray, "choices own"]
-    factor: Float[np.ndarray, "choices own own"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Cells:
-    """The cells of a target, numbered: choices at successors vary slowest, those at other coupled states fastest.
-
-    Pairs are those of coupled states, renumbered; `own` names them in the model.
-
-    Attributes:
-        own: pairs of the coupled states, shape (own pairs,).
-        start: first own pair of each coupled state, shape (coupled states,).
-        size: number of actions of each coupled state, shape (coupled states,).
-        branching: coupled states with a choice, successors first, shape (branching states,).
-        n_choices: number of choices at the successors.
-        n_cells: number of cells.
-        design: B without its successor terms, divided by the kernels' widths, shape (observed, own pairs).
-        entry: observed pair and coupled state of every successor term, shape (entries, 2).
-        entry_value: probability of that successor, divided by the width, shape (entries,).
-        whitened: rewards divided by the widths, shape (observed,).
-        log_constant: what the evidences of all cells have in common.
-        prior_scale: sigma.
-        stored: the Gaussians of all choices, if they are small enough to keep.
-    """
-
-    own: Int[np.ndarray, "own"]
-    start: Int[np.ndarray, "coupled"]
-    size: Int[np.ndarray, "coupled"]
-    branching: Int[np.ndarray, "branching"]
-    n_choices: int
-    n_cells: int
-    design: Float[np.ndarray, "observed own"]
-    entry: Int[np.ndarray, "entries 2"]
-    entry_value: Float[np.ndarray, "entries"]
-    whitened: Float[np.ndarray, "observed"]
-    log_constant: float
-    prior_scale: float
-    stored: list[_Gaussians]
-
-    @property
-    def fastest(self) -> int:
-        """How many cells share the choices at successors, and hence a Gaussian."""
-        return self.n_cells // self.n_choices
-
-    def policies(self, cell: Int[np.ndarray, "cells"]) -> Int[np.ndarray, "cells coupled"]:
-        """The own pair that each coupled state plays in each cell."""
-        policy = np.repeat(self.start[None, :], len(cell), axis=0)
-        shape = tuple(int(k) for k in self.size[self.branching])
-        for state, action in zip(self.branching, np.unravel_index(cell, shape) if shape else (), strict=True):
-            policy[:, state] += action
-        return policy
-
-    def walls(
-        self, cell: Int[np.ndarray, "cells"]
-    ) -> tuple[Int[np.ndarray, "cells dim"], Int[np.ndarray, "cells dim"]]:
-        """The greedy own pair and the other own pair of every difference that a cell keeps positive."""
-        policy = self.policies(cell)
-        state = np.repeat(self.branching, self.size[self.branching] - 1)
-        rank = np.concatenate([np.arange(k - 1) for k in self.size[self.branching]] or [np.zeros(0, dtype=np.int64)])
-        greedy = policy[:, state]
-        other = self.start[state] + rank
-        return greedy, other + (other >= greedy)
-
-    def gaussians(self, choice: Int[np.ndarray, "choices"]) -> _Gaussians:
-        """The Gaussians of some choices: looked up, or computed."""
-        if self.stored:
-            all_of_them = self.stored[0]
-            return _Gaussians(all_of_them.log_evidence[choice], all_of_them.mean[choice], all_of_them.factor[choice])
-        return self.computed(choice)
-
-    def computed(self, choice: Int[np.ndarray, "choices"]) -> _Gaussians:
-        """The Gaussians of some choices, by linear algebra."""
-        policy = self.policies(choice * self.fastest)
-        whitened = np.repeat(self.design[None], len(choice), axis=0)
-        every = np.arange(len(choice))
-        for (row, state), value in zip(self.entry, self.entry_value, strict=True):
-            whitened[every, row, policy[:, state]] -= value
-        whitened *= self.prior_scale
-        log_determinant, mean, factor = _posterior(whitened, self.whitened)
-        misfit = self.whitened - np.einsum("cij,cj->ci", whitened, mean)
-        square = (misfit**2).sum(axis=1) + (mean**2).sum(axis=1)
-        log_evidence = self.log_constant - 0.5 * (log_determinant + square)
-        return _Gaussians(log_evidence, self.prior_scale * mean, self.prior_scale * factor)
-
-
-def _cells(target: Target, max_cells: int) -> _Cells:
-    """Number the cells, or refuse."""
-    model = target.model
-    if not target.is_gaussian:
-        raise UnsupportedError(
-            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.kernel}: use the chart engine"
-        )
-    if np.any(target.scale[target.observed] <= 0):
-        raise UnsupportedError(
-            "mixture: the exact posterior (epsilon 0) has no density to sum: use the chart engine or a positive epsilon"
-        )
-    coupled = np.flatnonzero(target.coupled)
-    size = np.diff(model.pair_start)[coupled]
-    is_successor = target.successors[coupled]
-    branching = np.concatenate([np.flatnonzero((size > 1) & is_successor), np.flatnonzero((size > 1) & ~is_successor)])
-    n_cells = prod(int(k) for k in size[branching])
-    if n_cells > max_cells:
-        raise UnsupportedError(
-            f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
-            "engine enumerates: use --engine chart, with --proper-only where it refuses, or --engine nuts"
-        )
-    own = target.own
-    observed = np.flatnonzero(target.observed)
-    width = target.scale[observed]
-    design = (observed[:, None] == own[None, :]) / width[:, None]
-    row = np.searchsorted(observed, model.next_pair)
-    used = target.observed[model.next_pair] & (model.next_state < model.n_states)
-    state = np.searchsorted(coupled, model.next_state[used])
-    return _Cells(
-        own=own,
-        start=np.searchsorted(own, model.pair_start[coupled]),
-        size=size,
-        branching=branching,
-        n_choices=prod(int(k) for k in size[(size > 1) & is_successor]),
-        n_cells=n_cells,
-        design=design,
-        entry=np.stack([row[used], state], axis=1),
-        entry_value=model.next_prob[used] / width[row[used]],
-        whitened=target.reward[observed] / width,
-        log_constant=target.log_constant - float(np.log(width).sum()) - 0.5 * len(width) * np.log(2.0 * np.pi),
-        prior_scale=target.prior_scale,
-        stored=[],
-    )
-
-
-def _count(number: int) -> str:
-    return str(number) if number < 10**7 else f"about 10^{len(str(number)) - 1}"
-
-
-Square = Float[np.ndarray, "choices own own"]
-
-
-def _posterior(
-    matrix: Float[np.ndarray, "choices observed own"], data: Float[np.ndarray, "observed"]
-) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
-    """Posterior of x ~ N(0, I) after data = matrix x + N(0, I).
-
-    Returns:
-        log det(I + matrix' matrix), the mean, and a factor of the covariance.
-    """
-    transposed = matrix.transpose(0, 2, 1)
-    _, n, own = matrix.shape
-    if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < WELL_CONDITIONED:
-        lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
-        inverse = _inverse(lower)
-        projected = np.einsum("cij,cj->ci", inverse, transposed @ data)
-        mean = np.einsum("cji,cj->ci", inverse, projected)
-        log_determinant = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        return log_determinant, mean, np.ascontiguousarray(inverse.transpose(0, 2, 1))
-    left, some, right = np.linalg.svd(matrix, full_matrices=True)
-    rank = some.shape[1]
-    some = np.where(some > 4.0 * np.finfo(np.float64).eps * max(n, own) * some[:, :1], some, 0.0)
-    singular = np.zeros((len(matrix), own))
-    singular[:, :rank] = some
-    length = np.hypot(1.0, singular)
-    coordinate = np.zeros((len(matrix), own))
-    coordinate[:, :rank] = np.einsum("cij,i->cj", left[:, :, :rank], data)
-    mean = np.einsum("cji,cj->ci", right, coordinate * (singular / length) / length)
-    factor = right.transpose(0, 2, 1) / length[:, None, :]
-    return 2.0 * np.log(length).sum(axis=1), mean, np.ascontiguousarray(factor)
-
-
-def _inverse(lower: Square) -> Square:
-    """Inverses of lower triangular matrices, half by half: several times faster than a general inverse."""
-    size = lower.shape[1]
-    if size <= 8:
-        return np.linalg.inv(lower)
-    half = size // 2
-    inverse = np.zeros_like(lower)
-    above, below = _inverse(lower[:, :half, :half]), _inverse(lower[:, half:, half:])
-    inverse[:, :half, :half], inverse[:, half:, half:] = above, below
-    inverse[:, half:, :half] = -below @ (lower[:, half:, :half] @ above)
-    return inverse
-
-
 # --- which of them count --------------------------------------------------------------------------------------------
 
 
-def _bounds(cells: _Cells) -> Float[np.ndarray, "cells"]:
+def _bounds(cells: Cells) -> Float[np.ndarray, "cells"]:
     """For every cell the logarithm of evidence times its least probable wall; keeps the Gaussians if they are few."""
     own = len(cells.own)
     fastest = cells.fastest
@@ -338,7 +132,7 @@ def _bounds(cells: _Cells) -> Float[np.ndarray, "cells"]:
             parts.append(gaussians)
     if keep:
         cells.stored.append(
-            _Gaussians(
+            Gaussians(
                 np.concatenate([part.log_evidence for part in parts]),
                 np.concatenate([part.mean for part in parts]),
                 np.concatenate([part.factor for part in parts]),
@@ -363,7 +157,7 @@ def _wall_sd(
 
 
 def _differences(
-    cells: _Cells, cell: Int[np.ndarray, "cells"], gaussians: _Gaussians, at: Int[np.ndarray, "cells"]
+    cells: Cells, cell: Int[np.ndarray, "cells"], gaussians: Gaussians, at: Int[np.ndarray, "cells"]
 ) -> tuple[Float[np.ndarray, "cells dim"], Float[np.ndarray, "cells dim own"]]:
     """Mean and factor of the differences D of each cell, whose Gaussian is number `at`."""
     greedy, other = cells.walls(cell)
@@ -405,7 +199,7 @@ def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
 
 
 def _best_first(
-    cells: _Cells, bound: Float[np.ndarray, "cells"], generator: np.random.Generator
+    cells: Cells, bound: Float[np.ndarray, "cells"], generator: np.random.Generator
 ) -> tuple[list[_Block], float]:
     """Estimate cells in descending order of their bounds until the others are negligible.
 
@@ -425,7 +219,7 @@ def _best_first(
     return blocks, float(left[min(begin, len(order))])
 
 
-def _estimated(cells: _Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator) -> _Block:
+def _estimated(cells: Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator) -> _Block:
     choice, at = np.unique(block // cells.fastest, return_inverse=True)
     gaussians = cells.gaussians(choice)
     staircase = arrange(*_differences(cells, block, gaussians, at))
@@ -436,13 +230,13 @@ def _estimated(cells: _Cells, block: Int[np.ndarray, "rows"], points: int, gener
 # --- how precisely --------------------------------------------------------------------------------------------------
 
 
-def _table(target: Target, cells: _Cells, blocks: list[_Block], weight: Weights) -> PolicyTable:
+def _table(target: Target, cells: Cells, blocks: list[_Block], weight: Weights) -> PolicyTable:
     policy = np.concatenate([cells.policies(block.cell) for block in blocks])
     return PolicyTable(target.coupled, cells.own[policy], weight)
 
 
 def _refined(
-    target: Target, cells: _Cells, blocks: list[_Block], goal: tuple[float, int], generator: np.random.Generator
+    target: Target, cells: Cells, blocks: list[_Block], goal: tuple[float, int], generator: np.random.Generator
 ) -> list[_Block]:
     """Spend more points where they help most until every action probability is accurate enough.
 
@@ -475,12 +269,15 @@ def _allocation(weight: Weights, points: Int[np.ndarray, "rows"], growth: float)
 
 
 def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:
-    """Estimate anew the cells that are to have more points; what chose the number of points is dropped."""
+    """Estimate all cells anew, those that get no more points too.
+
+    What chose the numbers of points is dropped: a cell whose first estimate happened to be small got few points for
+    it, and would keep an estimate that is too small.
+    """
     old = block.estimate
-    log_probability, first, spread = old.log_probability.copy(), old.first.copy(), old.spread.copy()
-    more = points > block.points
-    for number in np.unique(points[more]):
-        rows = np.flatnonzero(more & (points == number))
+    log_probability, first, spread = (np.empty_like(of) for of in (old.log_probability, old.first, old.spread))
+    for number in np.unique(points):
+        rows = np.flatnonzero(points == number)
         new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
         log_probability[:, rows], first[:, rows], spread[rows] = new.log_probability, new.first, new.spread
     return replace(block, estimate=Orthants(log_probability, first, spread), points=points)
@@ -489,7 +286,7 @@ def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.
 # --- the answers ----------------------------------------------------------------------------------------------------
 
 
-def _summary(target: Target, cells: _Cells, blocks: list[_Block], rest: float) -> Mixture:
+def _summary(target: Target, cells: Cells, blocks: list[_Block], rest: float) -> Mixture:
     top, weight = _weights(blocks)
     total = weight.sum(axis=1)
     q_mean, q_sd = _moments(target, cells, blocks, weight)
@@ -507,7 +304,7 @@ def _summary(target: Target, cells: _Cells, blocks: list[_Block], rest: float) -
 
 
 def _moments(
-    target: Target, cells: _Cells, blocks: list[_Block], weight: Weights
+    target: Target, cells: Cells, blocks: list[_Block], weight: Weights
 ) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
     """Posterior mean and standard deviation of each action value.
 
@@ -530,7 +327,7 @@ def _moments(
 
 
 def _deviations(
-    cells: _Cells, block: _Block, weight: Weights, reference: Float[np.ndarray, "own"]
+    cells: Cells, block: _Block, weight: Weights, reference: Float[np.ndarray, "own"]
 ) -> tuple[Float[np.ndarray, "replicates own"], Float[np.ndarray, "rows own"]]:
     """Weighted sum of E[theta - reference] in each replicate, and E[(theta - reference)^2] in each cell."""
     own, estimate = len(cells.own), block.estimate

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.integrate import cumulative_simpson
 from scipy.special import ndtri
 
 from bellmanifold.data import Visits
@@ -86,6 +85,7 @@ def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
     Raises:
         BadInputError: if it has no finite mass.
     """
+    from scipy.integrate import cumulative_simpson  # takes a tenth of a second: only where noise is inferred
 
     def log_density(t: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:
         eta = np.exp(t)

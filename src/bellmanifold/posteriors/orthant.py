@@ -14,23 +14,8 @@ Draw each w_j from the normal law cut off at -edge_j. Every draw lands in the or
 probabilities Phi(edge_j) met on the way is an unbiased estimate of P(D >= 0). Draws weighted by these products are a
 sample of D given D >= 0. The last w_d need not be drawn: its cut-off normal law has known moments.
 
-**Tilting** (Botev). Deep in the tail the plain draws ignore what later rows will ask of them, and the products
-scatter. Draw w_j around a shift m_j instead; the logarithm of the weight becomes
-
-    psi(w, m) = sum_j m_j^2 / 2 - m_j w_j + log Phi(edge_j + m_j).
-
-The shifts are best where max_w psi is smallest, at the saddle point: with hazard_j = phi / Phi at edge_j + m_j,
-
-    w_j = m_j + hazard_j,     m_i = sum_{j>i} hazard_j T_ji / T_jj.
-
-Substituting one into the other, half a step at a time, usually settles within a few rounds; where it does not, the
-cell keeps m = 0. Any shift leaves the estimate unbiased; with these the *relative* error stays small however small
-the probability is.
-
-**Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first, so at
-every step the next row is the one with the smallest conditional probability, the rows before it held at their
-conditional means. The order is found from the covariance (it need not be accurate), T and Q then from a QR
-factorisation of F'.
+**Tilting and order.** Draws around a shift m_j instead of 0 keep the *relative* error small however small the
+probability is, and the hardest rows come first: see `bellmanifold.posteriors.staircase`.
 
 **Points.** The uniform numbers behind the draws are a rank-1 lattice, folded by the tent map |2u - 1| and shifted at
 random, independently for every cell and every replicate. The replicates' spread is a standard error; and as cells are
@@ -52,57 +37,17 @@ from functools import cache
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import erfcx, log_ndtr, ndtr, ndtri, ndtri_exp
+from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
-EXACT_DIMENSION = 2
-"""Up to this dimension no random numbers are used."""
-DEGENERATE = 1e-13
-"""A conditional standard deviation below this fraction of the marginal one counts as zero."""
-FAR = 35.0
-"""Below -FAR the normal distribution function is taken in logs."""
-FARTHEST = 1e100
-ROUGHLY_FAR, ROUGHLY_ZERO = np.float32(1e12), np.float32(1e-7)
-"""The same limits where single precision will do."""
-SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
+from bellmanifold.posteriors.staircase import DEGENERATE, EXACT_DIMENSION, FARTHEST, Staircase, hazard_of
+
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
-TILT_ROUNDS, TILT_ATTEMPTS, TILT_TOLERANCE = 5, 6, 0.3
-"""Rounds towards the saddle point before a look, number of looks, and the change that is small enough."""
+FAR = 35.0
+"""Below -FAR the normal distribution function is taken in logs."""
 REACH = 14.0
 """A log-concave density no wider than the normal has nothing to speak of this far from its mode."""
 SMALLEST_UNIFORM = 2.0**-60
-
-
-@dataclass(frozen=True, eq=False)
-class Staircase:
-    """Gaussian vectors in triangular form: component order[j] of D is scale_j (mean_j + sum_{i<=j} lower_ji w_i).
-
-    Attributes:
-        order: the component of D that each row stands for, hardest first, shape (cells, dim).
-        scale: standard deviation of each row (1 where it is 0), shape (cells, dim).
-        mean: its mean in units of scale, shape (cells, dim).
-        lower: the triangular factor T in units of scale, diagonal not negative, shape (cells, dim, dim).
-        direction: the matrix Q of w = Q'z, shape (cells, rank, dim).
-    """
-
-    order: Int[np.ndarray, "cells dim"]
-    scale: Float[np.ndarray, "cells dim"]
-    mean: Float[np.ndarray, "cells dim"]
-    lower: Float[np.ndarray, "cells dim dim"]
-    direction: Float[np.ndarray, "cells rank dim"]
-
-    def __len__(self) -> int:
-        return len(self.mean)
-
-    @property
-    def dimension(self) -> int:
-        return self.mean.shape[1]
-
-    def cells(self, chosen: Int[np.ndarray, "some"] | slice) -> Staircase:
-        """The same for some of the cells."""
-        return Staircase(
-            self.order[chosen], self.scale[chosen], self.mean[chosen], self.lower[chosen], self.direction[chosen]
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,33 +91,6 @@ class Orthants:
     def _weights(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "replicates cells"]]:
         top = _finite(self.log_probability.max(axis=0))
         return top, np.exp(self.log_probability - top)
-
-
-def factor_of(covariance: Float[np.ndarray, "cells dim dim"]) -> Float[np.ndarray, "cells dim dim"]:
-    """A factor F with F F' = covariance, which may be singular."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
-
-
-def arrange(mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]) -> Staircase:
-    """Bring the vectors mean + factor z into triangular form, the hardest rows first."""
-    cells, dim, rank = factor.shape
-    if rank < dim:
-        return arrange(mean, np.concatenate([factor, np.zeros((cells, dim, dim - rank))], axis=2))
-    sd = np.linalg.norm(factor, axis=2)
-    scale = np.where(sd > 0, sd, 1.0)
-    mean, factor = mean / scale, factor / scale[:, :, None]
-    order = _hardest_first(mean, factor)
-    ordered = np.take_along_axis(factor, order[:, :, None], axis=1)
-    direction, upper = np.linalg.qr(ordered.transpose(0, 2, 1))
-    sign = np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)
-    return Staircase(
-        order,
-        np.take_along_axis(scale, order, axis=1),
-        np.take_along_axis(mean, order, axis=1),
-        np.ascontiguousarray((upper * sign[:, :, None]).transpose(0, 2, 1)),
-        direction * sign[:, None, :],
-    )
 
 
 def orthants(staircase: Staircase, points: int, replicates: int, generator: np.random.Generator) -> Orthants:
@@ -254,16 +172,11 @@ def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     return np.where(np.isfinite(value), value, 0.0)
 
 
-def _hazard(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """phi(edge) / Phi(edge): the mean of a normal number given that it exceeds -edge."""
-    return SQRT_2_OVER_PI / erfcx(-edge * SQRT_HALF)
-
-
 def _cut_variance(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """The variance of a normal number given that it exceeds -edge; far out, the first terms of its expansion."""
     far = edge < -100.0
     near = np.where(far, 0.0, edge)
-    hazard = _hazard(near)
+    hazard = hazard_of(near)
     inverse = 1.0 / np.where(far, edge, 1.0) ** 2
     return np.where(far, inverse * (1.0 - 6.0 * inverse), 1.0 - hazard * (hazard + near))
 
@@ -277,46 +190,6 @@ def _log_normal(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"
     return np.asarray(result, dtype=np.float64)
 
 
-def _hardest_first(
-    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
-) -> Int[np.ndarray, "cells dim"]:
-    """For every cell, the order of rows in which each is the least probable given those before it.
-
-    Any order is valid, so single precision will do.
-    """
-    chunk = max(1, CHUNK // max(1, mean.shape[1] ** 2) * 4)
-    parts = [
-        _order_chunk(mean[start : start + chunk], factor[start : start + chunk])
-        for start in range(0, max(1, len(mean)), chunk)
-    ]
-    return np.concatenate(parts)
-
-
-def _order_chunk(
-    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
-) -> Int[np.ndarray, "cells dim"]:
-    cells, dim = mean.shape
-    every = np.arange(cells)
-    centre = np.clip(mean.T, -ROUGHLY_FAR, ROUGHLY_FAR).astype(np.float32)
-    rough = factor.astype(np.float32)
-    covariance = np.ascontiguousarray((rough @ rough.transpose(0, 2, 1)).transpose(1, 2, 0))
-    variance = np.einsum("iic->ic", covariance).copy()
-    done = np.zeros((dim, cells), dtype=bool)
-    order = np.zeros((dim, cells), dtype=np.int64)
-    columns = np.empty((dim, dim, cells), dtype=np.float32)
-    for j in range(dim):
-        sd = np.sqrt(np.maximum(variance, ROUGHLY_ZERO))
-        edge = np.clip(centre / sd, -ROUGHLY_FAR, ROUGHLY_FAR)
-        pivot = np.argmin(np.where(done, np.float32(np.inf), edge), axis=0)
-        order[j] = pivot
-        done[pivot, every] = True
-        explained = np.einsum("idc,ic->dc", columns[:j], columns[:j, pivot, every])
-        columns[j] = (covariance[:, pivot, every] - explained) / sd[pivot, every]
-        variance -= columns[j] ** 2
-        centre += columns[j] * _hazard(edge[pivot, every])
-    return np.ascontiguousarray(order.T)
-
-
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """A chunk of a staircase with the cells along the last axis."""
@@ -324,6 +197,7 @@ class _Rows:
     mean: Float[np.ndarray, "dim cells"]
     lower: Float[np.ndarray, "dim dim cells"]
     degenerate: Bool[np.ndarray, "dim cells"]
+    shift: Float[np.ndarray, "rest cells"]
 
     @property
     def dimension(self) -> int:
@@ -348,8 +222,8 @@ class _Rows:
 
 def _rows(staircase: Staircase) -> _Rows:
     lower = np.ascontiguousarray(staircase.lower.transpose(1, 2, 0))
-    diagonal = np.einsum("iic->ic", lower)
-    return _Rows(np.ascontiguousarray(staircase.mean.T), lower, np.asarray(diagonal <= DEGENERATE, dtype=np.bool_))
+    degenerate = np.asarray(np.einsum("iic->ic", lower) <= DEGENERATE, dtype=np.bool_)
+    return _Rows(np.ascontiguousarray(staircase.mean.T), lower, degenerate, np.ascontiguousarray(staircase.shift.T))
 
 
 Drawn = list[Float[np.ndarray, "replicates points cells"]]
@@ -359,48 +233,13 @@ def _drawn(rows: _Rows, uniform: Float[np.ndarray, "rest a b cells"]) -> tuple[D
     """Draw all coordinates but the last; returns them and the logarithm of their weight."""
     drawn: Drawn = []
     log_weight = np.zeros(uniform.shape[1:])
-    for j, (u, shift) in enumerate(zip(uniform, _shifts(rows), strict=True)):
+    for j, (u, shift) in enumerate(zip(uniform, rows.shift, strict=True)):
         edge = rows.edge(j, drawn) + shift
         log_weight += _log_normal(edge)
         w = shift + _cut_normal(u, np.where(rows.degenerate[j], np.inf, edge))
         log_weight += shift * (0.5 * shift - w)
         drawn.append(w)
     return drawn, log_weight
-
-
-def _shifts(rows: _Rows) -> Float[np.ndarray, "rest cells"]:
-    """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
-    diagonal = np.where(rows.degenerate, np.inf, np.einsum("iic->ic", rows.lower))
-    slope, offset = rows.lower / diagonal[:, None, :], rows.mean / diagonal
-    shift = np.zeros((rows.dimension, rows.cells))
-    active = np.arange(rows.cells)
-    for _ in range(TILT_ATTEMPTS):
-        shift[:, active], change = _towards_saddle(slope[:, :, active], offset[:, active], shift[:, active])
-        active = active[~(change < TILT_TOLERANCE)]
-        if len(active) == 0:
-            break
-    shift[:, active] = 0.0
-    return shift[:-1]
-
-
-def _towards_saddle(
-    slope: Float[np.ndarray, "dim dim some"],
-    offset: Float[np.ndarray, "dim some"],
-    shift: Float[np.ndarray, "dim some"],
-) -> tuple[Float[np.ndarray, "dim some"], Float[np.ndarray, "some"]]:
-    """A few damped rounds of the saddle point's equations, and the largest change they still ask for."""
-    dim = len(offset)
-    hazard, w = np.zeros_like(offset), np.zeros_like(offset)
-    asked = shift
-    for _ in range(TILT_ROUNDS):
-        for j in range(dim):
-            edge = offset[j] + np.einsum("ic,ic->c", slope[j, :j], w[:j]) + shift[j]
-            hazard[j] = _hazard(np.clip(edge, -FARTHEST, FARTHEST))
-            w[j] = shift[j] + hazard[j]
-        asked = np.stack([np.einsum("jc,jc->c", slope[i + 1 :, i], hazard[i + 1 :]) for i in range(dim)])
-        change = np.abs(asked - shift).max(axis=0)
-        shift = 0.5 * (shift + asked)
-    return shift, change
 
 
 def _cut_normal(
@@ -421,7 +260,7 @@ def _sweep(rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates 
     log_weight = log_weight + _log_normal(edge)
     open_end = np.isinf(edge)
     closed = np.where(open_end, 0.0, edge)
-    hazard = np.where(open_end, 0.0, _hazard(closed))
+    hazard = np.where(open_end, 0.0, hazard_of(closed))
     variance = np.where(open_end, 1.0, _cut_variance(closed))
     top = _finite(log_weight.max(axis=(0, 1)))
     weight = np.exp(log_weight - top)
@@ -479,7 +318,7 @@ def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.nda
     offset, slope = rows.mean[1] / diagonal, rows.lower[1, 0] / diagonal
     mode = np.maximum(_mode(offset, slope), begin)
     edge = np.clip(offset + slope * mode, -FARTHEST, FARTHEST)
-    hazard = _hazard(edge)
+    hazard = hazard_of(edge)
     curvature = 1.0 + slope**2 * np.maximum(hazard * (edge + hazard), 0.0)
     finest = 0.25 / (np.abs(slope * hazard - mode) + np.sqrt(curvature))
     low, high = np.maximum(begin, mode - REACH), mode + REACH
@@ -504,9 +343,9 @@ def _mode(offset: Float[np.ndarray, "cells"], slope: Float[np.ndarray, "cells"])
     """Where the log-concave phi(w) Phi(offset + slope w) is largest, by bisection of its logarithmic derivative."""
     sign = np.where(slope < 0, -1.0, 1.0)
     steep = np.abs(slope)
-    near, far = np.zeros_like(offset), steep * _hazard(np.clip(offset, -FARTHEST, FARTHEST))
+    near, far = np.zeros_like(offset), steep * hazard_of(np.clip(offset, -FARTHEST, FARTHEST))
     for _ in range(100):
         middle = 0.5 * (near + far)
-        rising = steep * _hazard(np.clip(offset + steep * middle, -FARTHEST, FARTHEST)) > middle
+        rising = steep * hazard_of(np.clip(offset + steep * middle, -FARTHEST, FARTHEST)) > middle
         near, far = np.where(rising, middle, near), np.where(rising, far, middle)
     return sign * near

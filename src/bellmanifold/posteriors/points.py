@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri
-from scipy.stats import qmc
+
+from bellmanifold.posteriors.sobol import sobol_points
 
 Part: TypeAlias = tuple[int, int, int, int, int]
 """What fixes a part of a net: dimension, its first point, its size, number of scramblings, seed."""
@@ -27,14 +28,9 @@ def uniform_points(
 
     A net is the beginning of every larger one. Parts that start at 0 or at their own size are nets themselves.
     """
-    parts = []
-    for child in np.random.SeedSequence([seed, dimension]).spawn(replicates):
-        net = qmc.Sobol(dimension, scramble=True, rng=np.random.default_rng(child))
-        if begin:
-            net.fast_forward(begin)
-        parts.append(net.random(size).T)
-    tiny = 2.0**-54
-    points = np.clip(np.concatenate(parts, axis=1), tiny, 1.0 - 2.0**-53)
+    children = np.random.SeedSequence([seed, dimension]).spawn(replicates)
+    points = sobol_points(dimension, begin, size, [np.random.default_rng(child) for child in children])
+    np.clip(points, 2.0**-54, 1.0 - 2.0**-53, out=points)
     points.setflags(write=False)
     return points
 

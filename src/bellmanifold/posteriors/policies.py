@@ -25,6 +25,8 @@ from bellmanifold.ssp import SSP
 PSEUDO_REPLICATES = 64
 DRAWN_POLICIES = 4096
 """Policies drawn in each replicate to find the improper mass under the true transitions."""
+DENSE = 0.1
+"""Weights are added up by products of matrices where a larger share of them than this is positive."""
 BEAM = 16
 """Beginnings of routes kept for each route asked for."""
 
@@ -113,14 +115,28 @@ def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
     part = np.zeros((len(table.weight), model.n_pairs))
     first = model.pair_start[:-1][~table.coupled]
     part[:, first] = table.whole[:, None]
-    replicate, row = np.nonzero(table.weight)  # chains share few policies: most weights are 0
+    summed = _sums_of_most if np.count_nonzero(table.weight) > DENSE * table.weight.size else _sums_of_few
+    for state, sums in zip(np.flatnonzero(table.coupled), summed(model, table), strict=True):
+        part[:, model.pair_start[state] : model.pair_start[state + 1]] = sums
+    stand, share = table.standing(model)
+    return ratio(part[:, stand] * share, table.whole)
+
+
+def _sums_of_most(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
+    """The weight of each action of each coupled state, where most weights are positive: products of matrices."""
+    for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
+        pairs = np.arange(model.pair_start[state], model.pair_start[state + 1])
+        yield table.weight @ (column[:, None] == pairs).astype(np.float64)
+
+
+def _sums_of_few(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
+    """The same where most weights are 0: chains share few policies."""
+    replicate, row = np.nonzero(table.weight)
     weight = table.weight[replicate, row]
     for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
         begin, end = model.pair_start[state], model.pair_start[state + 1]
         slot = replicate * (end - begin) + column[row] - begin
-        part[:, begin:end] = np.bincount(slot, weight, part[:, begin:end].size).reshape(len(part), -1)
-    stand, share = table.standing(model)
-    return ratio(part[:, stand] * share, table.whole)
+        yield np.bincount(slot, weight, len(table.weight) * (end - begin)).reshape(len(table.weight), -1)
 
 
 class Route(NamedTuple):
@@ -156,11 +172,14 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
         least = finished[-1].bound if len(finished) == limit else 0.0
         alive = [one for one in longer if not one.is_complete(model) and one.bound > least]
         alive = sorted(alive, key=_by_bound)[: BEAM * limit]
-    routes = []
-    for one in finished:
-        part = ratio(table.weight[:, one.rows].sum(axis=1) * one.share, table.whole)
-        routes.append(Route(one.pairs, one.states[-1] == model.n_states, float(part.value), float(part.se)))
-    return routes
+    if not finished:
+        return []
+    parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in finished], axis=1)
+    found = ratio(parts, table.whole)
+    return [
+        Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
+        for one, value, se in zip(finished, found.value, found.se, strict=True)
+    ]
 
 
 class _Beginning(NamedTuple):

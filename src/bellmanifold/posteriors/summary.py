@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,13 @@ class Summary:
     seed: int = 0
     own_draws: Callable[[], xarray.Dataset] | None = None
 
+    def labelled(self, top: int, proper_only: bool, seed: int) -> Summary:
+        """The same with other labels; answers that have been computed are kept."""
+        labelled = replace(self, top=top, proper_only=proper_only, seed=seed)
+        kept = {"action_probability"} | ({"routes"} if top == self.top else set())
+        labelled.__dict__.update({name: value for name, value in self.__dict__.items() if name in kept})
+        return labelled
+
     @property
     def epsilon(self) -> float | None:
         """The tolerance of the relaxed likelihood; 0 is the exact posterior, None one for noisy rewards."""
@@ -118,7 +125,7 @@ class Summary:
     def improper_mass(self) -> Estimate:
         """Probability that the greedy policy is improper, unobserved pairs taken to end at the goal."""
         known_proper = self.target.is_exact or self.proper_only
-        if known_proper or not end_components(self.target.model, self.target.observed):
+        if known_proper or not self.target.loops:
             return EXACT
         return improper_mass(self.target.model, self.table, self.target.observed)
 

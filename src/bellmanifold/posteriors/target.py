@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.laws import Gaussian, Law, Uniform
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, log_scatter, scale_table
 from bellmanifold.ssp import SSP
@@ -61,7 +62,7 @@ class Target:
     epsilon: float | None = None
     noise_sd: float | None = None
 
-    @property
+    @cached_property
     def is_exact(self) -> bool:
         """Is it the posterior on the manifold, where the observed Bellman equations hold exactly?"""
         return bool((self.scale[self.observed] == 0).all())
@@ -92,6 +93,11 @@ class Target:
         mask = self.successors.copy()
         mask[self.model.pair_state[self.observed]] = True
         return mask
+
+    @cached_property
+    def loops(self) -> list[EndComponent]:
+        """The end components among the observed pairs."""
+        return end_components(self.model, self.observed)
 
     @cached_property
     def own(self) -> Int[np.ndarray, "own"]:

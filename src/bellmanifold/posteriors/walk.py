@@ -1,8 +1,9 @@
 """Walking the chart: Markov chains for posteriors whose importance weights are too uneven.
 
-Chains of elliptical slice steps in the posterior's standard coordinates, where the prior is N(0, I) and the weight is
-the likelihood. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors without
-any autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the chains agree.
+Chains of slice steps (`bellmanifold.posteriors.steps`) in the posterior's standard coordinates, where the prior is
+N(0, I) and the weight is the likelihood. Each chain counts its own greedy policies, so the spread *between* chains
+gives standard errors without any autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values
+say whether the chains agree.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from bellmanifold.posteriors.coordinates import (
     Point,
     Structure,
     Weighed,
-    log_weight,
     member_moments,
     normal_point,
     policy_table,
@@ -33,7 +33,7 @@ from bellmanifold.posteriors.coordinates import (
 from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.policies import ratio
-from bellmanifold.samplers import elliptical
+from bellmanifold.posteriors.steps import Stand, stand, step
 
 CHAINS = 256
 ROUND = 250
@@ -52,7 +52,7 @@ class Walk(Findings):
         effective_sample_size: the smallest over coupled states' values.
         steps: recorded steps of each chain.
         lost: chains that found no point of positive likelihood while warming up; they are left out.
-        evaluations: mean likelihood evaluations a step; None if they were not counted.
+        evaluations: mean likelihood evaluations of the slowest chain a step; None if they were not counted.
     """
 
     r_hat: float
@@ -85,17 +85,6 @@ class Chains:
             self.rounds.append(_run(coordinates.kind, ROUND, coordinates.structure, key, self.position))
             self.position = self.rounds[-1].position
         return _summarise(coordinates, self.rounds[1:])
-
-
-@partial(jax.jit, static_argnames="kind")
-def advance(kind: Kind, steps: int | Int[Array, ""], structure: Structure, key: PRNGKeyArray, position: Point) -> Point:
-    """Where a lone chain is after a number of steps that nobody needs a record of."""
-    log_likelihood = partial(log_weight, kind, structure)
-
-    def move(k: Int[Array, ""], state: elliptical.State) -> elliptical.State:
-        return elliptical.lone_step(jax.random.fold_in(key, k), state, log_likelihood)
-
-    return jax.lax.fori_loop(0, steps, move, elliptical.init(position, log_likelihood)).position
 
 
 def end_points(chains: Chains) -> Weighed:
@@ -135,26 +124,19 @@ def _run(
     key: PRNGKeyArray,
     position: Point,
 ) -> _Round:
-    weigh = partial(weigh_normals, kind, structure)
-
-    def log_likelihood(point: Point) -> Float[Array, "chains"]:
-        return weigh(point).log_weight
-
-    def move(
-        carry: tuple[elliptical.State, Array, Array], key: PRNGKeyArray
-    ) -> tuple[tuple[elliptical.State, Array, Array], _Record]:
-        state, first, second = carry
-        state, info = elliptical.step(key, state, log_likelihood)
-        found = weigh(state.position)
+    def move(carry: tuple[Stand, Array, Array], key: PRNGKeyArray) -> tuple[tuple[Stand, Array, Array], _Record]:
+        here, first, second = carry
+        here, cost = step(kind, structure, key, here)
+        found = weigh_normals(kind, structure, here.point)
         more_first, more_second = member_moments(structure, found.q)
         value = jnp.max(found.q, axis=0)
-        record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, info.evaluations)
-        return (state, first + more_first, second + more_second), record
+        record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, cost.evaluations)
+        return (here, first + more_first, second + more_second), record
 
     nothing = jnp.zeros_like(position.x)
-    begin = (elliptical.init(position, log_likelihood), nothing, nothing)
-    (state, first, second), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
-    return _Round(state.position, record, first, second)
+    begin = (stand(kind, structure, position), nothing, nothing)
+    (here, first, second), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
+    return _Round(here.point, record, first, second)
 
 
 def nowhere() -> UnsupportedError:

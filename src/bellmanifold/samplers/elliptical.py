@@ -4,11 +4,7 @@ The target has density proportional to N(x; 0, I) L(x). A step draws an ellipse 
 normal vector, a level below the current log L, and shrinks an interval of angles towards the current point until it
 meets a point above the level. There is nothing to tune, and points of zero likelihood are simply shrunk away from.
 Chains lie along the last axis and shrink independently; those that are done wait for the others. A position may be
-one array or a tree of arrays.
-
-A *lone* chain shrinks faster. The angles that it tries one after the other depend on nothing but the angles before
-them, as long as all are refused. So several are drawn ahead and their points evaluated side by side, where a batch
-costs little more than a point; the first above the level is taken. The chain's law is the same.
+one array or a tree of arrays. If only some coordinates turn, the others are conditioned on.
 """
 
 from __future__ import annotations
@@ -24,8 +20,6 @@ Position: TypeAlias = Any
 """An array or a tree of arrays, whose last axis runs over the chains."""
 LogLikelihood = Callable[[Position], Float[Array, "chains"]]
 MOST_SHRINKS = 100
-AHEAD = 4
-"""Angles a lone chain tries at once."""
 _Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
 """Shrinks so far, who is done, angle, bracket, position, log likelihood."""
 
@@ -40,10 +34,6 @@ class State(NamedTuple):
 
     position: Position
     log_likelihood: Float[Array, "chains"]
-
-
-_LoneCarry = tuple[Array, Array, Array, Array, Array, State]
-"""Rounds so far, whether it is done, angle, bracket, what was found."""
 
 
 class Info(NamedTuple):
@@ -61,35 +51,6 @@ def init(position: Position, log_likelihood: LogLikelihood) -> State:
     return State(position, log_likelihood(position))
 
 
-def lone_step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> State:
-    """Move a single chain once; `log_likelihood` must take batches."""
-    key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
-    other = _normals(key_ellipse, state.position)
-    level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, (1,)))
-    first = jax.random.uniform(key_angle, maxval=2 * jnp.pi)
-
-    def shrink(carry: _LoneCarry) -> _LoneCarry:
-        count, _, angle, low, high, _ = carry
-        fresh = jax.random.uniform(jax.random.fold_in(key_shrink, count), (AHEAD,))
-        angles = []
-        for k in range(AHEAD):
-            angles.append(angle)
-            low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
-            angle = low + fresh[k] * (high - low)
-        tried = jnp.stack(angles)
-        points = _on_ellipse(tried, state.position, other)
-        values = log_likelihood(points)
-        above = values > level
-        taken = jnp.argmax(above)
-        found = State(jax.tree.map(lambda leaf: leaf[..., taken][..., None], points), values[taken][None])
-        return count + 1, jnp.any(above), angle, low, high, found
-
-    begin = (jnp.array(0), jnp.array(False), first, first - 2 * jnp.pi, first, state)
-    most = -(-MOST_SHRINKS // AHEAD)
-    _, done, *_, found = jax.lax.while_loop(lambda carry: ~carry[1] & (carry[0] < most), shrink, begin)
-    return jax.tree.map(lambda new, old: jnp.where(done, new, old), found, state)
-
-
 def _normals(key: PRNGKeyArray, like: Position) -> Position:
     """Standard normal numbers in the shape of a position."""
     leaves, tree = jax.tree.flatten(like)
@@ -98,21 +59,33 @@ def _normals(key: PRNGKeyArray, like: Position) -> Position:
     return jax.tree.unflatten(tree, drawn)
 
 
-def _on_ellipse(angle: Float[Array, "chains"], position: Position, other: Position) -> Position:
-    return jax.tree.map(lambda a, b: a * jnp.cos(angle) + b * jnp.sin(angle), position, other)
+def step(
+    key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood, turning: Position | None = None
+) -> tuple[State, Info]:
+    """Move every chain once.
 
-
-def step(key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood) -> tuple[State, Info]:
-    """Move every chain once."""
+    Args:
+        key: of the random numbers.
+        state: where the chains are.
+        log_likelihood: of a batch of positions.
+        turning: which coordinates turn, a tree of masks without the axis of chains; by default all.
+    """
     key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
     chains = state.log_likelihood.shape
     other = _normals(key_ellipse, state.position)
     level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, chains))
     angle = jax.random.uniform(key_angle, chains, maxval=2 * jnp.pi)
+    turning = jax.tree.map(lambda leaf: jnp.ones(leaf.shape[:-1], dtype=bool), other) if turning is None else turning
+
+    def turned(angle: Float[Array, "chains"]) -> Position:
+        def turn(here: Array, there: Array, which: Array) -> Array:
+            return jnp.where(which[..., None], here * jnp.cos(angle) + there * jnp.sin(angle), here)
+
+        return jax.tree.map(turn, state.position, other, turning)
 
     def shrink(carry: _Carry) -> _Carry:
         count, done, angle, low, high, position, value = carry
-        proposal = _on_ellipse(angle, state.position, other)
+        proposal = turned(angle)
         proposed = log_likelihood(proposal)
         accept = ~done & (proposed > level)
         position = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, position)

@@ -1,0 +1,47 @@
+"""Who else works in a directory.
+
+A sweep that has not finished its first run has nothing to show for itself, and one of another plan could take its
+directory. So whoever works in a directory holds a shared lock of it (flock) until the work is done; the kernel lifts
+the lock when a program ends, however it ends, and nothing is left behind. Who gets the lock alone knows that nobody
+else is there.
+
+The lock is seen on one machine, and on others as far as the file system tells them. Where it knows no locks, everyone
+seems to be alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class Presence:
+    """A program's presence in a directory, from its construction until `close`.
+
+    Attributes:
+        alone: nobody else is there, and nobody else can come before `share`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._handle = os.open(directory, os.O_RDONLY)
+        self.alone = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not self.alone:
+            self.share()
+
+    def share(self) -> None:
+        """Let others come, too. They may do so before this returns: what only one may decide, check again."""
+        self.alone = False
+        self._lock(fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+    def _lock(self, kind: int) -> bool:
+        try:
+            fcntl.flock(self._handle, kind)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True

@@ -1,0 +1,113 @@
+"""Scrambled Sobol nets, all scramblings and dimensions at once.
+
+Point n of a Sobol sequence is, read as an integer of 30 binary digits, the exclusive or of the direction numbers v_b
+over the digits b of n's Gray code n ^ (n >> 1). So the points from 2^b to 2^(b+1) are the points before them in reverse
+order, each with v_b added: a net is made by doubling, as whole arrays. A scrambling multiplies the digits of the
+direction numbers by a random lower triangular matrix of zeros and ones, and shifts all points at random (Matousek
+1998). The random numbers are drawn in the order in which `scipy.stats.qmc.Sobol` draws them, and the direction numbers
+(Joe and Kuo 2008) are SciPy's, so the points are the same; but importing `scipy.stats` takes longer than a posterior.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import scipy
+from jaxtyping import Float, Float32, Int, UInt32
+
+BITS = 30
+TABLE = Path(scipy.__file__).parent / "stats" / "_sobol_direction_numbers.npz"
+"""SciPy's table of primitive polynomials and first direction numbers."""
+MOST_DOUBLINGS = 24
+"""Direction numbers that are read off points where SciPy keeps its table elsewhere: nets may have 2^24 points."""
+
+
+def sobol_points(
+    dimension: int, begin: int, size: int, generators: list[np.random.Generator]
+) -> Float[np.ndarray, "dimension points"]:
+    """Points `begin` to `begin + size` of a scrambled net for each generator, one net after the other.
+
+    Args:
+        dimension: how many coordinates.
+        begin: the first point, a multiple of `size`.
+        size: a power of two.
+        generators: each draws one scrambling.
+    """
+    assert size & (size - 1) == 0, "a part of a net has a power of two of points"
+    assert begin % size == 0, "a part of a net begins at a multiple of its size"
+    used = max(1, (begin + size - 1).bit_length())
+    digits = directions(dimension)[:, None, :used] >> np.arange(BITS - 1, -1, -1, dtype=np.uint32)[:, None] & 1
+    shift, direction = zip(*(_scrambling(digits.astype(np.float32), of) for of in generators), strict=True)
+    start, step = np.stack(shift, axis=1), np.stack(direction, axis=1)
+    gray = begin ^ (begin >> 1)
+    for digit in range(used):
+        if gray >> digit & 1:
+            start = start ^ step[:, :, digit]
+    points = np.empty((dimension, len(generators), size), dtype=np.uint32)
+    points[:, :, 0] = start
+    for digit in range(size.bit_length() - 1):
+        half = 1 << digit
+        np.bitwise_xor(points[:, :, half - 1 :: -1], step[:, :, digit, None], out=points[:, :, half : 2 * half])
+    return points.reshape(dimension, len(generators) * size) * 2.0**-BITS
+
+
+def _scrambling(
+    digits: Float32[np.ndarray, "dimension bits used"], generator: np.random.Generator
+) -> tuple[UInt32[np.ndarray, "dimension"], UInt32[np.ndarray, "dimension used"]]:
+    """A random shift, and direction numbers, given by digits, times a random lower triangular matrix of unit diagonal.
+
+    As SciPy does, the generator's first child draws. Sums of 30 digits are exact in single precision.
+    """
+    child, dimension = generator.spawn(1)[0], len(digits)
+    value = np.uint32(1) << np.arange(BITS, dtype=np.uint32)
+    shift = child.integers(2, size=(dimension, BITS), dtype=np.uint32) @ value
+    drawn = child.integers(2, size=(dimension, BITS, BITS), dtype=np.uint32)
+    lower = drawn.astype(np.float32)
+    lower *= np.tri(BITS, k=-1, dtype=np.float32)
+    lower += np.eye(BITS, dtype=np.float32)
+    return shift, np.einsum("dbu,b->du", (lower @ digits).astype(np.uint32) & np.uint32(1), value[::-1])
+
+
+@lru_cache(maxsize=8)
+def directions(dimension: int) -> UInt32[np.ndarray, "dimension bits"]:
+    """The direction numbers of each coordinate."""
+    if not TABLE.exists():
+        return _from_points(dimension)
+    with np.load(TABLE) as table:
+        polynomial, first = table["poly"][:dimension].tolist(), table["vinit"][:dimension].tolist()
+    rows = [[1] * BITS] + [_recurrence(p, v) for p, v in zip(polynomial[1:], first[1:], strict=True)]
+    return np.array([[v << (BITS - 1 - b) for b, v in enumerate(row)] for row in rows], dtype=np.uint32)
+
+
+def _recurrence(polynomial: int, first: list[int]) -> list[int]:
+    """Numbers m_b of which v_b = m_b / 2^(b+1), by the recurrence over a primitive polynomial of binary digits."""
+    degree = polynomial.bit_length() - 1
+    numbers = first[:degree]
+    for b in range(degree, BITS):
+        new = numbers[b - degree]
+        for k in range(1, degree + 1):
+            if polynomial >> (degree - k) & 1:
+                new ^= numbers[b - k] << k
+        numbers.append(new)
+    return numbers
+
+
+def _from_points(dimension: int) -> UInt32[np.ndarray, "dimension bits"]:
+    """The same from SciPy's points: v_b is the difference of points 2^b - 1 and 2^b."""
+    from scipy.stats import qmc
+
+    rows = np.zeros((dimension, BITS), dtype=np.uint32)
+    net = qmc.Sobol(dimension, scramble=False)
+    for b in range(MOST_DOUBLINGS):
+        net.reset()
+        if b > 0:
+            net.fast_forward(2**b - 1)
+        before, after = (_integers(net.random(1)) for _ in range(2))
+        rows[:, b] = before ^ after
+    return rows
+
+
+def _integers(point: Float[np.ndarray, "1 dimension"]) -> Int[np.ndarray, "dimension"]:
+    return np.asarray(point[0] * 2.0**BITS).astype(np.int64)

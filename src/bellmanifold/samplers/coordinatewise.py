@@ -1,0 +1,157 @@
+"""Slice sampling one coordinate at a time, many chains at once, free of charge where a coordinate does not matter.
+
+The target has density proportional to N(x; 0, I) L(x), and L has *ceilings*: below its ceiling a coordinate is *idle*,
+that is, L and all ceilings stay the same as long as idle coordinates stay below theirs. (The value of an action that is
+not the best one is idle.) Turning all coordinates together, as elliptical slices do, is slow in many dimensions: the
+first coordinate to meet its ceiling stops the turn of all others. Two moves that keep the target instead:
+
+- `visit`: a chain picks a coordinate at random and makes an elliptical slice step in it alone. If the coordinate is
+  idle and the first point tried is below the ceiling, the level of L is met without looking. A chain that has found
+  its point picks the next coordinate at once; chains do not wait for each other, and after a fixed number of picks (a
+  number of *evaluations* would favour points where moves are free) all stop.
+- `refresh`: all idle coordinates turn by random angles of their own, each stays where it was if it would pass its
+  ceiling. Given the others, idle coordinates are independent normals below their ceilings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+MOST_TRIES = 100
+"""Points a chain tries in one coordinate before it leaves it as it is."""
+
+
+class Height(NamedTuple):
+    """What is known of a batch of positions.
+
+    Attributes:
+        log_likelihood: shape (chains,).
+        ceiling: -inf for coordinates that matter where they are, shape (coordinates, chains).
+    """
+
+    log_likelihood: Float[Array, "chains"]
+    ceiling: Float[Array, "coordinates chains"]
+
+
+class State(NamedTuple):
+    """Where the chains are."""
+
+    position: Float[Array, "coordinates chains"]
+    height: Height
+
+
+Evaluate = Callable[[Float[Array, "coordinates chains"]], Height]
+
+
+class Visited(NamedTuple):
+    """The coordinates that are visited: the first `number` of an array of them."""
+
+    coordinates: Int[Array, "coordinates"]
+    number: Int[Array, ""]
+
+
+class _Pick(NamedTuple):
+    """What each chain is doing: picks it has left, this one included, and its bracket of angles in one coordinate."""
+
+    left: Int[Array, "chains"]
+    tries: Int[Array, "chains"]
+    coordinate: Int[Array, "chains"]
+    here: Float[Array, "chains"]
+    other: Float[Array, "chains"]
+    level: Float[Array, "chains"]
+    angle: Float[Array, "chains"]
+    low: Float[Array, "chains"]
+    high: Float[Array, "chains"]
+
+    @property
+    def tried(self) -> Float[Array, "chains"]:
+        """The coordinate's value at the angle."""
+        return self.here * jnp.cos(self.angle) + self.other * jnp.sin(self.angle)
+
+
+def visit(
+    key: PRNGKeyArray, state: State, evaluate: Evaluate, visited: Visited, picks: Int[Array, ""]
+) -> tuple[State, Int[Array, ""]]:
+    """Every chain of positive likelihood visits so many coordinates; also how often the slowest evaluated it."""
+    chains = jnp.arange(state.height.log_likelihood.shape[0])
+    key_first, key_free, key = jax.random.split(key, 3)
+    picks = jnp.where(visited.number > 0, picks, 0)
+
+    def next_pick(key: PRNGKeyArray, state: State, pick: _Pick, moves_on: Bool[Array, "chains"]) -> _Pick:
+        """A new pick for some chains."""
+        which, turned, angled, sliced = jax.random.split(key, 4)
+        drawn = jax.random.randint(which, chains.shape, 0, jnp.maximum(visited.number, 1))
+        coordinate = visited.coordinates[drawn]
+        angle = jax.random.uniform(angled, chains.shape, maxval=2 * jnp.pi)
+        level = state.height.log_likelihood + jnp.log(jax.random.uniform(sliced, chains.shape))
+        here, other = state.position[coordinate, chains], jax.random.normal(turned, chains.shape)
+        fresh = _Pick(pick.left - 1, 0 * pick.tries, coordinate, here, other, level, angle, angle - 2 * jnp.pi, angle)
+        return jax.tree.map(lambda new, old: jnp.where(moves_on, new, old), fresh, pick)
+
+    def is_free(state: State, pick: _Pick) -> Bool[Array, "chains"]:
+        ceiling = state.height.ceiling[pick.coordinate, chains]
+        return (pick.left > 0) & (pick.tries == 0) & (pick.here < ceiling) & (pick.tried < ceiling)
+
+    def skip_free(key: PRNGKeyArray, state: State, pick: _Pick) -> tuple[State, _Pick]:
+        """Make all moves that need no evaluation."""
+
+        def move(carry: tuple[Array, State, _Pick]) -> tuple[Array, State, _Pick]:
+            count, state, pick = carry
+            free = is_free(state, pick)
+            state = _moved(state, pick, chains, free)
+            return count + 1, state, next_pick(jax.random.fold_in(key, count), state, pick, free)
+
+        _, state, pick = jax.lax.while_loop(
+            lambda carry: jnp.any(is_free(*carry[1:])), move, (jnp.array(0), state, pick)
+        )
+        return state, pick
+
+    def work(carry: tuple[Array, State, _Pick]) -> tuple[Array, State, _Pick]:
+        """Evaluate one point of every chain, and go on as far as possible without another."""
+        count, state, pick = carry
+        picking, shrinking, skipping = jax.random.split(jax.random.fold_in(key, count), 3)
+        height = evaluate(state.position.at[pick.coordinate, chains].set(pick.tried))
+        active = pick.left > 0
+        accept = active & (height.log_likelihood > pick.level)
+        state = _moved(state, pick, chains, accept)
+        state = state._replace(height=jax.tree.map(lambda a, b: jnp.where(accept, a, b), height, state.height))
+        pick = next_pick(picking, state, _shrunk(shrinking, pick), accept | (active & (pick.tries >= MOST_TRIES)))
+        return count + 1, *skip_free(skipping, state, pick)
+
+    nothing = jnp.zeros(chains.shape)
+    none = jnp.zeros_like(chains)
+    lost = jnp.isneginf(state.height.log_likelihood)  # such a chain has no level to stay above
+    pick = _Pick(jnp.where(lost, 0, picks) + 1, none, none, *(nothing,) * 6)
+    pick = next_pick(key_first, state, pick, none == 0)
+    begin = (jnp.array(0), *skip_free(key_free, state, pick))
+    count, state, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2].left > 0), work, begin)
+    return state, count
+
+
+def _moved(state: State, pick: _Pick, chains: Int[Array, "chains"], which: Bool[Array, "chains"]) -> State:
+    """Some chains at the points they tried."""
+    value = jnp.where(which, pick.tried, state.position[pick.coordinate, chains])
+    return state._replace(position=state.position.at[pick.coordinate, chains].set(value))
+
+
+def _shrunk(key: PRNGKeyArray, pick: _Pick) -> _Pick:
+    """The bracket of angles cut at the angle tried, and an angle in it to try next."""
+    low = jnp.where(pick.angle < 0, pick.angle, pick.low)
+    high = jnp.where(pick.angle < 0, pick.high, pick.angle)
+    angle = low + jax.random.uniform(key, low.shape) * (high - low)
+    return pick._replace(tries=pick.tries + 1, angle=angle, low=low, high=high)
+
+
+def refresh(key: PRNGKeyArray, state: State) -> State:
+    """Idle coordinates turn on their own."""
+    turned, angled = jax.random.split(key)
+    position, ceiling = state.position, state.height.ceiling
+    angle = jax.random.uniform(angled, position.shape, maxval=2 * jnp.pi)
+    there = position * jnp.cos(angle) + jax.random.normal(turned, position.shape) * jnp.sin(angle)
+    stays_idle = (position < ceiling) & (there < ceiling)
+    return state._replace(position=jnp.where(stays_idle, there, position))

@@ -1,0 +1,258 @@
+"""Would the tests notice? Small changes to the code, one at a time, each of which some test ought to refuse.
+
+    python validation/mutation.py --mutants 320 --seed 0 --workers 2 --out out/mutants.json
+
+A random sample of places in the modules that decide what is right (Bellman equations, charts, graphs, posteriors) is
+changed: a comparison, an operator, a number, a condition, the order of two choices. The tests of that module run until
+one fails. Messages, annotations and constants that only trade speed for memory are left alone. A mutant that every test
+passes *survives*; docs/mutants.md says why each of them may, or what was done about it.
+
+The package is copied for every worker and mutants are run as separate processes: nothing is forked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "bellmanifold"
+LIMIT = 400
+"""Seconds after which a mutant counts as killed: it made something endless."""
+
+POSTERIOR = ("posterior", "posterior_sampling", "draws", "noise", "paper")
+TESTS = {
+    "bellman": ("hausdorff", "chart", "identifiability", "rejection", "chains", "paper"),
+    "chart": ("chart", "sparse_chart", *POSTERIOR),
+    "graph": ("graph", "gain", "health", "solver", "sparse_chart", "chart", "posterior_sampling", "posterior"),
+    "chains": ("chains", "samplers", "draws", "noise", "bayes_hmc"),
+    "convergence": ("chains", *POSTERIOR),
+    "from_chains": ("chains", "draws", "noise"),
+    "importance": POSTERIOR,
+    "inference": (*POSTERIOR, "chains", "cli"),
+    "largest": ("orthant", "mixture", "posterior", "td"),
+    "log_posterior": ("chains", "bayes_hmc", "noise", "samplers"),
+    "mixture": ("mixture", "orthant", *POSTERIOR),
+    "noise_scale": ("noise", "posterior", "chains"),
+    "orthant": ("orthant", "mixture", "td", "posterior"),
+    "policies": ("posterior", "mixture", "td", *POSTERIOR, "chains", "cli"),
+    "rejection": ("rejection", "posterior", "noise"),
+    "sparse_coordinates": ("sparse_chart", *POSTERIOR),
+    "sparse_steps": ("sparse_chart", *POSTERIOR),
+    "sparse_walk": POSTERIOR,
+    "steps": ("posterior_sampling", "elliptical", *POSTERIOR),
+    "summary": (*POSTERIOR, "mixture", "td", "cli"),
+    "target": (*POSTERIOR, "mixture", "rejection", "chains", "agents"),
+    "td": ("td", "agents", "posterior"),
+}
+"""Tests of a module, the most telling first."""
+
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.FloorDiv: ast.Mult,
+}
+LEFT_ALONE = ("annotation", "returns", "decorator_list", "bases", "msg")
+NAMES = {"max": "min", "min": "max", "argmax": "argmin", "argmin": "argmax", "any": "all", "all": "any"}
+NAMES |= {"maximum": "minimum", "minimum": "maximum", "floor": "ceil", "ceil": "floor"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the `place`-th mutable node of a module, what was there and what is there now."""
+
+    module: str
+    line: int
+    place: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of it."""
+
+    mutant: Mutant
+    killed: bool
+    how: str
+    seconds: float
+
+
+def changes(node: ast.AST) -> ast.AST | None:
+    """A node with a small change, or None if it has none to offer."""
+    new = copy.deepcopy(node)
+    if isinstance(new, ast.Compare) and type(new.ops[0]) in COMPARISONS:
+        new.ops[0] = COMPARISONS[type(new.ops[0])]()
+    elif isinstance(new, (ast.BinOp, ast.AugAssign)) and type(new.op) in OPERATORS:
+        new.op = OPERATORS[type(new.op)]()
+    elif isinstance(new, ast.BoolOp):
+        new.op = ast.Or() if isinstance(new.op, ast.And) else ast.And()
+    elif isinstance(new, ast.UnaryOp):
+        new = new.operand
+    elif isinstance(new, ast.Constant) and isinstance(new.value, (bool, int, float)):
+        new.value = (not new.value) if isinstance(new.value, bool) else new.value + 1
+    elif isinstance(new, (ast.If, ast.IfExp)):
+        new.test = ast.UnaryOp(ast.Not(), new.test)
+    elif isinstance(new, ast.Attribute) and new.attr in NAMES:
+        new.attr = NAMES[new.attr]
+    elif isinstance(new, ast.Call) and isinstance(new.func, ast.Attribute) and new.func.attr == "where":
+        if len(new.args) != 3:
+            return None
+        new.args[1:] = reversed(new.args[1:])
+    else:
+        return None
+    return new
+
+
+def mutable(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None]]:
+    """Nodes that decide something, with their places in their parents, in a fixed order."""
+    for statement in tree.body:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            yield from _inside(statement)
+
+
+def _inside(parent: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
+    for name, value in ast.iter_fields(parent):
+        if name in LEFT_ALONE or (name == "args" and not isinstance(parent, ast.Call)):
+            continue
+        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(child, ast.AST) or isinstance(child, (ast.Raise, ast.JoinedStr)):
+                continue
+            yield parent, name, index
+            yield from _inside(child)
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """Every change that a module offers."""
+    found = []
+    for place, (parent, name, index) in enumerate(mutable(ast.parse(path.read_text()))):
+        node = _get(parent, name, index)
+        changed = changes(node)
+        if changed is not None:
+            before, after = (ast.unparse(ast.fix_missing_locations(n)).split("\n")[0] for n in (node, changed))
+            module = str(path.relative_to(PACKAGE).with_suffix(""))
+            found.append(Mutant(module, getattr(node, "lineno", 0), place, before, after))
+    return found
+
+
+def _get(parent: ast.AST, name: str, index: int | None) -> ast.AST:
+    value = getattr(parent, name)
+    return value if index is None else value[index]
+
+
+def mutated(path: Path, mutant: Mutant) -> str:
+    """The module's source with the change."""
+    tree = ast.parse(path.read_text())
+    for place, (parent, name, index) in enumerate(mutable(tree)):
+        if place == mutant.place:
+            changed = changes(_get(parent, name, index))
+            assert changed is not None, "a mutant is a change"
+            if index is None:
+                setattr(parent, name, changed)
+            else:
+                getattr(parent, name)[index] = changed
+            return ast.unparse(ast.fix_missing_locations(tree))
+    raise ValueError(f"{mutant.module} has no place {mutant.place}")
+
+
+def sample(number: int, seed: int) -> list[Mutant]:
+    """A random sample over all modules together."""
+    paths = [PACKAGE / f"{name}.py" for name in ("bellman", "chart", "graph")]
+    paths += sorted((PACKAGE / "posteriors").glob("*.py"))
+    everything = [mutant for path in paths for mutant in mutants_of(path)]
+    return random.Random(seed).sample(everything, min(number, len(everything)))
+
+
+def test_files(module: str) -> list[str]:
+    """The tests that a mutant has to pass to survive."""
+    names = TESTS.get(module.split("/")[-1], (*POSTERIOR, "chains", "cli"))
+    return [f"tests/test_{name}.py" for name in dict.fromkeys(names)]
+
+
+def tried(mutant: Mutant, place: Path) -> Fate:
+    """Run the tests on a copy of the package with one change."""
+    own = place / "bellmanifold" / f"{mutant.module}.py"
+    whole = own.read_text()
+    own.write_text(mutated(PACKAGE / f"{mutant.module}.py", mutant))
+    begin = time.perf_counter()
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    how, killed = "survived", False
+    try:
+        done = subprocess.run(
+            [*command, *test_files(mutant.module)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        if done.returncode:
+            failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            how, killed = (failed or [f"exit code {done.returncode}"])[0][:160], True
+    except subprocess.TimeoutExpired:
+        how, killed = f"no end after {LIMIT} s", True
+    finally:
+        own.write_text(whole)
+    return Fate(mutant, killed, how, time.perf_counter() - begin)
+
+
+def main() -> None:
+    """Try the sample, saying of each mutant what killed it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=320)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0, help="skip so many of the sample")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant after so long")
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args()
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        places: Queue[Path] = Queue()
+        for number in range(chosen.workers):
+            shutil.copytree(PACKAGE, Path(scratch) / str(number) / "bellmanifold")
+            places.put(Path(scratch) / str(number))
+        fates: list[Fate] = []
+
+        def run(mutant: Mutant) -> None:
+            if time.perf_counter() - begin > chosen.seconds:
+                return
+            place = places.get()
+            fates.append(tried(mutant, place))
+            places.put(place)
+            chosen.out.write_text(json.dumps([asdict(fate) for fate in fates], indent=1) + "\n")
+            print(f"{len(fates)}: {fates[-1].how} ({mutant.module}:{mutant.line})", flush=True)
+
+        with ThreadPoolExecutor(chosen.workers) as pool:
+            list(pool.map(run, sample(chosen.mutants, chosen.seed)[chosen.first :]))
+    killed = sum(fate.killed for fate in fates)
+    print(f"{killed} of {len(fates)} killed: {killed / max(len(fates), 1):.1%}")
+
+
+if __name__ == "__main__":
+    main()
