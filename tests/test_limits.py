@@ -309,7 +309,7 @@ DANGEROUS = {"eval", "exec", "compile", "__import__"}
 
 
 def test_nothing_is_unpickled_or_evaluated():
-    """No module that unpickles is imported, np.load reads no file of the user, nothing is evaluated, no shell is used."""
+    """No module that unpickles is imported, np.load reads no file of a user, nothing is evaluated, no shell runs."""
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
