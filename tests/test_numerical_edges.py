@@ -215,3 +215,12 @@ def test_posterior_of_ten_thousand_successors(fan):
     for engine in ("hmc", "nuts"):
         with pytest.raises(UnsupportedError, match="too many"):
             bm.posterior(fan, Dataset.complete(fan), epsilon=0.1, engine=engine)
+
+
+@pytest.mark.slow
+def test_a_problem_of_some_hundred_pairs():
+    """Above 512 slots a piece of the points has a call of its own. Nothing is known about most pairs."""
+    model = bm.envs.deep_sea(23)
+    answer = bm.posterior(model, Dataset.from_pairs(model, [("0,0", "left")]), samples=131_072).to_dict()
+    assert answer["trustworthy"]
+    assert answer["q_mean"]["22,3"]["left"] == pytest.approx(0.0, abs=0.2)

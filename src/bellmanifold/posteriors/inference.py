@@ -42,7 +42,7 @@ DISAGREEMENT = 5.0
 MOST_POINTS = 2**21
 MOST_HELD = 2**27
 """Points times coordinates that importance sampling may hold: they are kept, twice, for the next posterior."""
-MOST_IN_PIECE = 2**25
+MOST_IN_PIECE = 2**23
 """Numbers in an array of one piece of the points; some ten such arrays are held at a time."""
 MOST_COORDINATES = 400
 PILOT = 12
