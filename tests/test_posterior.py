@@ -726,3 +726,8 @@ def test_many_policies_are_told_apart_by_random_numbers(rng):
     assert len(np.unique(codes)) == len(choices)
     few = mixer_of(batch_chart(envs.deep_sea(3)))
     assert few.tolist() == [2**place for place in range(6)]
+
+
+def test_no_routes_if_none_are_wanted():
+    model = envs.deep_sea(3)
+    assert bm.posterior(model, Dataset.complete(model), top=0).routes == []

@@ -16,6 +16,8 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
+from bellmanifold.errors import BadInputError
+from bellmanifold.experiments.checked import require_fit
 from bellmanifold.experiments.plan import make_settings
 from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.runs import play_run
@@ -492,3 +494,19 @@ def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypa
     problems = _Problems(tmp_path / "out")
     assert problems.get("problem.json", "0" * 64) is None
     assert problems.missing["problem.json"] == "it was another problem when these runs were made"
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        ({}, "moves is missing"),
+        ({"moves": np.ones(2)}, "moves holds no such numbers"),
+        ({"moves": np.ones(3, dtype=int)}, "moves has not one entry an episode"),
+        ({"moves": np.array([1, 2]), "pair": np.array([0, 1])}, "moves and pair disagree"),
+        ({"moves": np.array([1, 1]), "pair": np.array([0, 9])}, "pair is not one of the problem's"),
+        ({"moves": np.array([1, 1]), "route": np.zeros((1, 1), dtype=int)}, "routes are incomplete"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(found, fault):
+    with pytest.raises(BadInputError, match=f"{fault}: not a result of this program"):
+        require_fit(found, ("moves",), episodes=2, pairs=4)

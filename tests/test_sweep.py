@@ -710,3 +710,10 @@ def test_who_comes_second_writes_the_plan_if_the_first_has_not(tmp_path):
         assert sweep(toys(1), tmp_path, play_here).played == 1
         with pytest.raises(BadInputError, match="belongs to another plan"):
             sweep(toys(2), tmp_path, play_here)
+
+
+def test_a_machine_without_dask_writes_the_same_bytes(monkeypatch):
+    record = runs.play_run(toy())
+    content = encode(record)
+    monkeypatch.setitem(sys.modules, "dask", None)
+    assert encode(record) == content
