@@ -19,6 +19,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 MAY_IMPORT = {
     "errors": set(),
     "precision": set(),
+    "remarks": set(),
     "interrupts": {"errors"},
     "limits": {"errors"},
     "ssp": {"errors", "limits"},
@@ -56,8 +57,8 @@ MAY_IMPORT = {
         "posteriors",
     }
     | {"limits", "priors", "samplers", "ssp"},
-    "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "linear", "models", "solver"}
-    | {"limits", "ssp"},
+    "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "limits", "linear", "models"}
+    | {"remarks", "solver", "ssp"},
     "figures": {"errors", "graph", "ssp"},
     "reproduction": {
         "agents",
@@ -75,10 +76,10 @@ MAY_IMPORT = {
     "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models"}
     | {"reproduction", "ssp"},
     "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "interrupts", "models"}
-    | {"limits", "posteriors", "report", "reproduction", "ssp"},
+    | {"limits", "posteriors", "remarks", "report", "reproduction", "ssp"},
     "__main__": {"cli"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
-    | {"health", "interrupts", "models", "posteriors", "solver"},
+    | {"health", "interrupts", "models", "posteriors", "remarks", "solver"},
 }
 """Room -> rooms it may import. A new room needs a line here."""
 

@@ -11,6 +11,7 @@ import resource
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from bellmanifold.experiments.plan import plan_runs, read_plan
 from bellmanifold.experiments.runner import sweep
 from bellmanifold.experiments.store import PLAN_FILE, Store, encode, load_run, verify
 from bellmanifold.experiments.workers import play_here
+from bellmanifold.formats.files import write_atomically
 
 KILLS = 50
 
@@ -95,6 +97,21 @@ def test_a_writer_killed_at_any_line_leaves_the_old_file_or_the_new_one(tmp_path
     assert set(states) == {"old", "new"}
     assert len(states) > 10, "every line was a moment to be killed at"
     assert all(path.name == "file" or path.name.startswith(".file.") for path in tmp_path.iterdir())
+
+
+def test_a_file_is_reported_only_when_it_outlasts_a_power_failure(tmp_path, monkeypatch):
+    """Its content is synced before it gets its name, and its directory afterwards, before anybody hears of it."""
+    steps = []
+    sync, rename = os.fsync, os.replace
+
+    def noticed(handle):
+        steps.append("directory" if stat.S_ISDIR(os.fstat(handle).st_mode) else "content")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noticed)
+    monkeypatch.setattr(os, "replace", lambda *names: (steps.append("name"), rename(*names)))
+    write_atomically(tmp_path / "file", lambda file: file.write(b"new"))
+    assert steps == ["content", "name", "directory"]
 
 
 TELLING = """
@@ -191,6 +208,17 @@ def in_a_namespace(script, **words):
     lines = [f"{name}={shlex.quote(str(word))}" for name, word in words.items()]
     program = f'program() {{ {shlex.join(PROGRAM)} "$@"; }}'
     return subprocess.run([*private, "sh", "-c", "\n".join([*lines, program, script])], check=True, timeout=120)
+
+
+def test_a_log_on_a_full_disk_stops_nothing(tmp_path):
+    """Progress cannot be written down: the runs are, and the exit code says what became of them."""
+    plan, out = write_plan(tmp_path, count=1, pause=0), tmp_path / "out"
+    with open("/dev/full", "w") as log:
+        done = subprocess.run([*PROGRAM, "sweep", plan, "--out", out], stderr=log, stdout=subprocess.PIPE, check=False)
+        wrong = subprocess.run([*PROGRAM, "sweep", plan, "--out", plan], stderr=log, check=False)
+    assert (done.returncode, wrong.returncode) == (0, 2)
+    assert b"2 played now" in done.stdout
+    assert len(numbers(out)) == 2
 
 
 @pytest.mark.slow

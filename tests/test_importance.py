@@ -9,10 +9,18 @@ from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.posteriors import policies
 from bellmanifold.posteriors.coordinates import Point
-from bellmanifold.posteriors.importance import FEW_POLICIES, PIECE, distinct, weigh_pieces
+from bellmanifold.posteriors.importance import CALL_NUMBERS, FEW_POLICIES, PIECE, distinct, weigh_pieces
 from bellmanifold.posteriors.inference import covering
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import relaxed_target
+
+
+def test_problems_with_more_pairs_than_a_call_has_room_for():
+    """One piece at a time, then: 930 pairs, of which the two of the start are seen and pay almost the same."""
+    model = envs.deep_sea(depth=30)
+    assert model.n_pairs * PIECE > CALL_NUMBERS
+    found = posterior(model, Dataset(model, np.array([0, 1]), model.reward[:2]), epsilon=0.1, samples=2**15)
+    np.testing.assert_allclose(found.action_probability.value[:2], [0.5, 0.5], atol=0.02)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])

@@ -16,6 +16,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
+from bellmanifold.posteriors import cells as cells_module
 from bellmanifold.posteriors import mixture as engine
 from bellmanifold.posteriors.mixture import Mixture, mixture
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
@@ -249,7 +250,7 @@ def test_both_linear_algebra_routes_agree(monkeypatch):
     data = Dataset.from_pairs(model, [("1", "to-2"), ("2", "to-3"), ("3", "to-4")])
     target = relaxed_target(data, 0.01, 2.0)
     cholesky = mixture(target)
-    monkeypatch.setattr(engine, "WELL_CONDITIONED", 0.0)
+    monkeypatch.setattr(cells_module, "WELL_CONDITIONED", 0.0)
     svd = mixture(target)
     one, other = (action_probabilities(model, found.table).value for found in (cholesky, svd))
     assert one == pytest.approx(other, abs=1e-9)
@@ -336,7 +337,7 @@ def test_one_state_one_action():
 def test_bound_is_the_smallest_wall():
     """Two unobserved actions tie: the bound of either cell is evidence times 1/2."""
     model = envs.two_state()
-    cells = engine._cells(relaxed_target(Dataset.from_pairs(model, [("s1", "go")]), 1e-3, 1.0), 10)
+    cells = cells_module.cells_of(relaxed_target(Dataset.from_pairs(model, [("s1", "go")]), 1e-3, 1.0), 10)
     bound = engine._bounds(cells)
     evidence = norm.logpdf(-1.0, 0.0, np.sqrt(1.0 + 1e-6))
     gap = 1.0 / (1 + 1e-6) / np.sqrt(1.0 + 1.0 / (1.0 + 1e6))

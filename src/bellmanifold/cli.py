@@ -25,6 +25,7 @@ from bellmanifold.commands.terminal import say as _say
 from bellmanifold.commands.terminal import working as _working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 from bellmanifold.interrupts import interruptible
+from bellmanifold.remarks import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -135,7 +136,7 @@ def env_export(
     from bellmanifold.models import load_model
 
     write_problem(load_model(model), out)
-    typer.echo(f"wrote {label(out)}", err=True)
+    remark(f"wrote {label(out)}")
 
 
 @app.command()
@@ -231,7 +232,7 @@ def posterior(
     discount: Discount = None,
     samples: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Points to use (at least 131,072); by default until SE <= 1e-3."),
+        typer.Option(metavar="N", help="Points to use (at least 32,768); by default until SE <= 1e-3."),
     ] = None,
     top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0,
@@ -360,7 +361,7 @@ def run(arguments: list[str] | None = None) -> int:
     except _ClickException as error:
         message = error.format_message().replace("Value error, ", "")
         if message.startswith("Usage:"):  # called without a command: this is the help
-            print(message, file=sys.stderr)
+            remark(message)
         else:
             _complain(message + (" (see --help)" if isinstance(error, _UsageError) else ""))
         return BadInputError.exit_code

@@ -5,6 +5,8 @@ Every message is one line and names the place, what is wrong there and the remed
 
 from __future__ import annotations
 
+import unicodedata
+
 MAX_QUOTED = 60
 
 
@@ -48,6 +50,16 @@ def quote(name: object) -> str:
     if len(text) > MAX_QUOTED:
         text = text[: MAX_QUOTED - 1] + "…"
     return f'"{printable(text)}"'
+
+
+def unstacked(text: str) -> str:
+    """The text with at most one mark on each character: a tower of them would cover the lines above.
+
+    >>> len(unstacked("e" + 20 * chr(0x301)))
+    2
+    """
+    marks = [unicodedata.category(c) in ("Mn", "Me") for c in text]
+    return "".join(c for k, c in enumerate(text) if not (marks[k] and k > 0 and marks[k - 1]))
 
 
 def printable(text: str) -> str:

@@ -126,7 +126,8 @@ def solve(model: SSP, method: Method | None = None, discount: float | None = Non
     if method is None:
         method = "pi" if level is None else "vi"
     if method == "vi" and level is not None:
-        return _solution(model, _sweep(model, level), "vi", 1, error_bound=0.0)
+        value, gross = _sweep(model, level)
+        return _solution(model, value, gross, ("vi", 1, 0.0))
     proper = reach_goal(model)[1]
     methods: dict[str, Callable[[SSP, Policy], Solution]] = {
         "vi": _value_iteration,
@@ -141,29 +142,49 @@ def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
     return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
 
 
+def _gross(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
+    """What a proper policy would collect if no reward were negative: rounding errors of its value are small shares of
+    that, state by state, however large values are elsewhere."""
+    return solve_chain(model, policy, np.arange(model.n_states), np.abs(model.reward[policy]))
+
+
+def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+    """How much of each action value may be rounding."""
+    return 64 * np.finfo(float).eps * (model.backup(gross) - model.reward + np.abs(model.reward))
+
+
 def _solution(
-    model: SSP, value: Float[np.ndarray, "states"], method: Method, iterations: int, error_bound: float | None = None
+    model: SSP,
+    value: Float[np.ndarray, "states"],
+    gross: Float[np.ndarray, "states"],
+    how: tuple[Method, int, float | None],
 ) -> Solution:
+    """The solution with a given value, of the greedy policy that collects `gross`; `how` it was found."""
     q = model.backup(value)
-    best = model.best(q)
-    size = np.maximum.reduceat(np.maximum(np.abs(q), np.abs(model.reward)), model.pair_start[:-1])
-    slack = TIE * size + 64 * np.finfo(float).eps * np.abs(value).max()
-    optimal = q >= (best - slack)[model.pair_state]
-    residual = float(np.abs(best - value).max())
-    return Solution(model, value, q, optimal, method, iterations, residual, error_bound)
+    first = model.greedy(q)[model.pair_state]
+    size, rounding = np.maximum(np.abs(q), np.abs(model.reward)), _rounding(model, gross)
+    slack = TIE * np.maximum(size, size[first]) + np.maximum(rounding, rounding[first])
+    residual = float(np.abs(model.best(q) - value).max())
+    return Solution(model, value, q, q >= q[first] - slack, how[0], how[1], residual, how[2])
 
 
-def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
-    """Backward induction, one level after the other."""
-    value = np.zeros(model.n_states + 1)
+def _sweep(
+    model: SSP, level: Int[np.ndarray, "states"]
+) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+    """Backward induction, one level after the other: values, and the gross of the greedy policy (`_gross`)."""
+    value, gross = np.zeros((2, model.n_states + 1))
     order = np.argsort(level, kind="stable")
     bounds = np.flatnonzero(np.diff(level[order])) + 1
     for states in np.split(order, bounds):
         pairs, first = _gather(model.pair_start, states)
         entries, start = _gather(model.next_start, pairs)
-        ahead = np.add.reduceat(model.next_prob[entries] * value[model.next_state[entries]], start)
-        value[states] = np.maximum.reduceat(model.reward[pairs] + ahead, first)
-    return value[:-1]
+        prob, landing = model.next_prob[entries], model.next_state[entries]
+        q = model.reward[pairs] + np.add.reduceat(prob * value[landing], start)
+        value[states] = np.maximum.reduceat(q, first)
+        taken = q == np.repeat(value[states], np.diff(np.append(first, len(pairs))))
+        collected = np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start)
+        gross[states] = np.maximum.reduceat(np.where(taken, collected, 0.0), first)
+    return value[:-1], gross[:-1]
 
 
 def _gather(
@@ -191,13 +212,13 @@ def _policy_iteration(model: SSP, policy: Policy) -> Solution:
             ahead = model.best(model.backup(ahead))
         q = model.backup(ahead)
         best = model.greedy(q)
-        noise = 64 * np.finfo(float).eps * (np.abs(value).max() + np.abs(model.reward).max())
-        improved = np.where(q[best] > q[policy] + noise, best, policy)
+        noise = _rounding(model, np.abs(ahead))
+        improved = np.where(q[best] > q[policy] + noise[best] + noise[policy], best, policy)
         lost = ~reaches_goal(model, improved)
         improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
         settled = bool((improved == policy).all()) or not is_proper(model, improved)
         policy = policy if settled else improved
-    return _solution(model, value, "pi", iterations)
+    return _solution(model, value, _gross(model, policy), ("pi", iterations, None))
 
 
 def _value_iteration(model: SSP, policy: Policy) -> Solution:
@@ -215,9 +236,9 @@ def _value_iteration(model: SSP, policy: Policy) -> Solution:
         value = policy_value(model, policy)
         bound = float(np.abs(upper - value).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
-            return _solution(model, value, "vi", sweeps, error_bound=bound)
+            return _solution(model, value, _gross(model, policy), ("vi", sweeps, bound))
     if scale == 0.0:
-        return _solution(model, value, "vi", 1, error_bound=0.0)
+        return _solution(model, value, np.zeros_like(value), ("vi", 1, 0.0))
     raise UnsupportedError(
         f"value iteration cannot bound its error after {sweeps} sweeps: some policy takes very long to arrive, or some "
         "loop costs almost nothing; use --method pi"

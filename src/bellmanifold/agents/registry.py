@@ -90,7 +90,8 @@ class AgentKind:
                 has = ", ".join(self.options) or "no options"
                 raise BadInputError(f"{self.name} has no option {quote(name)}: it has {has}; leave it out")
             if not self.options[name].allows(value):
-                raise BadInputError(f"{name} is {value}: give {self.options[name].wanted}")
+                shown = quote(value) if isinstance(value, str) else value
+                raise BadInputError(f"{name} is {shown}: give {self.options[name].wanted}")
         rivals = [name for name in ("epsilon", "noise_sd", "infer_noise") if chosen.get(name, False) is not False]
         if len(rivals) > 1:
             raise BadInputError(f"{' and '.join(rivals)} exclude each other: noise replaces the tolerance; give one")

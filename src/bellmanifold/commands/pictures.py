@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,4 +29,6 @@ def save_picture(path: Path, draw: Callable[[], Any]) -> None:
     mpl.use("Agg")
     figure = draw().get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
-    write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for what no font here can draw
+        write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))

@@ -17,6 +17,7 @@ from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.terminal import print_table
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import WORKERS
+from bellmanifold.remarks import remark
 
 
 def reproduce(
@@ -77,7 +78,7 @@ def reproduce(
 def _watching(total: int) -> Iterator[Callable[[str], None]]:
     """Say what is being made: a bar on a terminal, a line on stderr elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda what: print(what, file=sys.stderr, flush=True)
+        yield remark
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

@@ -12,6 +12,7 @@ from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import WORKERS
+from bellmanifold.remarks import remark
 
 if TYPE_CHECKING:
     from bellmanifold.experiments.plan import Plan
@@ -46,7 +47,7 @@ def sweep(
 
     wanted = read_plan(plan)
     for note in wanted.notes:
-        typer.echo(note, err=True)
+        remark(note)
     if dry_run:
         _preview(wanted, out, workers or 1)
     else:

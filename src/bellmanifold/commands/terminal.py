@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from bellmanifold.errors import printable
+from bellmanifold.remarks import remark
 
 LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
@@ -32,7 +33,7 @@ def print_json(value: dict[str, Any]) -> None:
 def complain(message: str) -> None:
     """One line on stderr, of a sensible length, without anything that would steer a terminal."""
     one_line = printable(" ".join(message.split()))
-    print(f"bellmanifold: {one_line if len(one_line) <= LONGEST else one_line[:LONGEST] + '…'}", file=sys.stderr)
+    remark(f"bellmanifold: {one_line if len(one_line) <= LONGEST else one_line[:LONGEST] + '…'}")
 
 
 def say(message: str) -> None:

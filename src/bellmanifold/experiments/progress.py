@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from bellmanifold.remarks import remark
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -37,7 +39,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A remark that stays."""
-        print(text, file=sys.stderr, flush=True)
+        remark(text)
 
 
 class Bar(Progress):

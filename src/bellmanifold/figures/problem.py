@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, unstacked
 from bellmanifold.figures.layout import is_triangle, landings, on_grid, positions
 from bellmanifold.ssp import SSP
 
@@ -19,6 +19,9 @@ COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#8
 GOAL_COLOUR = "#BBBBBB"
 RADIUS = 0.3
 MAX_STATES, MAX_ARROWS = 2000, 10_000
+LONGEST_NAME = 24
+NAME_WIDTH, CHARACTER = 1.2, 4.3
+"""How wide the name of a state may be, in units of the drawing, and how wide a character is, in points."""
 NAMED_STATES = 60
 """Up to so many states are named, unless they lie on a grid, which says it all."""
 
@@ -70,9 +73,14 @@ def draw(
     draw_pies(axes, model, share)
     draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
     if model.n_states <= NAMED_STATES and not on_grid(model):
+        room = max(3, min(LONGEST_NAME, int(points_per_unit(axes) * NAME_WIDTH / CHARACTER)))
         for s, name in enumerate(model.states):
             corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
-            axes.annotate(_plain(name), corner, ha="right", va="bottom", fontsize=7, zorder=5)
+            inwards = place[s][0] == place[:, 0].min() and len(name) > room // 2  # it would leave the picture
+            side, up = ("left", "center") if inwards else ("right", "bottom")
+            at = (place[s][0] - RADIUS, place[s][1] + 1.5 * RADIUS) if inwards else corner
+            label = axes.annotate(_plain(name, room), at, ha=side, va=up, fontsize=7, zorder=5)
+            label.set_in_layout(False)  # names must not squeeze the drawing
     _name_actions(axes, model)
     return axes
 
@@ -179,7 +187,9 @@ def _name_actions(axes: Axes, model: SSP) -> None:
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
 
 
-def _plain(name: str) -> str:
+def _plain(name: str, limit: int = LONGEST_NAME) -> str:
     """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
-    shown = "".join(c if c.isprintable() else "?" for c in name[:24]).replace("$", r"\$")
+    cut = unstacked(name[: 4 * LONGEST_NAME])
+    cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
+    shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown

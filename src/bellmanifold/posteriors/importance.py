@@ -249,8 +249,8 @@ class _Part:
         """All pieces weighed, without their action values: those would fill the memory."""
         of, groups = self.coordinates, tuple(int(of) for of in self.group)
         kind, structure, subsets = of.kind, of.structure, of.subsets_used
-        most = CALL_NUMBERS // (PIECE * structure.free.size)
-        calls = reference_points(self.key, groups, max(1, min(CALL_PIECES, 1 << (most.bit_length() - 1))))
+        most = max(1, CALL_NUMBERS // (PIECE * structure.free.size))
+        calls = reference_points(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
         scales = slice(len(groups), len(groups) + of.scales) if of.scales else slice(0)
         found = [weigh_pieces(kind, structure, subsets, Point(_arranged(self.row, x), x[:, scales])) for x in calls]
         return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))

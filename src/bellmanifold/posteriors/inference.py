@@ -42,6 +42,8 @@ DISAGREEMENT = 5.0
 MOST_POINTS = 2**21
 MOST_HELD = 2**27
 """Points times coordinates that importance sampling may hold: they are kept, twice, for the next posterior."""
+MOST_IN_PIECE = 2**23
+"""Numbers in an array of one piece of the points; some ten such arrays are held at a time."""
 MOST_COORDINATES = 400
 PILOT = 12
 """Binary logarithm of the points in each net that are weighed first."""
@@ -125,8 +127,10 @@ def posterior(
         target = noisy_target(data, noise_scale, prior_scale, law)
     if not target.coupled.any():
         return replace(_prior(target), top=top, seed=seed)
+    from bellmanifold.posteriors.near_ties import without_near_ties
+
     summary = _choose(target, engine, proper_only, samples, seed)
-    summary = summary.labelled(top, proper_only, seed)
+    summary = without_near_ties(summary.labelled(top, proper_only, seed))
     return summary if samples is not None else _with_its_error(summary)
 
 
@@ -235,13 +239,16 @@ def _choose(target: Target, engine: Engine, proper_only: bool, samples: int | No
 
 def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) -> Summary:
     """Importance sampling through the chart, in the coordinates that weigh best."""
-    from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.importance import REPLICATES, Nets
+    from bellmanifold.chart import TooLargeError, batch_chart
+    from bellmanifold.posteriors.importance import PIECE, REPLICATES, Nets
 
     if target.is_exact:
         require_assumption_2(target)
     candidates = covering(target, batch_chart(target.model), proper_only)
     largest = max(int(c.free.sum() + c.residual.sum()) for components in candidates for c in components)
+    slots = candidates[0][0].chart.slot.size
+    if PIECE * slots > MOST_IN_PIECE:
+        raise TooLargeError(f"the padded problem has {slots} pairs: too many for large batches")
     if largest > MOST_COORDINATES:
         raise TooManyCoordinatesError(f"{largest} coordinates are too many for importance sampling")
     if samples is not None and samples * largest > MOST_HELD:

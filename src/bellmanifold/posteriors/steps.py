@@ -26,7 +26,7 @@ from bellmanifold.samplers import coordinatewise, elliptical
 from bellmanifold.samplers.coordinatewise import Height, Visited
 
 PICKS = 8
-"""Unobserved pairs that each chain visits in a step."""
+"""Unobserved pairs that each chain visits in a step, if there are so many."""
 
 
 class Stand(NamedTuple):
@@ -97,7 +97,7 @@ def step(kind: Kind, s: Structure, key: PRNGKeyArray, here: Stand) -> tuple[Stan
     (members,) = jnp.nonzero(s.member.ravel(), size=s.member.size, fill_value=0)
     state = coordinatewise.State(here.point.x.reshape(-1, chains), here.height)
     visited = Visited(members, jnp.sum(s.member))
-    state, visits = coordinatewise.visit(visiting, state, evaluate, visited, jnp.array(PICKS))
+    state, visits = coordinatewise.visit(visiting, state, evaluate, visited, jnp.minimum(PICKS, visited.number))
     state = coordinatewise.refresh(refreshing, state)
     return Stand(here.point._replace(x=state.position.reshape(shape)), state.height), Cost(turns + visits)
 

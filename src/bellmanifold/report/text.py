@@ -10,6 +10,8 @@ import html
 import json
 from typing import Any
 
+from bellmanifold.errors import unstacked
+
 SHORT, LONG = 16, 200
 """Characters of a name in a drawing, and where there is room."""
 _BIDI = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
@@ -22,7 +24,7 @@ def shown(name: object, limit: int = LONG) -> str:
     'a·bcccc…'
     """
     whole = str(name)
-    text = whole[: 4 * limit].translate(_BIDI)  # a little more than is shown, because some characters go
+    text = unstacked(whole[: 4 * limit].translate(_BIDI))  # a little more than is shown, because some characters go
     text = "".join("·" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
     return text if len(text) <= limit and len(whole) <= 4 * limit else text[: limit - 1] + "…"
 
