@@ -91,6 +91,7 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"pair_state": [0, 0, 7]}, "outside"),
         ({"pair_state": [0.0, 0.5, 1.0]}, "whole numbers"),
         ({"next_start": [0, 3, 1, 4]}, "must rise"),
+        ({"reward": ["-1", "-2", "-3"]}, "reward: must be a list of numbers"),
         ({"reward": [-1.0]}, "number of pairs"),
         ({"next_prob": [1.0]}, "differ in length"),
         (
@@ -175,3 +176,8 @@ def test_deterministic_rewards_must_repeat():
 def test_wrong_observations_are_named(observation, message):
     with pytest.raises(BadInputError, match=message):
         Dataset.from_pairs(envs.two_state(), [observation])
+
+
+def test_a_problem_equals_no_other_thing():
+    assert envs.two_state() == envs.two_state()
+    assert envs.two_state() != "two-state"
