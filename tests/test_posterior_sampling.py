@@ -10,7 +10,7 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import chart, envs
-from bellmanifold.agents import posterior_sampling, run_episodes
+from bellmanifold.agents import posterior_sampling, run_episodes, walking
 from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Settings
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.walking import Walk
@@ -97,6 +97,18 @@ def test_walks_play_the_same_routes(monkeypatch, many_states):
     assert chi_square(model, counts, summary, draws) > 1e-4
 
 
+def test_relaxed_walks_turn_their_residuals_often(monkeypatch):
+    """They turn once a step: 200 steps before the first episode and 50 before every one, however few are unobserved."""
+    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    asked = []
+    monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: asked.append(steps) or point)
+    for epsilon in (0.0, 0.5):
+        agent = having_seen(envs.deep_sea(3), Settings(epsilon=epsilon), np.arange(10))
+        agent.policy(np.random.default_rng(0))
+    assert asked == [4, 4, 200, 50]
+
+
+@pytest.mark.slow
 def test_relaxed_walks_are_warm_when_they_are_first_played(monkeypatch):
     """Many residuals and few unobserved pairs: the value at the start is that of much longer chains.
 
