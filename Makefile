@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow test-seeds test-oldest mutants audit bench docs format clean
+.PHONY: setup demo test test-slow coverage test-seeds test-oldest mutants audit bench docs format clean
 
 setup: $(INSTALLED)
 
@@ -25,6 +25,12 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow
+
+# What the fast tests miss; the last line counts branches alone.
+coverage: setup
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --cov --cov-report term-missing:skip-covered --cov-report json:out/coverage.json
+	@$(BIN)/python -c "import json; found = json.load(open('out/coverage.json'))['totals']; \
+	    print('branches: {covered_branches} of {num_branches}, {percent_branches_covered:.1f}%'.format(**found))"
 
 # The statistical tests with twenty other seeds.
 test-seeds: setup

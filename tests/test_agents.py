@@ -643,3 +643,33 @@ def test_a_built_in_problem_as_an_environment():
 def test_environments_that_are_not_numbered_are_refused():
     with pytest.raises(UnsupportedError, match="must be single numbers"):
         SteppedWorld(gymnasium.make("Blackjack-v1"))
+
+
+class Faulty(Masked):
+    """The corridor with one fault."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def info(self):
+        return {"action_mask": np.zeros(2, dtype=np.int8)} if self.fault == "mask" else super().info()
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.fault == "state":
+            observation = 17
+        return observation, np.nan if self.fault == "reward" else reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("reward", "gym:Faulty: action 5 paid nan: rewards must be finite numbers"),
+        ("state", "gym:Faulty came to state 17, .* correct its P or its observation space"),
+        ("mask", "gym:Faulty: the mask of state 10 allows no action"),
+    ],
+)
+def test_environments_that_break_their_word_are_refused(fault, message):
+    world = SteppedWorld(Faulty(fault))
+    with pytest.raises(BadInputError, match=message):
+        run_episodes(world, make_agent("q-learning", world), 1)

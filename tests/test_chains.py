@@ -19,6 +19,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform
 from bellmanifold.noise import HalfNormalScale, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, linear, tabular
+from bellmanifold.posteriors import from_chains
 from bellmanifold.posteriors.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points
 from bellmanifold.posteriors.from_chains import Relaxed, by_chains
 from bellmanifold.posteriors.inference import by_chart, by_mixture
@@ -366,6 +367,11 @@ def test_nuts_is_calibrated_with_inferred_noise():
         (lambda m, d: sampled(m, d, lambda theta: theta.astype(jnp.float32)), "float32"),
         (lambda m, d: bm.sample_chains(m, d, KnownScale(1.0), chains=1), "chains is 1"),
         (lambda m, d: bm.sample_chains(m, d, Relaxed(-1.0)), "epsilon"),
+        (lambda m, d: bm.sample_chains(m, d, KnownScale(1.0), seed=-1), "seed is -1"),
+        (lambda m, d: bm.sample_chains(m, d, KnownScale(1.0), Parametrisation(0, jnp.sin)), "Q_theta has 0 parameters"),
+        (lambda m, d: bm.sample_chains(m, d, ThreeScales()), r"noise scale has shape \(3,\): make it a number"),
+        (lambda m, d: sampled(m, d, lambda theta: jnp.sqrt(theta * 0.0)), "gradient is not finite"),
+        (lambda m, d: bm.posterior(m, d, epsilon=0.5, engine="nuts", samples=2**25), "numbers do not fit"),
         (lambda m, d: bm.posterior(m, d, epsilon=0.5, engine="hmc", proper_only=True), "proper-only"),
     ],
 )
@@ -375,6 +381,16 @@ def test_bad_input(wrong, message):
         wrong(model, Dataset.complete(model))
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
+
+
+@dataclass(frozen=True)
+class ThreeScales(KnownScale):
+    """A noise model that is wrong for every problem but those of three pairs."""
+
+    value: float = 1.0
+
+    def scale(self, psi):
+        return jnp.ones(3)
 
 
 def sampled(model, data, function):
@@ -414,3 +430,22 @@ def test_noisy_rewards_through_the_posterior_call():
     np.testing.assert_allclose(inferred.findings.noise_scale, chart.findings.noise_scale, rtol=0.05)
     assert float(inferred.draws.noise_scale.mean()) == pytest.approx(inferred.findings.noise_scale[0])
     assert for_chains(noisy_evidence(data), 3).reward.shape == (3, 2, 4)
+
+
+def test_chains_walk_until_they_know_enough_or_may_not_go_on(monkeypatch):
+    """Standard errors up to 1 are reached in a round; 0 never is, so all rounds are walked and the reason says so."""
+    model, data = two_state()
+    monkeypatch.setattr(from_chains, "MOST_ROUNDS", {"nuts": 2})
+    found = {}
+    for accuracy in (1.0, 0.0):
+        monkeypatch.setattr(from_chains, "ACCURACY", accuracy)
+        found[accuracy] = bm.posterior(model, data, noise_sd=0.7, noise="laplace", prior_scale=2.0, seed=1)
+    assert [found[accuracy].diagnostics["steps"] for accuracy in (1.0, 0.0)] == [1000, 2000]
+    assert "stopped" not in found[1.0].reason
+    assert "stopped after 128000 points, largest standard error" in found[0.0].reason
+
+
+def test_more_values_than_chains_can_hold_are_refused():
+    model = envs.grid(50, 50)
+    with pytest.raises(UnsupportedError, match="9996 action values are too many for nuts: use --engine chart"):
+        bm.posterior(model, Dataset.from_pairs(model, [("0,0", "right", -1.0)]), epsilon=0.5, engine="nuts")

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import subprocess
@@ -5,7 +6,10 @@ import sys
 
 import pytest
 
-from bellmanifold import envs
+from bellmanifold import __version__, envs
+from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.reproduce import _watching
+from bellmanifold.commands.terminal import progress, working
 from bellmanifold.formats.problem import read_problem
 
 
@@ -288,3 +292,69 @@ def test_a_directory_without_a_name_is_not_this_one(cli, given, tmp_path, monkey
     assert (code, out) == (2, "")
     assert "the name of a directory is empty" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_noisy_posterior_for_people(cli, tmp_path):
+    """Repeats that differ are no contradiction under noise; without improper policies no evidence is known."""
+    data = data_file(tmp_path, ("s1", "go", -1.0), ("s1", "go", -1.2), ("s1", "stay", -1.0))
+    code, out, _ = cli("posterior", "env:two-state", data, "--noise-sd", "0.5")
+    assert code == 0
+    assert "2 observed pairs, gaussian noise of scale 0.5, prior scale 10" in out
+    assert "log evidence" in out
+    code, out, _ = cli("posterior", "env:two-state", data, "--noise-sd", "0.5", "--proper-only")
+    assert code == 0
+    assert "log evidence" not in out
+
+
+def test_version(cli):
+    assert cli("--version") == (0, f"{__version__}\n", "")
+
+
+def test_directories_without_a_name_are_refused(cli):
+    for name, message in (("\0", "holds a NUL character"), (" ", "is empty: give one")):
+        code, out, err = cli("demo", "--out", name)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_one_sees_what_goes_on(monkeypatch):
+    """A spinner, a bar that counts items and one that names them; the last two leave nothing behind."""
+    for name, value in {"TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with working("thinking"):
+        pass
+    assert "thinking ..." in shown.getvalue()
+    with progress("counting", 3) as one_more:
+        one_more()
+        one_more()
+    assert "counting" in shown.getvalue()
+    assert "2/3" in shown.getvalue()
+    with _watching(2) as begin:
+        begin("drawing one")
+        begin("drawing two")
+    assert "drawing two" in shown.getvalue()
+    assert "1/2" in shown.getvalue()
+
+
+def test_what_was_compiled_is_kept_even_if_jax_is_already_there(tmp_path, monkeypatch):
+    import jax
+
+    before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        keep_compiled_programs()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
+        keep_compiled_programs()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path), "what a program has chosen stays"
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before[0])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])

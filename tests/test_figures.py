@@ -7,7 +7,8 @@ import pytest
 from bellmanifold import envs, figures
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.figures.layout import on_grid, positions
-from bellmanifold.figures.problem import MAX_STATES
+from bellmanifold.figures.problem import MAX_ARROWS, MAX_STATES
+from bellmanifold.figures.regret import draw_regret
 
 mpl.use("Agg")
 
@@ -80,3 +81,25 @@ def test_improper_mass_has_a_line_for_each_prior_scale_and_discount(tmp_path):
     axes.figure.savefig(tmp_path / "x.png")
     with pytest.raises(ValueError, match="told apart"):
         figures.improper_mass(epsilon, scale, np.full(5, 0.5), np.zeros((5, 2, 3)))
+
+
+def test_too_many_arrows():
+    states = [str(k) for k in range(72)]
+    everywhere = Move(-1.0, dict.fromkeys([*states, "goal"], 1 / 73))
+    model = from_moves("dense", {(s, a): everywhere for s in states for a in "xy"}, start="0")
+    with pytest.raises(ValueError, match=f"10512 arrows are too many for a picture: at most {MAX_ARROWS}"):
+        figures.draw(model)
+
+
+def test_pictures_are_drawn_where_they_are_wanted():
+    from matplotlib import pyplot
+
+    panels = pyplot.figure().subplots(1, 3)
+    curves = {"one": (np.array([1.0, 2.0]), np.array([0.0, 0.5]))}
+    assert draw_regret(curves, axes=panels[0]) is panels[0]
+    assert figures.improper_mass(np.ones(1), np.ones(1), np.ones(1), np.ones((1, 1, 1)), axes=panels[1]) is panels[1]
+    assert figures.draw(envs.two_state(), np.array([0.5, 0.5]), axes=panels[2]) is panels[2]
+    assert panels[0].lines[0].get_ydata().tolist() == [1.0, 2.0]
+    assert panels[1].lines[0].get_ydata().tolist() == [1.0]
+    assert len(wedges(panels[2])) == 2
+    assert len(pyplot.get_fignums()) == 1

@@ -1,8 +1,10 @@
 import copy
+import errno
 import io
 import json
 import os
 import zipfile
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from problems import random_problem
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.formats.files import sync_directory
 from bellmanifold.formats.observations import from_json as data_from_json
 from bellmanifold.formats.observations import load_data, write_data
-from bellmanifold.formats.problem import read_problem, to_json_text, write_problem
+from bellmanifold.formats.problem import MOST_MEMBERS, read_problem, to_json_text, write_problem
 
 TWO_STATE = json.loads(to_json_text(envs.two_state()))
 
@@ -339,3 +342,27 @@ def read_or_refuse(path, content):
         assert "\n" not in str(error)  # noqa: PT017 (both outcomes are right)
     else:
         assert model.n_pairs >= 1
+
+
+def test_an_archive_of_too_many_arrays_is_not_listed(tmp_path):
+    path = tmp_path / "p.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for k in range(MOST_MEMBERS + 1):
+            archive.writestr(f"{k}.npy", b"")
+    with pytest.raises(BadInputError, match=f"holds more than {MOST_MEMBERS} arrays"):
+        read_problem(path)
+
+
+@pytest.mark.parametrize(("number", "is_lost"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_only_a_failing_disk_makes_the_sync_of_a_directory_fail(tmp_path, monkeypatch, number, is_lost):
+    """Some file systems cannot sync directories and say so (EINVAL): that is no reason to give up."""
+
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="error") if is_lost else nullcontext():
+        sync_directory(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr("os.open", fail)
+    sync_directory(tmp_path)

@@ -113,3 +113,17 @@ def test_many_closed_classes_at_once():
     mean = best_mean_reward(model, component)
     assert mean.value == -1.0
     assert [model.states[s] for s in mean.loop] == ["0"]
+
+
+@pytest.mark.parametrize(("pays", "sign"), [(0.0, 0), (1e-12, 1)])
+def test_a_short_loop_decides_a_large_component(pays, sign):
+    """A costly ring of 200 states beside a loop of two whose mean is 0 or barely above: the two states are exact."""
+    moves = {(str(k), "on"): Move(-1.0, {str((k + 1) % 200): 1.0}) for k in range(200)}
+    moves[("0", "out")] = Move(-1.0, {"goal": 1.0})
+    moves[("0", "aside")] = Move(-0.5, {"x": 1.0})
+    moves[("x", "back")] = Move(0.5 + pays, {"0": 1.0})
+    model = from_moves("ring", moves, start="0")
+    (component,) = end_components(model)
+    mean = best_mean_reward(model, component)
+    assert (mean.sign, mean.decided) == (sign, True)
+    assert {model.states[s] for s in mean.loop} == {"0", "x"}

@@ -1,7 +1,10 @@
 import numpy as np
+import pytest
 from problems import all_policies, chain, closure, random_problem, recurrent
 
 from bellmanifold import envs
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import (
     end_components,
     improper_policy,
@@ -11,6 +14,7 @@ from bellmanifold.graph import (
     reach_probability,
     reachable,
 )
+from bellmanifold.linear import factorised_chain, solve_chain
 from bellmanifold.solver import policy_value
 
 
@@ -166,3 +170,50 @@ def test_policy_value_keeps_its_digits_in_a_nearly_closed_loop():
     model = from_moves("nearly closed", moves, start="a")
     value = policy_value(model, np.array([0, 1]))
     np.testing.assert_allclose(value, [-2 / leak, -2 / leak + 1], rtol=1e-13)
+
+
+def ring(states, leaves):
+    """Around and around, and out of state 0 with a small probability."""
+    moves = {(f"{k:04}", "on"): Move(-1.0, {f"{(k + 1) % states:04}": 1.0}) for k in range(states)}
+    moves[("0000", "on")] = Move(-1.0, {"0001": 1.0 - leaves, "goal": leaves})
+    return from_moves("ring", moves, start="0000")
+
+
+def test_a_nearly_closed_loop_of_middling_size_is_eliminated():
+    """Exit 1e-9 of 100 states: a factorisation would lose nine digits, so it is not used.
+
+    State 0 is visited 1 / 1e-9 times, every other state as often less once; the determinant is the exit's probability.
+    """
+    model = ring(100, 1e-9)
+    everywhere = np.arange(100)
+    chain = factorised_chain(model, everywhere, everywhere)
+    assert chain.factors is None
+    x, log_det = chain.evaluate(np.ones(100))
+    leaves = model.next_prob[model.next_state == 100][0]
+    np.testing.assert_allclose(x[0], (1.0 + 99 * (1.0 - leaves)) / leaves, rtol=1e-12)
+    np.testing.assert_allclose(log_det, np.log(leaves), rtol=1e-12)
+
+
+def test_large_chains_that_are_trapped_to_rounding_are_refused():
+    """An exit of 1e-17 is none beside 1: an LU factorisation meets a pivot of 0."""
+    model = ring(300, 1e-17)
+    everywhere = np.arange(300)
+    for solve in (
+        lambda: factorised_chain(model, everywhere, everywhere),
+        lambda: solve_chain(model, everywhere, everywhere, np.ones(300)),
+    ):
+        with pytest.raises(UnsupportedError, match="leaves some states with a probability of about 1e-16") as error:
+            solve()
+        assert error.value.exit_code == 3
+
+
+def test_chains_that_pay_nothing_are_worth_nothing(rng):
+    """An expander, which is iterated on rather than factorised: zeros need no iteration, other payments get one."""
+    moves = {}
+    for k in range(300):
+        onward = {f"{j:03}": 0.3 for j in rng.choice(300, 3, replace=False)}
+        moves[(f"{k:03}", "x")] = Move(0.0, {**onward, "goal": 0.1})
+    model = from_moves("expander", moves, start="000")
+    everywhere = np.arange(300)
+    np.testing.assert_array_equal(solve_chain(model, everywhere, everywhere, np.zeros(300)), np.zeros(300))
+    np.testing.assert_allclose(solve_chain(model, everywhere, everywhere, np.ones(300)), 10.0, rtol=1e-8)

@@ -132,3 +132,12 @@ def test_long_loops_are_shortened():
     message = check(from_moves("ring", moves, start="state number 0")).messages[0]
     assert "(50 moves)" in message
     assert len(message) < 400
+
+
+def test_a_loop_that_rounding_cannot_judge_is_said_to_be_so():
+    """200 rewards that sum to 0: too long a loop for exact arithmetic, too near 0 for rounding."""
+    moves = {(str(k), "on"): Move((-1.0) ** k / 2, {str((k + 1) % 200): 1.0}) for k in range(200)}
+    moves[("0", "out")] = Move(-1.0, {"goal": 1.0})
+    report = check(from_moves("ring", moves, start="0"))
+    assert not report.holds
+    assert "too near 0 to tell its sign, so it may not lose anything" in report.messages[0]

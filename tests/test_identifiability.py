@@ -434,3 +434,21 @@ def test_bad_input() -> None:
         identifiability.lipschitz_bound(-1)
     with pytest.raises(UnsupportedError, match="too many for a dense matrix"):
         identifiability.cell_matrix(envs.grid(20, 20), np.zeros(399, dtype=int))
+
+
+def test_too_many_choices_to_enumerate() -> None:
+    model = envs.deep_sea(8)
+    with pytest.raises(UnsupportedError, match="choices of greedy actions: too many to enumerate"):
+        identifiability.best_linear_fit(Dataset.complete(model), np.ones((model.n_pairs, 1)))
+
+
+def test_single_actions_leave_no_walls() -> None:
+    """With one action a state a fit is plain least squares, and what nobody saw is flat both ways."""
+    moves = {("a", "x"): Move(-1.0, {"b": 1.0}), ("b", "x"): Move(-2.0, {"goal": 1.0})}
+    model = from_moves("line", moves, start="a")
+    fit = identifiability.best_linear_fit(Dataset.complete(model), np.array([[1.0], [3.0]]))
+    assert fit.parameters[0] == pytest.approx((-2.0 * -1.0 + 3.0 * -2.0) / 13.0)
+    along = identifiability.flat_direction(Dataset.from_pairs(model, [("a", "x", -1.0)]), np.array([0, 1]))
+    assert along is not None
+    assert along[0] == pytest.approx(along[1])
+    assert abs(along[0]) > 0.5

@@ -95,3 +95,15 @@ def small_plan():
     from bellmanifold.experiments.plan import plan_runs
 
     return plan_runs([make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 2, "seed": 0})])
+
+
+def test_a_handler_of_the_programs_own_is_left_alone():
+    """A program that uses the library may want Ctrl-C for itself, and another thread may not have it at all."""
+    seen = []
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append("theirs"))
+    try:
+        with interruptible("go on"):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == ["theirs"]

@@ -423,3 +423,24 @@ def test_a_refusal_leaves_the_directory_to_others(cli, tmp_path):
     code, _, err = cli(*given, "--agent", "bayes-td-max", "--episodes", "2")
     assert code == 2
     assert "belongs to another plan" in err
+
+
+def test_episodes_that_were_given_up_are_told(cli, tmp_path):
+    """One chance in ten million to leave: every episode ends at 1,000 moves."""
+    moves = {("a", "x"): Move(-1.0, {"a": 1.0 - 1e-7, "goal": 1e-7})}
+    bm.write_problem(from_moves("sticky", moves, start="a"), tmp_path / "sticky.json")
+    given = ("--agent", "q-learning", "--episodes", "2", "--runs", "2")
+    code, out, _ = cli("learn", str(tmp_path / "sticky.json"), *given)
+    assert code == 0
+    assert "episodes given up after too many moves: 4" in out
+
+
+def test_values_of_policies_are_forgotten_before_they_fill_the_memory(monkeypatch):
+    monkeypatch.setattr("bellmanifold.experiments.measures.MAX_CACHED", 3)
+    model = envs.deep_sea(3)
+    bounded, policies = Yardstick(model), list(all_policies(model))[:20]
+    found = [bounded.value(policy) for policy in policies]
+    assert len(bounded._known) <= 3
+    monkeypatch.undo()
+    free = Yardstick(model)
+    assert found == [free.value(policy) for policy in policies]

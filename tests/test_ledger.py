@@ -524,6 +524,7 @@ def test_tables(kept, monkeypatch):
     assert page.startswith("Measured on 2026-01-02 by bellmanifold 0.1, commit abc. 2 claims: ")
     assert "| [one](#one) | section 1 | holds with a remark |" in page
     assert "| gap | 1.5 (interval unknown) |  | 1 | above 0 | likely |" in page
+    assert tables.page(replace(kept, date="")).lstrip().startswith("2 claims: "), "an unknown origin is not told"
 
 
 def test_few_runs_are_called_few(kept, capsys):

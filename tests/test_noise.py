@@ -257,3 +257,18 @@ def test_what_is_no_prior_and_no_noise_is_refused():
     summary = bm.posterior(model, Dataset.complete(model))
     with pytest.raises(BadInputError, match="one pair of each"):
         summary.policy_probability(np.array([0, 1]))
+
+
+def test_priors_that_are_none_and_what_chains_cannot_do():
+    model = envs.two_state()
+    repeats = Dataset.from_pairs(model, [("s1", "go", -1.0), ("s1", "go", -1.2)])
+    with pytest.raises(BadInputError, match=r"prior scale of the noise is 0\.0: give a positive number"):
+        HalfNormal(0.0)
+    with pytest.raises(BadInputError, match="not a log density: give finite numbers or -inf"):
+        bm.posterior(model, repeats, infer_noise=lambda eta: np.full_like(eta, np.nan))
+    with pytest.raises(BadInputError, match="no --proper-only"):
+        bm.posterior(model, repeats, noise_sd=0.5, noise="laplace", proper_only=True)
+    with pytest.raises(UnsupportedError, match=r"a prior of your own over its scale: use bm\.sample_chains"):
+        bm.posterior(model, repeats, noise="laplace", infer_noise=lambda eta: -eta)
+    with pytest.raises(UnsupportedError, match="every pair was seen once: use --engine nuts"):
+        noisy_target(repeats, 0.5, 1.0, Laplace())

@@ -160,6 +160,8 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
         ("model = ", "not valid TOML"),
         ("model = 'a'\nmodel = 'b'", "not valid TOML"),
         ("", "the file is empty"),
+        ("#" * (2**22 + 1), "its 4,194,305 bytes are above 4,194,304: split the plan"),
+        (GOOD + "a." * 51 + "b = 1", "a name or value has more than 50 dots: shorten it"),
     ],
 )
 def test_wrong_plans_are_refused_in_one_line(plan, text, message):

@@ -1,6 +1,8 @@
 """The posterior call: every engine against the one above it, ties, cuts, calibration, extremes."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,12 +23,13 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
 from bellmanifold.graph import end_components
 from bellmanifold.health import assumption_2
-from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.coordinates import Coordinates, mixer_of
 from bellmanifold.posteriors.cut import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.inference import by_chart, by_mixture, by_sparse_walk, by_walk
 from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.walk import diagnose
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
@@ -659,6 +662,8 @@ def test_same_seed_same_numbers():
         ({"top": -1}, "top is -1"),
         ({"seed": -1}, "seed is -1"),
         ({"discount": 2.0}, "discount is 2"),
+        ({"prior_scale": 1e200}, "must lie between .* choose other units"),
+        ({"epsilon": 1e-200}, "must lie between .* choose other units"),
     ],
 )
 def test_wrong_options(options, message):
@@ -675,3 +680,54 @@ def test_mixture_refuses_what_it_cannot_do():
         for options, name in (({"proper_only": True}, "proper-only"), ({"samples": 10}, "samples")):
             with pytest.raises(BadInputError, match=name):
                 bm.posterior(model, Dataset.complete(model), epsilon=1.0, engine=engine, **options)
+
+
+UNCHECKED = """
+import bellmanifold as bm
+from bellmanifold.errors import BadInputError
+from bellmanifold.posteriors.from_chains import Relaxed
+model = bm.envs.two_state()
+data = bm.Dataset.complete(model)
+for wrong in (
+    lambda: bm.posterior(model, data, engine="magic"),
+    lambda: bm.posterior(model, data, kernel="box"),
+    lambda: bm.posterior(model, data, infer_noise="yes"),
+    lambda: bm.sample_chains(model, data, Relaxed(0.5), sampler="gibbs"),
+):
+    try:
+        wrong()
+    except BadInputError as error:
+        print(error)
+"""
+
+
+def test_words_that_are_no_options_are_refused_without_type_checks():
+    """What a type checker would find: users need not have one, and these tests switch one on, hence the process."""
+    done = subprocess.run([sys.executable, "-c", UNCHECKED], capture_output=True, text=True, check=True)
+    engine, kernel, noise, sampler = done.stdout.splitlines()
+    assert engine.startswith('engine is "magic": choose from auto, ')
+    assert kernel == 'kernel is "box": choose from gaussian, uniform'
+    assert noise == "infer_noise is 'yes': give True or a log density; noise_sd is a known scale"
+    assert sampler == 'sampler is "gibbs": choose from hmc, nuts'
+
+
+def test_values_that_do_not_vary_have_nothing_to_mix():
+    assert diagnose(np.ones((4, 10, 3))) == (1.0, 40.0)
+
+
+def test_many_policies_are_told_apart_by_random_numbers(rng):
+    """2^66 policies of deep sea 11 do not fit into 64 bits: random odd multipliers keep 10,000 of them apart."""
+    chart = batch_chart(envs.deep_sea(11))
+    mixer = mixer_of(chart)
+    assert (mixer % 2 == 1).all()
+    choices = np.unique(rng.integers(0, 2, (10_000, len(mixer)), dtype=np.uint64), axis=0)
+    with np.errstate(over="ignore"):
+        codes = (choices * mixer).sum(axis=1)
+    assert len(np.unique(codes)) == len(choices)
+    few = mixer_of(batch_chart(envs.deep_sea(3)))
+    assert few.tolist() == [2**place for place in range(6)]
+
+
+def test_no_routes_if_none_are_wanted():
+    model = envs.deep_sea(3)
+    assert bm.posterior(model, Dataset.complete(model), top=0).routes == []

@@ -10,7 +10,7 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import chart, envs
-from bellmanifold.agents import posterior_sampling, run_episodes
+from bellmanifold.agents import posterior_sampling, run_episodes, walking
 from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Settings
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.walking import Walk
@@ -19,7 +19,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.steps import look
+from bellmanifold.posteriors.steps import advance, look
 
 
 def having_seen(model, settings, pairs):
@@ -95,6 +95,51 @@ def test_walks_play_the_same_routes(monkeypatch, many_states):
         route = route_of(model, agent.policy(rng))
         counts[route] = counts.get(route, 0) + 1
     assert chi_square(model, counts, summary, draws) > 1e-4
+
+
+def test_relaxed_walks_turn_their_residuals_often(monkeypatch):
+    """They turn once a step: 200 steps before the first episode and 50 before every one, however few are unobserved."""
+    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    asked = []
+    monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: asked.append(steps) or point)
+    for epsilon in (0.0, 0.5):
+        agent = having_seen(envs.deep_sea(3), Settings(epsilon=epsilon), np.arange(10))
+        agent.policy(np.random.default_rng(0))
+    assert asked == [4, 4, 200, 50]
+
+
+@pytest.mark.slow
+def test_relaxed_walks_are_warm_when_they_are_first_played(monkeypatch):
+    """Many residuals and few unobserved pairs: the value at the start is that of much longer chains.
+
+    8 agents of 4 chains against 64 chains of 400 steps, 5 combined standard errors: false alarm 6e-7.
+    """
+    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    model = envs.deep_sea(7)
+    pairs = np.setdiff1d(np.arange(model.n_pairs), [5, 30])
+
+    def at_start(walk):
+        best = np.asarray(weigh_normals(walk.coordinates.kind, walk.coordinates.structure, walk.point).q).max(axis=0)
+        return model.initial[walk.coordinates.chart.order] @ best
+
+    played = []
+    for seed in range(8):
+        agent = having_seen(model, Settings(epsilon=1.0, prior_scale=2.0), pairs)
+        agent.policy(np.random.default_rng(seed))
+        played.append(at_start(agent._source))
+    walk = agent._source
+    kind, structure = walk.coordinates.kind, walk.coordinates.structure
+    start = normal_point(random_key(1), (*walk.coordinates.chart.slot.shape, 64), 0)
+    walk.point = advance(kind, 400, structure, random_key(2), start)
+    long, played = at_start(walk), np.ravel(played)
+    error = np.hypot(long.std() / np.sqrt(64), played.std() / np.sqrt(32))
+    assert abs(long.mean() - played.mean()) < 5 * error
+    assert abs(at_start(walk_to(walk, start)).mean() - long.mean()) > 5 * error, "prior draws would have passed"
+
+
+def walk_to(walk, point):
+    walk.point = point
+    return walk
 
 
 def test_a_walk_goes_on_where_it_was(monkeypatch):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
+from bellmanifold.errors import BadInputError
+from bellmanifold.experiments.checked import require_fit
 from bellmanifold.experiments.plan import make_settings
 from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.runs import play_run
@@ -22,7 +25,7 @@ from bellmanifold.experiments.store import Store, encode, load_run, read_arrays
 from bellmanifold.figures.style import METHODS
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
-from bellmanifold.report.reading import _believed, read_directory
+from bellmanifold.report.reading import _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
 from bellmanifold.reproduction.comparisons import METHODS as AGENTS_OF
@@ -472,3 +475,49 @@ def test_what_the_page_needs_is_shipped():
 
     home = Path(bellmanifold.report.__file__).parent
     assert {"page.html", "page.css", "page.js"} <= {path.name for path in home.iterdir()}
+
+
+def test_what_cannot_be_drawn_is_named(tmp_path, monkeypatch):
+    """A problem too large, one without a table, and a pipe where the problem was: the page says so, and still plots."""
+    keep(tmp_path / "runs", model="env:grid?rows=3&columns=3", agent="q-learning", episodes=1)
+    contents = read_directory(tmp_path)
+    monkeypatch.setattr("bellmanifold.report.scenes.MOST_CELLS", 7)
+    made = page.make_page(contents, "large")
+    assert "Too large to be drawn: <bdi>env:grid?rows=3&amp;columns=3</bdi>." in made
+    assert data_of(made, "player-data")["runs"] == []
+    assert len(data_of(made, "curves-data")["curves"]) == 1
+    problems = _Problems(tmp_path)
+    monkeypatch.setattr("bellmanifold.report.reading.load_problem", lambda place: object())
+    assert problems.get("gym:Tableless-v0", "0") is None
+    assert problems.missing["gym:Tableless-v0"] == "it has no transition table, so there is nothing to draw"
+    pipe = str(tmp_path / "problem.json")
+    os.mkfifo(pipe)
+    assert problems.get(pipe, "0") is None
+    assert problems.missing[pipe] == f"{pipe}: is not a file"
+
+
+def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypatch):
+    """Neither the file here nor the one beside the runs is what they were played on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    hostile_problem(tmp_path / "problem.json")
+    hostile_problem(tmp_path / "out" / "problem.json")
+    problems = _Problems(tmp_path / "out")
+    assert problems.get("problem.json", "0" * 64) is None
+    assert problems.missing["problem.json"] == "it was another problem when these runs were made"
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        ({}, "moves is missing"),
+        ({"moves": np.ones(2)}, "moves holds no such numbers"),
+        ({"moves": np.ones(3, dtype=int)}, "moves has not one entry an episode"),
+        ({"moves": np.array([1, 2]), "pair": np.array([0, 1])}, "moves and pair disagree"),
+        ({"moves": np.array([1, 1]), "pair": np.array([0, 9])}, "pair is not one of the problem's"),
+        ({"moves": np.array([1, 1]), "route": np.zeros((1, 1), dtype=int)}, "routes are incomplete"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(found, fault):
+    with pytest.raises(BadInputError, match=f"{fault}: not a result of this program"):
+        require_fit(found, ("moves",), episodes=2, pairs=4)

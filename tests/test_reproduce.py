@@ -30,10 +30,10 @@ from bellmanifold.reproduction import runs as paper_runs
 from bellmanifold.reproduction.beliefs import routes_of
 from bellmanifold.reproduction.catalogue import FIGURES, PaperFigure, find_figures
 from bellmanifold.reproduction.comparisons import METHODS, Setting, route_probabilities
-from bellmanifold.reproduction.demonstrations import demonstration, seen_before, show_episode
+from bellmanifold.reproduction.demonstrations import demonstration, environments_page, seen_before, show_episode
 from bellmanifold.reproduction.making import draw_figures, play_cells, save
 from bellmanifold.reproduction.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
-from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, TOLERANCES, Cell, PaperRuns
+from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, SWIRL, TOLERANCES, Cell, PaperRuns
 
 ROOT = Path(__file__).parent.parent
 
@@ -353,3 +353,14 @@ def test_every_figure_of_a_comparison_is_drawn_from_one_run_each(cli, tmp_path, 
     found = {path.stem for path in tmp_path.glob("*.pdf")}
     assert found == set(names)
     assert DEEP_SEA in json.loads((tmp_path / "runs" / PLAN_FILE).read_text())["models"]
+
+
+def test_the_page_of_environments_knows_nothing_yet():
+    figure = environments_page()
+    assert [axes.get_title() for axes in figure.axes] == ["deep sea", "deep sea pyramid", "deep sea swirl"]
+    for axes, reference in zip(figure.axes, (DEEP_SEA, PYRAMID, SWIRL), strict=True):
+        wedges = [patch for patch in axes.patches if type(patch).__name__ == "Wedge"]
+        assert len(wedges) == load_model(reference).n_pairs
+        assert {round(wedge.theta2 - wedge.theta1) for wedge in wedges} == {180}
+        assert axes.get_legend() is None
+    assert len(figure.legends[0].get_texts()) == 2

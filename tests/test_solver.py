@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -222,3 +223,19 @@ def test_values_beyond_floating_point_are_null():
         answer = solve(from_moves("huge", moves, start="a")).to_dict()
     assert answer["value"]["a"] == -1.7e308
     assert answer["q"]["a"]["stay"] is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"success": False, "message": "numerical difficulties"}, '"numerical difficulties"): use --method pi'),
+        ({"success": True}, "too degenerate to read a policy from: use --method pi"),
+    ],
+)
+def test_a_linear_program_that_fails_names_another_method(cli, monkeypatch, answer, message):
+    """HiGHS gives up, or hands over multipliers that would have the policy stay for ever."""
+    staying = SimpleNamespace(marginals=np.array([-1.0, 0.0]))
+    monkeypatch.setattr("scipy.optimize.linprog", lambda *_, **__: SimpleNamespace(ineqlin=staying, nit=1, **answer))
+    code, out, err = cli("solve", "env:two-state", "--method", "lp")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert message in err

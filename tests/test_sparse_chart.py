@@ -10,10 +10,13 @@ from plain_chart import PlainChart
 from problems import random_problem
 
 from bellmanifold import envs, sparse_chart
+from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.linear import evaluate_chain, factorised_chain
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
-from bellmanifold.posteriors.sparse_steps import step
+from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import _slice, step
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -137,3 +140,21 @@ def test_factors_serve_many_right_hand_sides(rng, size):
         np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-8, atol=1e-8)
         assert log_det == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-8)
         assert evaluate_chain(model, policy, states, right)[1] == log_det
+
+
+def test_observed_pairs_that_trap_a_state_are_refused():
+    """From b the observed pair alone leads on, back to b: no policy ends, in one chart as in the other."""
+    moves = {("a", "x"): Move(-1.0, {"b": 1.0}), ("b", "x"): Move(-1.0, {"b": 1.0})}
+    moves[("a", "y")] = Move(-1.0, {"goal": 1.0})
+    model = from_moves("trap", moves, start="a")
+    seen = np.array([name in (("a", "x"), ("b", "x")) for name in map(model.pair_name, range(3))])
+    with pytest.raises(UnsupportedError, match=r"trap some state: .* use --discount 0\.99"):
+        sparse_chart.sparse_chart(model, seen)
+    with pytest.raises(UnsupportedError, match="never reach the goal nor an unobserved pair from some state"):
+        batch_chart(model).system(seen)
+
+
+def test_a_step_that_finds_nothing_stays_where_it_is(rng):
+    here = Place(np.zeros(1), np.zeros(1), 0.0, np.zeros(1, dtype=int))
+    nowhere = Place(np.ones(1), np.ones(1), -np.inf, None)
+    assert _slice(here, lambda angle: nowhere, rng) is here

@@ -93,6 +93,7 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"pair_state": [0, 0, 7]}, "outside"),
         ({"pair_state": [0.0, 0.5, 1.0]}, "whole numbers"),
         ({"next_start": [0, 3, 1, 4]}, "must rise"),
+        ({"reward": ["-1", "-2", "-3"]}, "reward: must be a list of numbers"),
         ({"reward": [-1.0]}, "number of pairs"),
         ({"next_prob": [1.0]}, "differ in length"),
         (
@@ -187,3 +188,8 @@ def test_arrays_of_a_problem_cannot_be_written_to():
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 5.0
     reward[0] = 5.0
+
+
+def test_a_problem_equals_no_other_thing():
+    assert envs.two_state() == envs.two_state()
+    assert envs.two_state() != "two-state"

@@ -8,14 +8,17 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import toy_agents
 import xarray as xr
+from test_agents import Masked
 from toy_agents import PLAIN, TOY
 
 from bellmanifold.agents.registry import AGENTS, find_agent
@@ -25,6 +28,7 @@ from bellmanifold.experiments import runs
 from bellmanifold.experiments.learning import learn
 from bellmanifold.experiments.measures import find_optimum
 from bellmanifold.experiments.plan import RunSettings, make_settings, plan_runs, read_plan
+from bellmanifold.experiments.presence import Presence
 from bellmanifold.experiments.progress import Progress, show_progress
 from bellmanifold.experiments.runner import require_success, sweep
 from bellmanifold.experiments.store import Store, decode, encode, file_name, load_run, load_runs
@@ -610,3 +614,106 @@ def test_a_bar_on_a_terminal(tmp_path):
     assert process.wait(20) == 0
     assert b"4/4" in seen
     assert "━".encode() in seen
+
+
+def test_a_dry_run_of_what_is_done_counts_it_and_says_what_matched_nothing(tmp_path, capfd):
+    plan, out = write_plan(tmp_path, count=2), tmp_path / "out"
+    plan.write_text(plan.read_text() + "[[override]]\nmatch = {agent = 'rlsvi'}\noptimism = 2\n")
+    sweep(read_plan(plan), out, play_here)
+    capfd.readouterr()
+    assert command(["sweep", str(plan), "--out", str(out), "--dry-run"]) == 0
+    told, noted = capfd.readouterr()
+    assert told.splitlines()[-1] == "4 runs, 4 done, 0 to play"
+    assert "override 1 matches no run" in noted
+    assert noted.count("\n") == 1
+
+
+def test_estimates_use_finished_runs_and_guess_what_there_is_no_time_to_try(tmp_path, monkeypatch):
+    """One run is there; its cell needs no trial, and the cells left over are like it, episode by episode."""
+    from bellmanifold.experiments import estimate
+
+    monkeypatch.setattr(estimate, "BUDGET", -1.0)
+    plan = plan_runs([toy(0), toy(1), toy(0, episodes=60), toy(0, model="env:two-state")])
+    done, again, *others = plan.runs
+    store = Store(tmp_path)
+    store.path(done).write_bytes(encode(runs.play_run(done)))
+    took = float(load_run(store.path(done))["seconds_total"])
+    about = estimate.estimate(plan, [again, *others], store)
+    assert (about.found, about.tried, about.guessed) == (1, 0, 2)
+    assert about.total([again, *others]) == pytest.approx(took * (1 + 10 + 1))
+    nothing = estimate.estimate(plan, plan.runs, Store(tmp_path / "empty"))
+    assert set(nothing.seconds.values()) == {None}
+
+
+def test_workers_forget_problems_and_never_share_environments(monkeypatch):
+    """An environment has a state of its own, so only tables are kept, and not more than a few of them."""
+    monkeypatch.setattr(runs, "_kept", {})
+    monkeypatch.setattr(runs, "MOST_KEPT", 1)
+    plan = plan_runs([toy(0), toy(0, model="env:two-state"), toy(0)])
+    for unit in runs.units_of(plan, plan.runs):
+        runs.play_unit(unit)
+        assert list(runs._kept) == [unit.model_digest]
+    gymnasium.register(id="MaskedCorridor-v0", entry_point=Masked)
+    try:
+        entry = {"model": "gym:MaskedCorridor-v0", "agent": "q-learning", "episodes": 3, "seed": 0}
+        stepped = plan_runs([make_settings(entry)])
+        (unit,) = runs.units_of(stepped, stepped.runs)
+        assert runs.play_unit(unit)[0]["goal_reached"].values.all()
+    finally:
+        gymnasium.registry.pop("MaskedCorridor-v0")
+    assert unit.model_digest not in runs._kept
+
+
+def test_results_of_other_problems_and_other_formats_are_not_believed(tmp_path):
+    record, store, run = runs.play_run(toy()), Store(tmp_path), toy()
+    path = store.path(run)
+    path.write_bytes(encode(record))
+    assert store.fault(run, record.attrs["model_digest"]) is None
+    assert store.fault(run, "0" * 64) == f"{path}: was made from another version of env:swirl?depth=3"
+    path.write_bytes(encode(record.assign_attrs(format="bellmanifold.run/0")))
+    with pytest.raises(BadInputError, match=r"not a result of the format .* made by another version; run it again"):
+        load_run(path)
+    entry = json.loads(record.attrs["settings"]) | {"episodes": -1}
+    path.write_bytes(encode(record.assign_attrs(settings=json.dumps(entry))))
+    with pytest.raises(BadInputError, match=r"episodes is .*-1.*: not the settings of a run; remove the file"):
+        list(load_runs(tmp_path))
+
+
+def test_an_array_too_large_to_be_read_is_refused(monkeypatch):
+    content = encode(runs.play_run(toy(episodes=300)))
+    monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "1000")
+    with pytest.raises(BadInputError, match="an array is larger than 1000 bytes: set BELLMANIFOLD_MAX_BYTES"):
+        decode(content)
+
+
+def test_a_folder_of_runs_that_lies_elsewhere_is_refused(tmp_path, capfd):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "elsewhere")
+    assert command(["demo", "--out", str(tmp_path)]) == 2
+    assert "runs: is a symbolic link: make it a folder" in capfd.readouterr().err
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_disk_that_is_full_before_the_first_run_exits_as_one_that_fills_up_later(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(DiskError, match="out: cannot be made: no space left on device: make room and give the same"):
+        sweep(toys(1), tmp_path / "out", play_here)
+
+
+def test_who_comes_second_writes_the_plan_if_the_first_has_not(tmp_path):
+    """Somebody is there but was stopped before the plan was written: the second program's plan is the one kept."""
+    with closing(Presence(tmp_path)) as first:
+        first.share()
+        assert sweep(toys(1), tmp_path, play_here).played == 1
+        with pytest.raises(BadInputError, match="belongs to another plan"):
+            sweep(toys(2), tmp_path, play_here)
+
+
+def test_a_machine_without_dask_writes_the_same_bytes(monkeypatch):
+    record = runs.play_run(toy())
+    content = encode(record)
+    monkeypatch.setitem(sys.modules, "dask", None)
+    assert encode(record) == content

@@ -7,7 +7,9 @@ from scipy.stats import norm
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
+from bellmanifold.figures.contours import SHARES
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.reproduction import two_state
 from bellmanifold.reproduction.example_1 import PARTIAL, log_density, log_evidence, marginal
 
 SIGMA = 10.0
@@ -60,3 +62,27 @@ def test_the_posterior_is_stretched_along_the_improper_policy():
     tail = marginal(0, np.array([8.0]), 2.0)[0]
     assert tail > 1e3 * marginal(1, np.array([8.0]), 2.0)[0]
     assert tail > 1e6 * marginal(0, np.array([8.0]), 0.1)[0]
+
+
+def test_the_page_of_marginals_has_a_curve_a_tolerance(monkeypatch):
+    """Other densities, which take no time, in place of the posterior's: the panels show what they are given."""
+    monkeypatch.setattr(two_state, "marginal", lambda which, x, epsilon: norm.pdf(x, which, epsilon))
+    panels = two_state.draw_two_state_marginals().axes
+    for which, axes in enumerate(panels):
+        curves = [line for line in axes.lines if len(line.get_xdata()) > 100]
+        assert len(curves) == len(two_state.MARGINAL_TOLERANCES)
+        for line, epsilon in zip(curves, two_state.MARGINAL_TOLERANCES, strict=True):
+            assert line.get_label() == rf"$\epsilon = {epsilon:g}$"
+            np.testing.assert_array_equal(line.get_ydata(), norm.pdf(line.get_xdata(), which, epsilon))
+    assert [axes.get_xlabel() for axes in panels] == [r"$\theta_1$ (stay)", r"$\theta_2$ (go)"]
+
+
+def test_the_page_of_contours_marks_the_true_values():
+    figure = two_state.draw_two_state_contours()
+    left, right = figure.axes[:2]
+    for axes in (left, right, *right.child_axes):
+        (star,) = (line for line in axes.lines if line.get_label() == "$Q^*$")
+        assert (star.get_xdata().tolist(), star.get_ydata().tolist()) == ([-2.0], [-1.0])
+        assert axes.collections, "there are contours"
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[: len(SHARES)] == [f"{share:.0%}" for share in SHARES]

@@ -2,9 +2,9 @@
 
 Chains of slice steps go on from where the last episode left them. What becomes known in between changes the posterior,
 not the numbers that belong to pairs, so the chains need not begin anew. A few chains walk side by side, which costs
-little more than one, and take turns at being played: by the time a chain is played again it has visited about every
-unobserved pair once. A walk has one draw at a time: it knows no probabilities of routes, and its belief about actions
-is that draw.
+little more than one, and take turns at being played: by the time a chain is played again it has made as many visits as
+there are unobserved pairs. A walk has one draw at a time: it knows no probabilities of routes, and its belief about
+actions is that draw.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, nor
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
 from bellmanifold.posteriors.sparse_steps import step
-from bellmanifold.posteriors.steps import PICKS, advance
+from bellmanifold.posteriors.steps import PICKS, advance, ignores_residuals
 from bellmanifold.posteriors.target import Target
 
 CHAINS = 4
@@ -32,6 +32,8 @@ FIRST_SWEEPS = 4
 """How often a chain visits every unobserved pair on average before it is first played."""
 LEAST_STEPS = 4
 """Steps of every chain before an episode, at least."""
+FIRST_TURNS, TURNS = 200, 50
+"""The same where residuals matter: in a step they turn once, all together. Also: before the first episode."""
 SPARSE_STEPS, FIRST_SPARSE_STEPS = 20, 200
 """On sparse systems a single chain walks: its steps before an episode, and at most so many before the first."""
 
@@ -69,14 +71,19 @@ class Walk:
         if self.point is None:
             shape = (*self.coordinates.chart.slot.shape, CHAINS)
             self.point = normal_point(_fresh_key(rng), shape, self.coordinates.scales)
-            self._advance(rng, FIRST_SWEEPS * self.sweep)
+            self._advance(rng, max(FIRST_SWEEPS * self.sweep, 0 if self._is_swift else FIRST_TURNS))
         stretches = -(-optimism // CHAINS)
         draws: list[Drawn] = []
         for stretch in range(stretches):
-            self._advance(rng, -(-max(self.sweep // CHAINS, LEAST_STEPS) // stretches))
+            least = LEAST_STEPS if self._is_swift else TURNS
+            self._advance(rng, -(-max(self.sweep // CHAINS, least) // stretches))
             draws += [self._at(self._next_chain()) for _ in range(min(CHAINS, optimism - stretch * CHAINS))]
         self._drawn = max(draws, key=lambda drawn: drawn.at_start)
         return self._drawn.policy[:, 0]
+
+    @property
+    def _is_swift(self) -> bool:
+        return ignores_residuals(self.coordinates.kind)
 
     def _advance(self, rng: np.random.Generator, steps: int) -> None:
         kind, structure = self.coordinates.kind, self.coordinates.structure
@@ -127,13 +134,13 @@ class SparseWalk:
         else:
             self.place = self.coordinates.place(rng.standard_normal(self.coordinates.size), None)
             sweep = -(-len(self.coordinates.free) // PICKS)
-            self._walk(min(FIRST_SWEEPS * sweep, FIRST_SPARSE_STEPS), rng)
+            self._walk(min(FIRST_SWEEPS * sweep, FIRST_SPARSE_STEPS) if target.is_exact else FIRST_TURNS, rng)
         self._drawn = self.place.q
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         model, draws = self.coordinates.target.model, []
         for _ in range(optimism):
-            self._walk(-(-SPARSE_STEPS // optimism), rng)
+            self._walk(-(-(SPARSE_STEPS if self.coordinates.is_exact else TURNS) // optimism), rng)
             draws.append(self.place.q)
         at_start = [float(model.initial @ np.nan_to_num(model.best(q))) for q in draws]
         self._drawn = draws[int(np.argmax(at_start))]

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,11 +91,8 @@ def parse_json(content: bytes) -> dict[str, Any]:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise BadInputError(f"key {quote(key)} occurs twice in one object: keep one of them")
-            seen.add(key)
+        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise BadInputError(f"key {quote(repeated)} occurs twice in one object: keep one of them")
     return result
 
 

@@ -20,7 +20,7 @@ def sparse_walk(coordinates: SparseCoordinates, steps: int, warm_up: int, seed: 
     policies, values, sums = [], [], []
     for child in np.random.SeedSequence(seed).spawn(CHAINS):
         rng = np.random.default_rng(child)
-        here = coordinates.place(np.zeros(coordinates.size), None)
+        here = coordinates.place(rng.standard_normal(coordinates.size), None)
         for _ in range(warm_up):
             here = step(coordinates, here, rng)
         if not np.isfinite(here.log_likelihood):

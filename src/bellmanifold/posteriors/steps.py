@@ -52,7 +52,7 @@ def look(kind: Kind, s: Structure, point: Point) -> Height:
     x = point.x
     if kind.centred:
         return Height(weigh_normals(kind, s, point).log_weight, jnp.full((x[..., 0].size, x.shape[-1]), -jnp.inf))
-    if _ignores_residuals(kind):
+    if ignores_residuals(kind):
         log_weight, q = _weigh_without_residuals(kind, s, point)
         elsewhere = jnp.inf
     else:
@@ -64,7 +64,7 @@ def look(kind: Kind, s: Structure, point: Point) -> Height:
     return Height(log_weight, ceiling.reshape(-1, x.shape[-1]))
 
 
-def _ignores_residuals(kind: Kind) -> bool:
+def ignores_residuals(kind: Kind) -> bool:
     """An exact posterior without determinants does not depend on how ties are split."""
     return kind.exact and not kind.centred and not any(block.cyclic and not block.sweeps for block in kind.blocks)
 
@@ -85,7 +85,7 @@ def step(kind: Kind, s: Structure, key: PRNGKeyArray, here: Stand) -> tuple[Stan
     """Move every chain."""
     turning, visiting, refreshing = jax.random.split(key, 3)
     turns = jnp.array(0)
-    if not _ignores_residuals(kind):
+    if not ignores_residuals(kind):
         here, turns = _turn(kind, s, turning, here)
     if kind.centred:
         return here, Cost(turns)

@@ -33,12 +33,13 @@ from bellmanifold.posteriors.coordinates import (
 from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.policies import ratio
-from bellmanifold.posteriors.steps import Stand, stand, step
+from bellmanifold.posteriors.steps import Stand, advance, stand, step
 
 CHAINS = 256
 ROUND = 250
-"""Steps of a round; one round is spent on warming up."""
-LOOKED_AT = 32
+"""Steps of a round."""
+LOOKED_AT, MOST_RECORDED = 32, 128
+"""States whose values R-hat is computed of, among those whose values are recorded."""
 MOST_LOST = 0.05
 """If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
 
@@ -69,7 +70,7 @@ class Walk(Findings):
 
 
 class Chains:
-    """256 chains that can be walked on as long as needed; the first round of 250 steps warms them up."""
+    """256 chains that can be walked on as long as needed; a round of 250 steps, not recorded, warms them up."""
 
     def __init__(self, coordinates: Coordinates, seed: int) -> None:
         self.coordinates = coordinates
@@ -80,11 +81,20 @@ class Chains:
     def walk(self, rounds: int) -> Walk:
         """Walk until a number of rounds is recorded, and summarise them."""
         coordinates = self.coordinates
-        while len(self.rounds) < rounds + 1:
-            key = jax.random.fold_in(self.key, len(self.rounds))
-            self.rounds.append(_run(coordinates.kind, ROUND, coordinates.structure, key, self.position))
+        kind, structure = coordinates.kind, coordinates.structure
+        if not self.rounds:
+            self.position = advance(kind, ROUND, structure, jax.random.fold_in(self.key, 0), self.position)
+        while len(self.rounds) < rounds:
+            key = jax.random.fold_in(self.key, 1 + len(self.rounds))
+            self.rounds.append(_run(kind, ROUND, structure, _recorded(coordinates), key, self.position))
             self.position = self.rounds[-1].position
-        return _summarise(coordinates, self.rounds[1:])
+        return _summarise(coordinates, self.rounds)
+
+
+def _recorded(coordinates: Coordinates) -> Int[Array, "recorded"]:
+    """Coupled states, in the chart's order, whose values are recorded: those of all would fill the memory."""
+    coupled = np.flatnonzero(coordinates.target.coupled[coordinates.chart.order])
+    return jnp.asarray(coupled[np.unique(np.linspace(0, len(coupled) - 1, MOST_RECORDED).astype(np.int64))])
 
 
 def end_points(chains: Chains) -> Weighed:
@@ -97,12 +107,12 @@ def end_points(chains: Chains) -> Weighed:
 
 
 class _Record(NamedTuple):
-    """One step of all chains: log weight, hash and slots of the greedy policies, state values, noise scale, cost."""
+    """One step of all chains: log weight, hash and slots of the greedy policies, some values, noise scale, cost."""
 
     log_weight: Float[Array, "*steps chains"]
     code: UInt64[Array, "*steps chains"]
     choice: Int[Array, "*steps states chains"]
-    value: Float[Array, "*steps states chains"]
+    value: Float[Array, "*steps recorded chains"]
     noise_scale: Float[Array, "*steps scales chains"]
     evaluations: Int[Array, "*steps"]
 
@@ -121,6 +131,7 @@ def _run(
     kind: Kind,
     steps: int,
     structure: Structure,
+    recorded: Int[Array, "recorded"],
     key: PRNGKeyArray,
     position: Point,
 ) -> _Round:
@@ -129,7 +140,7 @@ def _run(
         here, cost = step(kind, structure, key, here)
         found = weigh_normals(kind, structure, here.point)
         more_first, more_second = member_moments(structure, found.q)
-        value = jnp.max(found.q, axis=0)
+        value = jnp.max(found.q, axis=0)[recorded]
         record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, cost.evaluations)
         return (here, first + more_first, second + more_second), record
 
@@ -159,7 +170,7 @@ def _summarise(coordinates: Coordinates, rounds: list[_Round]) -> Walk:
     for name in ("first", "second"):
         total = np.sum([np.asarray(getattr(done, name)) for done in rounds], axis=0) / steps
         moments.append(ratio(total[action[stand], state[stand]][:, kept].T, np.ones(chains)))
-    value = np.concatenate([np.asarray(done.record.value) for done in rounds])[:, target.coupled[chart.order]]
+    value = np.concatenate([np.asarray(done.record.value) for done in rounds])
     eta = np.concatenate([np.asarray(done.record.noise_scale) for done in rounds])[:, :, kept]
     r_hat, effective = diagnose(np.moveaxis(np.concatenate([value[:, :, kept], eta], axis=1), 2, 0))
     code = np.concatenate([np.asarray(done.record.code) for done in rounds])[:, kept]
