@@ -411,6 +411,7 @@ def test_what_has_no_gradient_is_refused(engine):
         bm.sample_chains(model, data, Relaxed(0.0), sampler=engine)
 
 
+@pytest.mark.slow
 def test_noisy_rewards_through_the_posterior_call():
     """Repeats under noise that is not Gaussian go to chains, and an inferred scale is the chart's, in `hmc` and `nuts`.
 

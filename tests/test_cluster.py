@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -113,6 +114,25 @@ def test_an_address_without_a_scheduler_is_refused(address, monkeypatch):
     with pytest.raises(BadInputError, match="no scheduler answers at") as caught:
         next(play_on_cluster([], address))
     assert "\n" not in str(caught.value)
+
+
+def test_a_scheduler_without_workers_is_reported(tmp_path, capfd, monkeypatch):
+    """It is said, once, and the work begins when a worker comes."""
+    monkeypatch.setattr("bellmanifold.experiments.cluster.PATIENCE_WITH_WORKERS", 0.2)
+    described, said = tmp_path / "scheduler.json", ""
+    place = ("--no-dashboard", "--scheduler-file", str(described))
+    alone = ("--nthreads", "1", "--no-nanny", "--local-directory", str(tmp_path))
+    with started("scheduler", "--host", "127.0.0.1", "--port", "0", *place):
+        address = wait_for_address(described)
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(sweep, plan_runs([toy(0)]), tmp_path / "out", lambda u: play_on_cluster(u, address))
+            deadline = time.monotonic() + 30
+            while "waiting for a worker" not in said and time.monotonic() < deadline:
+                said += capfd.readouterr().err
+                time.sleep(0.05)
+            with started("worker", *alone, *place):
+                assert done.result(60).played == 1
+    assert f"`dask worker {address}`" in said
 
 
 def test_a_scheduler_that_goes_is_reported(tmp_path, capfd):

@@ -134,6 +134,14 @@ def test_grid_moves():
     assert set(model.reward) == {-1.0}
 
 
+def test_grids_without_slips_may_be_larger(monkeypatch):
+    """A hundred cells have 400 pairs, and as many successors, or three times as many."""
+    monkeypatch.setenv("BELLMANIFOLD_MAX_SIZE", "800")
+    assert envs.grid(10, 10).is_deterministic
+    with pytest.raises(BadInputError, match="1,600 pairs and successors"):
+        envs.grid(10, 10, slip=0.1)
+
+
 def test_grid_leaves_out_what_the_start_cannot_reach():
     model = envs.grid(3, 3, walls="0,2;1,2", goal="2,1")
     assert "2,2" not in model.states, "it lies behind the goal"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +28,12 @@ from bellmanifold.agents.registry import AGENTS
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments import runs
 from bellmanifold.experiments.plan import plan_runs, read_plan
+from bellmanifold.experiments.presence import Presence
 from bellmanifold.experiments.runner import sweep
 from bellmanifold.experiments.store import PLAN_FILE, Store, encode, load_run, verify
 from bellmanifold.experiments.workers import play_here
 from bellmanifold.formats.files import write_atomically
+from bellmanifold.remarks import remark
 
 KILLS = 50
 
@@ -385,6 +387,43 @@ def test_of_two_plans_that_start_at_once_one_wins(tmp_path):
         for thread in both:
             thread.join(30)
         assert sorted(answers) == ["refused", "taken"]
+
+
+def test_of_plans_that_widen_a_directory_at_once_none_is_lost(tmp_path, monkeypatch):
+    """Somebody is there already, so that nobody gets the directory alone; reading takes a while."""
+    read = Store._read_plan
+
+    def slowly(store):
+        found = read(store)
+        time.sleep(0.02)
+        return found
+
+    def come(plan, doors):
+        doors.wait()
+        with Store(tmp_path).claim(plan, widen=True):
+            pass
+
+    monkeypatch.setattr(Store, "_read_plan", slowly)
+    doors = threading.Barrier(4)
+    plans = [plan_runs([toy(seed)]) for seed in range(4)]
+    threads = [threading.Thread(target=come, args=(plan, doors), daemon=True) for plan in plans]
+    with closing(Presence(tmp_path)) as first:
+        first.share()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert sorted(run["seed"] for run in json.loads((tmp_path / PLAN_FILE).read_text())["runs"]) == [0, 1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == [PLAN_FILE]
+
+
+@pytest.mark.parametrize("gone", ["closed", "never there"])
+def test_remarks_nobody_can_hear_change_nothing(gone, tmp_path, monkeypatch, capsys):
+    file = (tmp_path / "log").open("w")
+    file.close()
+    monkeypatch.setattr(sys, "stderr", file if gone == "closed" else None)
+    remark("going on")
+    assert capsys.readouterr().out == ""
 
 
 # damage

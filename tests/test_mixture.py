@@ -19,6 +19,7 @@ from bellmanifold.formats.problem import from_json
 from bellmanifold.posteriors import cells as cells_module
 from bellmanifold.posteriors import mixture as engine
 from bellmanifold.posteriors.mixture import Mixture, mixture
+from bellmanifold.posteriors.orthant import orthants
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.ssp import SSP
@@ -287,6 +288,19 @@ def test_accuracy_is_reached_or_the_budget_spent():
     assert mixture(target, accuracy=1e-9, max_points=10**6).points <= 10**6
 
 
+def test_points_of_every_round_are_counted(monkeypatch):
+    spent = []
+
+    def counting(staircase, points, replicates, generator):
+        spent.append(len(staircase.mean) * points * replicates)
+        return orthants(staircase, points, replicates, generator)
+
+    monkeypatch.setattr(engine, "orthants", counting)
+    found = mixture(relaxed_target(Dataset.complete(envs.deep_sea(3)), 0.5, 10.0), accuracy=1e-5)
+    assert len(spent) > 1
+    assert found.points == sum(spent)
+
+
 def test_standard_errors_are_honest():
     """40 runs with few points against one with many.
 
@@ -338,7 +352,7 @@ def test_bound_is_the_smallest_wall():
     """Two unobserved actions tie: the bound of either cell is evidence times 1/2."""
     model = envs.two_state()
     cells = cells_module.cells_of(relaxed_target(Dataset.from_pairs(model, [("s1", "go")]), 1e-3, 1.0), 10)
-    bound = engine._bounds(cells)
+    bound, _ = engine._bounds(cells)
     evidence = norm.logpdf(-1.0, 0.0, np.sqrt(1.0 + 1e-6))
     gap = 1.0 / (1 + 1e-6) / np.sqrt(1.0 + 1.0 / (1.0 + 1e6))
     assert bound == pytest.approx(evidence + log_ndtr(np.array([gap, -gap])), abs=1e-9)

@@ -147,6 +147,44 @@ def test_values_that_differ_too_little_for_an_exact_posterior_are_not_trusted():
     assert answer["actions"]["s6"]["a"]["probability"] == 1.0
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_tie_that_rounding_leaves_open_is_a_tie(before):
+    """0.1 + 0.2 - 0.3 against 0, at once or after a move that pays nothing: 2.8e-17 apart, as computed."""
+    moves = {("s", "stop"): Move(0.0, {"goal": 1.0}), ("s", "go"): Move(0.0, {"s0": 1.0})}
+    if not before:
+        moves["s", "go"] = Move(0.1, {"s1": 1.0})
+    moves |= {("s0", "a"): Move(0.1, {"s1": 1.0})} if before else {}
+    moves |= {("s1", "a"): Move(0.2, {"s2": 1.0}), ("s2", "a"): Move(-0.3, {"goal": 1.0})}
+    model = from_moves("cancelling", moves, start="s")
+    assert bm.solve(model).optimal.all()
+    summary = bm.posterior(model, Dataset.complete(model))
+    assert summary.diagnostics["ties_split"] == ["s"]
+    assert summary.trustworthy
+
+
+def rare(gap, unseen=4):
+    """Two observed actions that pay -1 and a little less, beside some that nobody has tried."""
+    moves = {("s", "a"): Move(-1.0, {"goal": 1.0}), ("s", "b"): Move(-1.0 - gap, {"goal": 1.0})}
+    moves |= {("s", f"u{k}"): Move(0.0, {"goal": 1.0}) for k in range(unseen)}
+    model = from_moves("rare", moves, start="s")
+    return model, Dataset.from_pairs(model, [("s", "a"), ("s", "b")])
+
+
+@pytest.mark.parametrize(("gap", "trusted"), [(1e-9, False), (0.0, True), (1e-3, True)])
+def test_near_ties_are_seen_where_observed_actions_are_rarely_best(gap, trusted):
+    """They are best with probability 0.045 only."""
+    assert bm.posterior(*rare(gap)).trustworthy == trusted
+
+
+def test_walks_are_checked_for_near_ties(monkeypatch):
+    monkeypatch.setattr("bellmanifold.posteriors.inference.MOST_COORDINATES", 0)
+    for gap, found in ((1e-9, ["s"]), (0.0, None)):
+        summary = bm.posterior(*rare(gap, unseen=1), samples=64_000)
+        assert "slice chains" in summary.reason
+        assert summary.diagnostics.get("near_ties") == found
+        assert summary.trustworthy == (found is None)
+
+
 @pytest.mark.slow
 def test_exact_ties_and_clear_gaps_are_no_near_ties():
     for model in (bm.envs.pyramid(4), bm.envs.deep_sea(4), bm.envs.four_state()):
@@ -174,6 +212,18 @@ def test_ten_thousand_actions(crowd):
     assert shares["a0"]["probability"] == shares["a1"]["probability"] == 0.0
     np.testing.assert_allclose([shares[f"a{k}"]["probability"] for k in range(2, MANY)], 1 / (MANY - 2), rtol=1e-9)
     assert answer["q_mean"]["s"]["a1"] == pytest.approx(crowd.reward[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "remedy"),
+    [({"epsilon": 0.1, "kernel": "uniform"}, "--kernel gaussian"), ({"infer_noise": True}, "give --noise-sd")],
+)
+def test_what_cannot_be_walked_with_ten_thousand_actions(crowd, how, remedy):
+    scatter = 0.1 if "infer_noise" in how else 0.0
+    seen = Dataset(crowd, np.array([0, 0, 1]), crowd.reward[[0, 0, 1]] + scatter * np.array([1.0, -1.0, 0.0]))
+    with pytest.raises(UnsupportedError, match=remedy):
+        bm.posterior(crowd, seen, **how)
 
 
 @pytest.mark.slow

@@ -252,6 +252,17 @@ def test_few_bytes_are_kept_for_few_runs(directory, monkeypatch):
     assert len(page.make_player(contents).data["runs"]) == 1
 
 
+def test_a_copy_under_another_name_is_counted_once(tmp_path):
+    for seed in (0, 1):
+        settings = keep(tmp_path, model=SWIRL, agent="q-learning", seed=seed)
+    shutil.copy(Store(tmp_path).path(settings), tmp_path / "a copy.nc")
+    steps = []
+    contents = read_directory(tmp_path, lambda: steps.append(1))
+    assert sorted(run.settings.seed for run in contents.cells[0].runs) == [0, 1]
+    assert sum(contents.made_by.values()) == 2
+    assert len(steps) == 3
+
+
 def test_many_cells_have_a_panel_for_each_tolerance(directory):
     contents = read_directory(directory)
     one = next(cell for cell in contents.cells if cell.settings.agent == "bayes-td")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import random_problem
@@ -176,6 +178,16 @@ def test_deterministic_rewards_must_repeat():
 def test_wrong_observations_are_named(observation, message):
     with pytest.raises(BadInputError, match=message):
         Dataset.from_pairs(envs.two_state(), [observation])
+
+
+def test_arrays_of_a_problem_cannot_be_written_to():
+    """... and those it was made of still can."""
+    reward = np.array([-1.0, -2.0, -3.0])
+    model = assemble(small(reward=reward))
+    for array in (model.reward, model.next_prob, replace(model, reward=reward).reward):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 5.0
+    reward[0] = 5.0
 
 
 def test_a_problem_equals_no_other_thing():

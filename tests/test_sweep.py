@@ -383,6 +383,7 @@ def test_workers_that_cannot_start_are_reported(tmp_path, monkeypatch):
         sweep(toys(), tmp_path, TWO_WORKERS)
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_the_number_of_cores(tmp_path):
     """`sweep` on one core and `learn` on all there are, to the bit. (XLA's own threads change last bits here.)"""
     given = {"model": "env:deep-sea?depth=8", "agent": "manifold", "episodes": 6}

@@ -1,7 +1,7 @@
 """Posterior draws from every engine, given one replication's data.
 
 The chart hands out its own draws (`posterior_draws`: importance draws where they weigh well), or the ends of 256
-elliptical slice chains. HMC and NUTS are the
+slice chains. HMC and NUTS are the
 engines behind `--engine`, 64 chains; two distant points of each chain are taken. The mixture engine has no draws: its
 greedy policies are drawn with the weights it found, and action values from the Gaussian of that cell, computed here by
 the textbook formula and kept where they obey the cell's walls. The three temporal-difference posteriors are closed
@@ -49,7 +49,7 @@ def from_chart(target: Target, seed: int) -> Draws:
 
 
 def from_walk(target: Target, seed: int) -> Draws:
-    """The ends of elliptical slice chains in the chart's coordinates."""
+    """The ends of slice chains in the chart's coordinates."""
     drawn = chain_draws(walkable(target, batch_chart(target.model), proper_only=False), seed)
     if drawn is None:
         raise UnsupportedError("the chains have not mixed")

@@ -13,8 +13,10 @@ from contextlib import suppress
 
 def remark(text: str) -> None:
     """Say something on stderr, if anybody can hear it."""
+    if sys.stderr is None:  # closed before the program began; print would take stdout instead
+        return
     try:
         print(text, file=sys.stderr, flush=True)
-    except OSError:
+    except (OSError, ValueError):
         with suppress(OSError, ValueError):  # what is still in the buffer would fail again when the program ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

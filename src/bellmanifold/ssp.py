@@ -35,6 +35,7 @@ Index: TypeAlias = SupportsIndex
 
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
+ARRAYS = ("initial", "pair_state", "pair_action", "reward", "reward_sd", "next_start", "next_state", "next_prob")
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,13 @@ class SSP:
     next_prob: Float[np.ndarray, "successors"]
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Arrays cannot be written to: charts are kept by identity, and would not hear of it."""
+        for name in ARRAYS:
+            view = getattr(self, name).view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
     def __repr__(self) -> str:
         return f"SSP({quote(self.name)}, {self.n_states} states, {self.n_pairs} pairs)"
 
@@ -108,18 +116,8 @@ class SSP:
         if not isinstance(other, SSP):
             return NotImplemented
         labels = ("name", "states", "goals", "actions", "metadata")
-        arrays = [
-            "initial",
-            "pair_state",
-            "pair_action",
-            "reward",
-            "reward_sd",
-            "next_start",
-            "next_state",
-            "next_prob",
-        ]
         return all(getattr(self, f) == getattr(other, f) for f in labels) and all(
-            np.array_equal(getattr(self, f), getattr(other, f)) for f in arrays
+            np.array_equal(getattr(self, f), getattr(other, f)) for f in ARRAYS
         )
 
     __hash__ = object.__hash__

@@ -6,7 +6,7 @@ made in the chart of the *known* pairs (`bellmanifold.chart.known_chart`), in on
 - By importance. A few thousand points of the reference law are weighed, and policies are drawn in proportion to the
   weights: this is method B of the paper. They are weighed anew only when something was learnt; until then further
   policies are drawn from the same points.
-- By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of elliptical slice
+- By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of slice
   steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
   walked on sparse systems. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cut`) are
   walked too, within the parameters that are not known to be improper; the diagnostic `proper_only` says so.

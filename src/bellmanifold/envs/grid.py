@@ -47,8 +47,9 @@ def grid(
     """
     require(rows >= 1, f"rows is {rows}: it must be at least 1")
     require(columns >= 1, f"columns is {columns}: it must be at least 1")
-    SIZE.require(len(_MOVES) * rows * columns * 4, "rows times columns")
     require(0.0 <= slip <= 1.0, f"slip is {slip}: it must lie in [0, 1]")
+    ways = 3 if slip > 0.0 else 1
+    SIZE.require(len(_MOVES) * rows * columns * (1 + ways), "rows times columns")
     require(math.isfinite(move_cost), f"move_cost is {move_cost}: give a finite number")
     size = (rows, columns)
     free = np.ones(size, dtype=bool)
@@ -66,7 +67,8 @@ def grid(
     number[last] = len(states)
     actions = list(_MOVES)
     lands = {action: number[_landing(free, states, action)] for action in actions}
-    weights = {action: {action: 1.0 - slip, **dict.fromkeys(_SIDEWAYS[action], slip / 2)} for action in actions}
+    aside = {action: dict.fromkeys(_SIDEWAYS[action][: ways - 1], slip / 2) for action in actions}
+    weights = {action: {action: 1.0 - slip, **aside[action]} for action in actions}
     next_state = np.stack([lands[way] for a in actions for way in weights[a]], axis=1).ravel()  # state, action, way
     next_prob = np.stack([list(weights[a].values()) for a in actions])
     pairs = len(actions) * len(states)
@@ -80,7 +82,7 @@ def grid(
             pair_state=np.repeat(np.arange(len(states)), len(actions)),
             pair_action=np.tile(np.arange(len(actions)), len(states)),
             reward=np.full(pairs, -float(move_cost)),
-            next_start=np.arange(pairs + 1) * 3,
+            next_start=np.arange(pairs + 1) * ways,
             next_state=next_state,
             next_prob=np.tile(next_prob.ravel(), len(states)),
             name=f"grid-{rows}x{columns}",

@@ -8,16 +8,20 @@ to another one (three times, unless the scheduler's `allowed-failures` says othe
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bellmanifold.errors import BadInputError, BellmanifoldError, quote
+from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
 from bellmanifold.experiments.runs import Unit
 from bellmanifold.experiments.threads import use_one_thread
 from bellmanifold.experiments.work import Answer, Failure, Played, attempt
+from bellmanifold.remarks import remark
 
 PATIENCE = "20s"
+PATIENCE_WITH_WORKERS = 30.0
+"""Seconds after which we say that there is none."""
 
 
 def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, None, None]:
@@ -26,9 +30,27 @@ def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, No
     with _quiet("distributed"):
         client = connect(address)
         try:
-            yield from _play(client, units)
+            with _looking_for_workers(client, address):
+                yield from _play(client, units)
         finally:
             client.close()
+
+
+@contextmanager
+def _looking_for_workers(client: Any, address: str) -> Iterator[None]:
+    """Say so, once, if the scheduler has no worker after a while: it would keep us waiting for ever."""
+
+    def look() -> None:
+        if client.status == "running" and not client.scheduler_info()["workers"]:
+            remark(f"--dask: waiting for a worker: start one with `dask worker {printable(address)}`")
+
+    timer = threading.Timer(PATIENCE_WITH_WORKERS, look)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

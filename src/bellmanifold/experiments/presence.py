@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -45,3 +47,38 @@ class Presence:
         except OSError:  # a file system without locks
             return True
         return True
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Hold the lock of a file of this name, alone, which is made for that and removed afterwards.
+
+    Who waited for a file that its holder then removed holds the lock of nothing, and tries again.
+    """
+    handle = _held(path)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with suppress(OSError):
+                path.unlink()
+            os.close(handle)
+
+
+def _held(path: Path) -> int | None:
+    """The open file, once we hold its lock and it is still the one of this name; None where there are no locks."""
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False)):
+                return handle
+            os.close(handle)
+        except FileNotFoundError:
+            os.close(handle)
+        except OSError:
+            os.close(handle)
+            return None

@@ -35,7 +35,7 @@ from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.experiments.checked import read_settings
 from bellmanifold.experiments.netcdf import read_netcdf, read_variables
 from bellmanifold.experiments.plan import Plan, RunSettings
-from bellmanifold.experiments.presence import Presence
+from bellmanifold.experiments.presence import Presence, one_at_a_time
 from bellmanifold.experiments.runs import FORMAT
 from bellmanifold.formats.files import (
     disk_remedy,
@@ -50,6 +50,7 @@ from bellmanifold.formats.files import (
 )
 
 PLAN_FILE = "plan.json"
+PLAN_LOCK = ".plan.lock"
 PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
 RUNS_FOLDER = "runs"
@@ -205,7 +206,8 @@ class Store:
         self._make()
         with closing(Presence(self.root)) as presence:
             if widen:
-                self._widen(plan)
+                with one_at_a_time(self.root / PLAN_LOCK):
+                    self._widen(plan)
             else:
                 self._take(plan, presence)
             presence.share()

@@ -64,7 +64,7 @@ class Cells:
         whitened: rewards divided by the widths, shape (observed,).
         log_constant: what the evidences of all cells have in common.
         prior_scale: sigma.
-        stored: the Gaussians of all choices, if they are small enough to keep.
+        stored: the Gaussians of all choices, if they are known and small enough to keep.
     """
 
     own: Int[np.ndarray, "own"]
@@ -79,7 +79,7 @@ class Cells:
     whitened: Float[np.ndarray, "observed"]
     log_constant: float
     prior_scale: float
-    stored: list[Gaussians]
+    stored: Gaussians | None = None
 
     @property
     def fastest(self) -> int:
@@ -107,10 +107,9 @@ class Cells:
 
     def gaussians(self, choice: Int[np.ndarray, "choices"]) -> Gaussians:
         """The Gaussians of some choices: looked up, or computed."""
-        if self.stored:
-            all_of_them = self.stored[0]
-            return Gaussians(all_of_them.log_evidence[choice], all_of_them.mean[choice], all_of_them.factor[choice])
-        return self.computed(choice)
+        if self.stored is None:
+            return self.computed(choice)
+        return Gaussians(self.stored.log_evidence[choice], self.stored.mean[choice], self.stored.factor[choice])
 
     def computed(self, choice: Int[np.ndarray, "choices"]) -> Gaussians:
         """The Gaussians of some choices, by linear algebra."""
@@ -172,7 +171,6 @@ def cells_of(target: Target, max_cells: int) -> Cells:
         whitened=target.reward[observed] / width,
         log_constant=target.log_constant - float(np.log(width).sum()) - 0.5 * len(width) * np.log(2.0 * np.pi),
         prior_scale=target.prior_scale,
-        stored=[],
     )
 
 

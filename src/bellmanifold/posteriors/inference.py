@@ -360,7 +360,7 @@ def _summarise(nets: Nets, drawn: Sample) -> Summary:
 
 
 def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
-    """Elliptical slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
+    """Slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
     from bellmanifold.chart import batch_chart
     from bellmanifold.posteriors.walk import CHAINS, ROUND, Chains
 
@@ -369,27 +369,30 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
     while True:
         walked = chains.walk(rounds)
-        summary = _summarise_walk(coordinates, walked, f"{why}: elliptical slice chains instead")
+        summary = _summarise_walk(coordinates, walked, f"{why}: slice chains instead")
         if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
             return summary
         rounds *= 2
 
 
 def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
-    """Elliptical slice chains on sparse linear systems, for large cyclic problems."""
+    """Slice chains on sparse linear systems, for large cyclic problems."""
     from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
     from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
 
     covered = target.is_exact or proper_only or not target.loops
     if not covered or not target.is_gaussian:
+        remedy = "use --proper-only or --epsilon 0"
+        if not target.is_gaussian:
+            remedy = "use --kernel gaussian" if target.epsilon is not None else "give --noise-sd, and gaussian noise"
         raise UnsupportedError(
-            f"{why}, and beyond it only Gaussian kernels without improper parameters can be walked: "
-            "use --proper-only or --epsilon 0"
+            f"{why}, and beyond it only Gaussian kernels of known width without improper parameters can be walked: "
+            f"{remedy}"
         )
     steps = max(1, (SPARSE_STEPS if samples is None else samples) // CHAINS)
     coordinates = SparseCoordinates(target)
     walked = sparse_walk(coordinates, steps, warm_up=steps // 4, seed=seed)
-    return _summarise_walk(coordinates, walked, f"{why}: elliptical slice chains on sparse systems instead")
+    return _summarise_walk(coordinates, walked, f"{why}: slice chains on sparse systems instead")
 
 
 def _summarise_walk(coordinates: Coordinates | SparseCoordinates, walked: Walk, reason: str) -> Summary:

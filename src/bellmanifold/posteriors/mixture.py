@@ -60,7 +60,7 @@ class Mixture(Findings):
     Attributes:
         n_cells: how many cells there are.
         dropped: upper bound on the posterior probability of the cells left out.
-        points: how many points were spent.
+        points: how many points were spent, in all rounds together.
     """
 
     n_cells: int
@@ -78,7 +78,7 @@ def mixture(
         accuracy: the largest standard error an action probability may have.
         seed: of the random shifts.
         max_cells: refuse to enumerate more cells.
-        max_points: stop with larger standard errors once this many points have been spent.
+        max_points: stop with larger standard errors before more points than this have been spent.
 
     Raises:
         UnsupportedError: for the exact posterior, another kernel or too many cells.
@@ -94,7 +94,8 @@ def mixture(
         raise BadInputError(f"accuracy is {accuracy}: give a positive number")
     cells = cells_of(target, max_cells)
     generator = np.random.default_rng(seed)
-    bounds = _bounds(cells)
+    bounds, stored = _bounds(cells)
+    cells = replace(cells, stored=stored)
     if not np.isfinite(bounds.max()):
         raise UnsupportedError(
             "mixture: rewards are so large beside the kernels' widths that their squares leave the range of floating "
@@ -108,8 +109,8 @@ def mixture(
 # --- which of them count --------------------------------------------------------------------------------------------
 
 
-def _bounds(cells: Cells) -> Float[np.ndarray, "cells"]:
-    """For every cell the logarithm of evidence times its least probable wall; keeps the Gaussians if they are few."""
+def _bounds(cells: Cells) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
+    """For every cell the logarithm of evidence times its least probable wall; and the Gaussians if they are few."""
     own = len(cells.own)
     fastest = cells.fastest
     chunk = max(1, CHUNK_NUMBERS // max(1, own**2 * fastest))
@@ -130,15 +131,13 @@ def _bounds(cells: Cells) -> Float[np.ndarray, "cells"]:
         bound[cell] = np.repeat(gaussians.log_evidence, fastest) + wall
         if keep:
             parts.append(gaussians)
-    if keep:
-        cells.stored.append(
-            Gaussians(
-                np.concatenate([part.log_evidence for part in parts]),
-                np.concatenate([part.mean for part in parts]),
-                np.concatenate([part.factor for part in parts]),
-            )
-        )
-    return bound
+    if not keep:
+        return bound, None
+    return bound, Gaussians(
+        np.concatenate([part.log_evidence for part in parts]),
+        np.concatenate([part.mean for part in parts]),
+        np.concatenate([part.factor for part in parts]),
+    )
 
 
 def _wall_sd(
@@ -175,7 +174,8 @@ class _Block:
         log_evidence: shape (rows,).
         staircase: their differences in triangular form.
         estimate: their orthant probabilities.
-        points: points per replicate spent on each, shape (rows,).
+        points: points per replicate of the estimate of each, shape (rows,).
+        spent: points per replicate spent on each, those of earlier estimates too, shape (rows,).
     """
 
     cell: Int[np.ndarray, "rows"]
@@ -183,6 +183,7 @@ class _Block:
     staircase: Staircase
     estimate: Orthants
     points: Int[np.ndarray, "rows"]
+    spent: Int[np.ndarray, "rows"]
 
     def log_weight(self) -> Float[np.ndarray, "replicates rows"]:
         return self.log_evidence + self.estimate.log_probability
@@ -224,7 +225,8 @@ def _estimated(cells: Cells, block: Int[np.ndarray, "rows"], points: int, genera
     gaussians = cells.gaussians(choice)
     staircase = arrange(*_differences(cells, block, gaussians, at))
     estimate = orthants(staircase, points, REPLICATES, generator)
-    return _Block(block, gaussians.log_evidence[at], staircase, estimate, np.full(len(block), points))
+    every = np.full(len(block), points)
+    return _Block(block, gaussians.log_evidence[at], staircase, estimate, every, every)
 
 
 # --- how precisely --------------------------------------------------------------------------------------------------
@@ -251,7 +253,8 @@ def _refined(
             break
         before = np.concatenate([block.points for block in blocks])
         after = _allocation(weight, before, min((worst / (0.9 * accuracy)) ** 2, GROWTH))
-        if np.array_equal(before, after) or REPLICATES * after.sum() > max_points:
+        spent = sum(int(block.spent.sum()) for block in blocks)
+        if np.array_equal(before, after) or REPLICATES * (spent + int(after.sum())) > max_points:
             break
         starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
         blocks = [_again(block, n, generator) for block, n in zip(blocks, np.split(after, starts), strict=True)]
@@ -280,7 +283,8 @@ def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.
         rows = np.flatnonzero(points == number)
         new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
         log_probability[:, rows], first[:, rows], spread[rows] = new.log_probability, new.first, new.spread
-    return replace(block, estimate=Orthants(log_probability, first, spread), points=points)
+    estimate = Orthants(log_probability, first, spread)
+    return replace(block, estimate=estimate, points=points, spent=block.spent + points)
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------
@@ -299,7 +303,7 @@ def _summary(target: Target, cells: Cells, blocks: list[_Block], rest: float) ->
         log_evidence=Estimate.of(top + np.log(total.mean()), spread / total.mean()),
         n_cells=cells.n_cells,
         dropped=float(np.exp(rest - top) / total.mean()),
-        points=0 if exact else REPLICATES * int(sum(block.points.sum() for block in blocks)),
+        points=0 if exact else REPLICATES * int(sum(block.spent.sum() for block in blocks)),
     )
 
 

@@ -1,7 +1,8 @@
 """What a directory holds: its runs, cell by cell, and the ledger of claims if there is one.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and of each only its curves are kept: four numbers an episode.
+other, and of each only its curves are kept: four numbers an episode. A run that is there twice, under whatever names,
+is counted once.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
     cells: dict[RunSettings, Cell] = {}
     problems = _Problems(directory)
     made_by: dict[tuple[str, str, str], int] = {}
+    counted: set[tuple[str, str]] = set()
     for path in find_runs(directory):
         found, attributes = read_arrays(path, CURVES)
         model_digest = attributes.get("model_digest", "")
@@ -106,6 +108,10 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
             settings = read_settings(attributes)
             model = problems.get(settings.model, model_digest)
             require_fit(found, CURVES[:5], settings.episodes, None if model is None else model.n_pairs)
+        one_more()
+        if (settings.identity, model_digest) in counted:
+            continue
+        counted.add((settings.identity, model_digest))
         cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
         cell.runs.append(RunFile(path, settings, model_digest))
         cell.regret.append(np.cumsum(found["regret"]))
@@ -115,7 +121,6 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell.seconds.append(float(found["seconds_total"]))
         maker = (attributes.get("version", ""), attributes.get("commit", ""), attributes.get("versions", "{}"))
         made_by[maker] = made_by.get(maker, 0) + 1
-        one_more()
     ordered = sorted(cells.values(), key=lambda cell: (cell.settings.model, cell.settings.agent, str(cell.settings)))
     return Contents(ordered, problems.found, problems.missing, made_by, _ledger(directory))
 
