@@ -60,6 +60,7 @@ audit: setup
 	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
 
 bench: setup
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py --out out/bench.json
 
 docs: setup
