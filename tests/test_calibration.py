@@ -51,6 +51,7 @@ def without_seen_prior(target, seed):
     return draws.q.values[: ranks.DRAWS]
 
 
+@pytest.mark.slow
 def test_right_posteriors_pass_and_wrong_ones_do_not():
     """120 replications of the slippery sea; the right posterior at level 1e-4 for each of 4 quantities: false alarms
     4e-4. With a prior scale twice too large, or without the prior of seen pairs, some p-value is below 1e-6."""

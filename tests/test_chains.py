@@ -143,7 +143,9 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("name", ["four-state", "slippery sea", pytest.param("swirl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["four-state", *(pytest.param(name, marks=pytest.mark.slow) for name in ("slippery sea", "swirl"))]
+)
 def test_hmc_against_chart_and_enumeration(name):
     """Where HMC mixes it agrees with both. At most 20 numbers a comparison at 4 SE, t with 63 degrees of freedom: false
     alarms 4e-3 a problem if all were independent."""
@@ -161,6 +163,7 @@ def test_hmc_against_chart_and_enumeration(name):
     np.testing.assert_allclose(found.q_sd, exact.q_sd, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_nuts_against_enumeration():
     """As above, for NUTS through the public call; its draws are its own."""
     model, seen, epsilon = PROBLEMS["swirl"]
@@ -173,6 +176,7 @@ def test_nuts_against_enumeration():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_hmc_fails_at_a_small_tolerance_and_says_so(tmp_path):
     """The paper's finding: at epsilon 0.01 HMC does not sample the posterior; the chart does. Exit code 4."""
     model = envs.deep_sea(3)
@@ -253,7 +257,7 @@ def grid_means(noise, half_width=9.0, points=500):
 @pytest.mark.parametrize(
     ("noise", "sampler"),
     [
-        (NOISES[0], "nuts"),
+        pytest.param(NOISES[0], "nuts", marks=pytest.mark.slow),
         pytest.param(NOISES[1], "nuts", marks=pytest.mark.slow),
         pytest.param(NOISES[2], "hmc", marks=pytest.mark.slow),
         (NOISES[3], "hmc"),

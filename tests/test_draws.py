@@ -107,6 +107,7 @@ def test_resampled_draws_keep_their_moments():
     assert np.all(np.abs(again.q.values.mean(axis=0) - mean) <= 6 * sd / np.sqrt(8192))
 
 
+@pytest.mark.slow
 def test_no_draws_rather_than_wrong_ones(monkeypatch):
     model = wide()
     summary = bm.posterior(model, Dataset.from_pairs(model, [("s", "a0"), ("t", "a1"), ("t", "a3")]), samples=1)

@@ -60,7 +60,7 @@ DENSITY = stats.norm.pdf(LARGEST) * stats.norm.cdf(LARGEST) ** 4 * np.exp(-0.5 *
 CUMULATIVE = np.cumsum(DENSITY) / DENSITY.sum()
 
 
-@pytest.mark.parametrize("has_ceilings", [True, False])
+@pytest.mark.parametrize("has_ceilings", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_law_of_one_coordinate_at_a_time(has_ceilings):
     """The largest of five has density phi(m) Phi(m)^4 L(m), the others are independent normals below it.
 

@@ -212,6 +212,7 @@ def in_a_namespace(script, **words):
     return subprocess.run([*private, "sh", "-c", "\n".join([*lines, program, script])], check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_log_on_a_full_disk_stops_nothing(tmp_path):
     """Progress cannot be written down: the runs are, and the exit code says what became of them."""
     plan, out = write_plan(tmp_path, count=1, pause=0), tmp_path / "out"

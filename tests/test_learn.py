@@ -328,6 +328,7 @@ def test_the_median_lies_between_two_runs(cli):
     assert f"first optimal policy: 2 of 2 runs, in the median after {(first + second) / 2:g} episodes" in cli(*given)[1]
 
 
+@pytest.mark.slow
 def test_compiled_programs_are_kept(tmp_path):
     """A command in a process of its own leaves what it compiled where the next one looks for it."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"XDG_CACHE_HOME": str(tmp_path)}

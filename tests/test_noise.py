@@ -162,7 +162,13 @@ def eta_by_quadrature(data, sigma, prior):
     return np.log(total), over_eta(lambda eta: eta * weight(eta)) / total, over_eta(first_is_best) / total
 
 
-@pytest.mark.parametrize("rewards", [[[0.5], [0.2]], [[0.5, 0.7, 0.1], [0.2, 0.4]]], ids=["once", "repeats"])
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        pytest.param([[0.5], [0.2]], marks=pytest.mark.slow, id="once"),
+        pytest.param([[0.5, 0.7, 0.1], [0.2, 0.4]], id="repeats"),
+    ],
+)
 def test_inferred_scale_against_quadrature(rewards):
     """Scrambled nets: within 5 SE; a walk of 256 chains: within 0.02."""
     model, sigma, prior = bandit(), 1.5, HalfNormal(0.8)

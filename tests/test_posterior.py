@@ -408,6 +408,7 @@ def test_traps_are_named_with_a_way_out_that_exists():
         bm.posterior(data.model, data, epsilon=0.5, kernel="uniform")
 
 
+@pytest.mark.slow
 def test_uniform_kernel_against_rejection():
     model = envs.two_state()
     options = {"epsilon": 2.0, "kernel": "uniform"}
@@ -421,7 +422,7 @@ def test_uniform_kernel_against_rejection():
     assert agree(chart, bm.posterior(sea, data, prior_scale=1.0, engine="rejection", **options))
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+@pytest.mark.parametrize("epsilon", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 def test_walk_against_importance_sampling(epsilon):
     """Chains agree with importance sampling, 5 standard errors (false alarm 1e-5), and pass their diagnostics."""
     model = envs.deep_sea(3)

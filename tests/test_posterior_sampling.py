@@ -80,7 +80,9 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
     assert chi_square(model, counts, summary, draws) > 1e-4
 
 
-@pytest.mark.parametrize("many_states", [64, 0], ids=["sweeps", "levels"])
+@pytest.mark.parametrize(
+    "many_states", [pytest.param(64, marks=pytest.mark.slow, id="sweeps"), pytest.param(0, id="levels")]
+)
 def test_walks_play_the_same_routes(monkeypatch, many_states):
     """Chains that start anew from the prior, played after four sweeps: 500 independent draws; false alarm 1e-4."""
     monkeypatch.setattr(posterior_sampling, "TIMES", ())
