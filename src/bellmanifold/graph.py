@@ -61,7 +61,7 @@ def all_pairs(model: SSP) -> Pairs:
 def state_graph(model: SSP, allowed: Pairs) -> csr_array:
     """Edges from each state to the distinct successors of its allowed pairs; node S is the goal."""
     target, start = _successors(model, allowed)
-    graph = _edges(target, np.append(start, start[-1]))
+    graph = _edges(target, np.append(start[model.pair_start], start[-1]))
     graph.sum_duplicates()
     return graph
 
@@ -71,7 +71,7 @@ def reachable(model: SSP, start: States) -> States:
     n, first = model.n_states, np.flatnonzero(start).astype(np.int32)
     target, begin = _successors(model, all_pairs(model))
     target = np.append(target, first)  # one node more, n + 1, with an edge to every start
-    return _search(_edges(target, np.append(begin, [begin[-1], len(target)])), n + 1)[0][:n]
+    return _search(_edges(target, np.append(begin[model.pair_start], [begin[-1], len(target)])), n + 1)[0][:n]
 
 
 def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponent]:
@@ -150,6 +150,7 @@ def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Poli
     n = model.n_states
     root = n + 1  # all of the target as one node
     aim, start = _successors(model, keep)
+    start = start[model.pair_start]
     aim[target[aim]] = root
     reached, nearer = _search(_edges(aim, np.append(start, [start[-1]] * 2)).T.tocsr(), root)
     step = aim == np.repeat(nearer[:n], np.diff(start))
@@ -293,13 +294,12 @@ def _expected(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarra
     return np.asarray(np.add.reduceat(ahead, model.next_start[:-1]), dtype=np.float64)
 
 
-def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "states_plus_1"]]:
-    """The successors of kept pairs, state after state, in small integers, and where those of each state begin."""
+def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "pairs_plus_1"]]:
+    """The successors of kept pairs one after the other, in small integers, and where those of each pair begin."""
     length = np.diff(model.next_start)
     entries = np.repeat(keep, length)
     length[~keep] = 0
-    start = np.append(0, np.cumsum(length))[model.pair_start].astype(np.int32)
-    return model.next_state.astype(np.int32)[entries], start
+    return model.next_state.astype(np.int32)[entries], np.append(0, np.cumsum(length)).astype(np.int32)
 
 
 def _edges(target: Int[np.ndarray, "edges"], start: Int[np.ndarray, "nodes_plus_1"]) -> csr_array:
@@ -340,15 +340,22 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
     States in `ignored` are taken to be dealt with already.
     """
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
-    dead = np.flatnonzero((left == 0) & ~ignored)
-    if not len(dead):
-        return
-    law = (np.ones(len(model.next_state), dtype=np.int8), model.next_state, model.next_start)
-    into = csc_array(law, shape=(model.n_states + 1, model.n_pairs)).tocsr()
-    while len(dead):
-        pairs = np.unique(into.indices[_rows(into, dead)])
-        pairs = pairs[keep[pairs]]
+    pairs = np.flatnonzero(keep & _touches(model, np.append((left == 0) & ~ignored, False)))
+    into: csr_array | None = None
+    while len(pairs):
         keep[pairs] = False
         np.subtract.at(left, model.pair_state[pairs], 1)
         touched = np.unique(model.pair_state[pairs])
         dead = touched[(left[touched] == 0) & ~ignored[touched]]
+        if not len(dead):
+            return
+        into = _predecessors(model, keep) if into is None else into
+        pairs = np.unique(into.indices[_rows(into, dead)])
+        pairs = pairs[keep[pairs]]
+
+
+def _predecessors(model: SSP, keep: Pairs) -> csr_array:
+    """The kept pairs that may lead to each state, one row a state."""
+    target, start = _successors(model, keep)
+    law = (np.ones(len(target), dtype=np.int8), target, start)
+    return csc_array(law, shape=(model.n_states + 1, model.n_pairs)).tocsr()

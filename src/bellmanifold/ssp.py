@@ -229,21 +229,25 @@ class SSP:
             pairs: the pairs to keep; states keep their order.
             start: where episodes start; by default as before.
         """
-        successors = np.repeat(pairs, np.diff(self.next_start))
-        plain = self.describe()
-        return assemble(
-            replace(
-                plain,
-                initial_state=plain.initial_state if start is None else [start],
-                initial_prob=plain.initial_prob if start is None else [1.0],
-                pair_state=self.pair_state[pairs],
-                pair_action=self.pair_action[pairs],
-                reward=self.reward[pairs],
-                reward_sd=self.reward_sd[pairs],
-                next_start=np.append(0, np.cumsum(np.diff(self.next_start)[pairs])),
-                next_state=self.next_state[successors],
-                next_prob=self.next_prob[successors],
-            )
+        own = np.zeros(self.n_states, dtype=bool)
+        own[self.pair_state[pairs]] = True
+        number = np.append(np.cumsum(own) - 1, own.sum())
+        length = np.diff(self.next_start)
+        actions, pair_action = _by_first_use(self.pair_action[pairs])
+        return SSP(
+            name=self.name,
+            states=tuple(self.states[s] for s in np.flatnonzero(own)),
+            goals=self.goals,
+            actions=tuple(self.actions[a] for a in actions),
+            initial=(self.initial if start is None else np.arange(self.n_states) == start)[own].astype(np.float64),
+            pair_state=number[self.pair_state[pairs]],
+            pair_action=pair_action,
+            reward=self.reward[pairs],
+            reward_sd=self.reward_sd[pairs],
+            next_start=np.append(0, np.cumsum(length[pairs])),
+            next_state=number[self.next_state[np.repeat(pairs, length)]],
+            next_prob=self.next_prob[np.repeat(pairs, length)],
+            metadata=self.metadata,
         )
 
 
@@ -335,11 +339,7 @@ def assemble(plain: Description) -> SSP:
     new_state[order_of_states] = np.arange(n_states)
 
     order = np.argsort(new_state[pair_state], kind="stable")
-    used_actions, first_use, action_code = np.unique(pair_action[order], return_index=True, return_inverse=True)
-    by_use = np.argsort(first_use)
-    new_action = np.empty(len(used_actions), dtype=np.int64)
-    new_action[by_use] = np.arange(len(used_actions))
-
+    actions, new_action = _by_first_use(pair_action[order])
     start, successors, prob = _canonical(next_prob, new_state[next_state], next_start, order, total)
 
     initial = np.bincount(new_state[initial_state], initial_prob, n_states + 1)[:n_states]
@@ -348,10 +348,10 @@ def assemble(plain: Description) -> SSP:
         name=plain.name,
         states=tuple(names[s] for s in order_of_states),
         goals=tuple(names[s] for s in listed_goals),
-        actions=tuple(action_names[a] for a in used_actions[by_use]),
+        actions=tuple(action_names[a] for a in actions),
         initial=initial,
         pair_state=new_state[pair_state[order]].astype(np.int64),
-        pair_action=new_action[action_code],
+        pair_action=new_action,
         reward=reward[order],
         reward_sd=reward_sd[order],
         next_start=start,
@@ -359,6 +359,13 @@ def assemble(plain: Description) -> SSP:
         next_prob=prob,
         metadata=dict(plain.metadata),
     )
+
+
+def _by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray, "used"], Int[np.ndarray, "pairs"]]:
+    """The actions in use in the order of their first use, and each pair's among them."""
+    used, first_use, code = np.unique(pair_action, return_index=True, return_inverse=True)
+    by_use = np.argsort(first_use)
+    return used[by_use], np.argsort(by_use)[code]
 
 
 def _canonical(
