@@ -229,24 +229,26 @@ class SSP:
             pairs: the pairs to keep; states keep their order.
             start: where episodes start; by default as before.
         """
-        own = np.zeros(self.n_states, dtype=bool)
-        own[self.pair_state[pairs]] = True
-        number = np.append(np.cumsum(own) - 1, own.sum())
+        own = np.zeros(self.n_states + 1, dtype=bool)
+        own[self.pair_state[pairs]] = own[-1] = True
+        number = np.cumsum(own) - 1
         length = np.diff(self.next_start)
+        entries = np.repeat(pairs, length)
+        assert own[self.next_state[entries]].all(), "a pair that is kept leads to a state that is not"
         actions, pair_action = _by_first_use(self.pair_action[pairs])
         return SSP(
             name=self.name,
-            states=tuple(self.states[s] for s in np.flatnonzero(own)),
+            states=tuple(self.states[s] for s in np.flatnonzero(own[:-1])),
             goals=self.goals,
             actions=tuple(self.actions[a] for a in actions),
-            initial=(self.initial if start is None else np.arange(self.n_states) == start)[own].astype(np.float64),
+            initial=(self.initial if start is None else np.arange(self.n_states) == start)[own[:-1]].astype(np.float64),
             pair_state=number[self.pair_state[pairs]],
             pair_action=pair_action,
             reward=self.reward[pairs],
             reward_sd=self.reward_sd[pairs],
             next_start=np.append(0, np.cumsum(length[pairs])),
-            next_state=number[self.next_state[np.repeat(pairs, length)]],
-            next_prob=self.next_prob[np.repeat(pairs, length)],
+            next_state=number[self.next_state[entries]],
+            next_prob=self.next_prob[entries],
             metadata=self.metadata,
         )
 
