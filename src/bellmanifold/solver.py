@@ -222,13 +222,11 @@ def _policy_iteration(model: SSP, policy: Policy) -> Solution:
 
 
 def _swept(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
-    """Some sweeps of value iteration, fewer where they change nothing but last digits."""
+    """Some sweeps of value iteration."""
     law = csr_array((model.next_prob, model.next_state, model.next_start), shape=(model.n_pairs, model.n_states + 1))
     best = np.append(value, 0.0)
     for _ in range(SWEEPS_BETWEEN):
-        before, best[:-1] = best[:-1].copy(), model.best(model.reward + law @ best)
-        if np.abs(best[:-1] - before).max() <= 8 * np.finfo(float).eps * np.abs(before).max():
-            break
+        best[:-1] = model.best(model.reward + law @ best)
     return best[:-1]
 
 
