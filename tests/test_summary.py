@@ -5,26 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray
+from by_hand import summary_of
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.laws import Laplace
-from bellmanifold.posteriors.findings import Findings
-from bellmanifold.posteriors.policies import Estimate, PolicyTable
-from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
-
-
-def found(target, weight, policy=None, **more):
-    """A summary of policies that are given with their weights, one replicate a row."""
-    model = target.model
-    policy = np.stack([model.pair_start[:-1], model.pair_start[1:] - 1]) if policy is None else policy
-    table = PolicyTable(np.ones(model.n_states, dtype=bool), policy, np.asarray(weight, dtype=np.float64))
-    zero = np.zeros(model.n_pairs)
-    findings = Findings(table=table, q_mean=Estimate.of(zero - 1.0, zero), q_sd=zero + 2.0, **more)
-    return Summary(target=target, findings=findings, engine="test", reason="by hand", dimension=3)
 
 
 def two_state(epsilon=0.5):
@@ -34,7 +23,7 @@ def two_state(epsilon=0.5):
 def test_probabilities_of_policies_of_this_problem_only():
     """Three states of two pairs each: one pair of each, in order; nothing else is a policy."""
     model = envs.deep_sea(2)
-    summary = found(relaxed_target(Dataset.complete(model), 0.5, 1.0), [[1, 3]])
+    summary = summary_of(relaxed_target(Dataset.complete(model), 0.5, 1.0), [[1, 3]])
     assert summary.policy_probability(np.array([1, 3, 5])).value == 0.75
     assert summary.policy_probability(np.array([0, 2, 5])).value == 0.0
     for wrong in ([-1, 2, 4], [0, 2, 6], [0, 2], [0, 2, 4, 0], [0, 1, 4], [2, 2, 4], [0, 2, 3], []):
@@ -45,16 +34,16 @@ def test_probabilities_of_policies_of_this_problem_only():
 def test_routes_need_certain_moves_and_one_start():
     model = envs.deep_sea(2)
     target = relaxed_target(Dataset.complete(model), 0.5, 1.0)
-    assert [route.probability for route in found(target, [[1, 3]]).routes] == [0.75, 0.25]
+    assert [route.probability for route in summary_of(target, [[1, 3]]).routes] == [0.75, 0.25]
     two_starts = replace(model, initial=np.array([0.5, 0.5, 0.0]))
-    assert found(replace(target, model=two_starts), [[1, 3]]).routes is None
+    assert summary_of(replace(target, model=two_starts), [[1, 3]]).routes is None
     moves = {("s", "on"): Move(-1.0, {"s": 0.5, "goal": 0.5}), ("s", "out"): Move(-1.0, {"goal": 1.0})}
     random = from_moves("random", moves, start="s")
-    assert found(relaxed_target(Dataset.complete(random), 0.5, 1.0), [[1, 3]]).routes is None
+    assert summary_of(relaxed_target(Dataset.complete(random), 0.5, 1.0), [[1, 3]]).routes is None
 
 
 def test_other_labels_keep_answers_that_do_not_depend_on_them():
-    summary = found(two_state(), [[1, 3]])
+    summary = summary_of(two_state(), [[1, 3]])
     actions, routes, mass = summary.action_probability, summary.routes, summary.improper_mass
     same = summary.labelled(summary.top, False, 5)
     assert same.action_probability is actions
@@ -69,24 +58,24 @@ def test_other_labels_keep_answers_that_do_not_depend_on_them():
 
 def test_improper_mass_is_none_where_nothing_improper_is_left():
     """Staying for ever has a quarter of the weight; but not on the manifold, nor where the loop was not seen."""
-    assert float(found(two_state(), [[1, 3]]).improper_mass.value) == 0.25
-    assert float(found(two_state(0.0), [[1, 3]]).improper_mass.value) == 0.0
+    assert float(summary_of(two_state(), [[1, 3]]).improper_mass.value) == 0.25
+    assert float(summary_of(two_state(0.0), [[1, 3]]).improper_mass.value) == 0.0
     only_go = relaxed_target(Dataset.from_pairs(envs.two_state(), [("s1", "go")]), 0.5, 10.0)
-    summary = found(only_go, [[1, 3]])
+    summary = summary_of(only_go, [[1, 3]])
     assert float(summary.improper_mass.value) == 0.0
     assert float(summary.improper_mass_model.value) == 0.25, "the true transitions loop, seen or not"
     acyclic = relaxed_target(Dataset.complete(envs.deep_sea(2)), 0.5, 10.0)
-    assert float(found(acyclic, [[1, 3]]).improper_mass_model.value) == 0.0
+    assert float(summary_of(acyclic, [[1, 3]]).improper_mass_model.value) == 0.0
 
 
 def test_what_a_picture_needs():
-    probability, seen = found(two_state(), [[1, 3]]).pies()
+    probability, seen = summary_of(two_state(), [[1, 3]]).pies()
     assert probability.tolist() == [0.25, 0.75]
     assert seen.tolist() == [True, True]
 
 
 def test_the_posterior_object_of_the_interface():
-    summary = found(two_state(), [[1, 3], [3, 1]], log_evidence=Estimate.of(-2.0, 0.5))
+    summary = summary_of(two_state(), [[1, 3], [3, 1]], log_evidence=Estimate.of(-2.0, 0.5))
     summary = replace(summary, effective_sample_size=7.0, diagnostics={"r_hat": np.inf, "steps": 3, "share": 0.5})
     told = summary.to_dict()
     assert (told["engine"], told["reason"], told["trustworthy"]) == ("test", "by hand", True)
@@ -105,14 +94,14 @@ def test_the_posterior_object_of_the_interface():
 
 
 def test_what_is_not_known_is_null():
-    told = found(two_state(), [[1, 3]]).to_dict()
+    told = summary_of(two_state(), [[1, 3]]).to_dict()
     assert told["log_evidence"] is told["log_evidence_se"] is told["effective_sample_size"] is None
-    told = found(two_state(), [[0, 0]], log_evidence=Estimate.of(-np.inf, np.nan)).to_dict()
+    told = summary_of(two_state(), [[0, 0]], log_evidence=Estimate.of(-np.inf, np.nan)).to_dict()
     assert told["log_evidence"] is told["log_evidence_se"] is None
 
 
 def test_rounding_leaves_probabilities_between_0_and_1():
-    summary = found(two_state(), [[1.0 + 1e-12, -1e-12]])
+    summary = summary_of(two_state(), [[1.0 + 1e-12, -1e-12]])
     told = summary.to_dict()["actions"]["s1"]
     assert (told["stay"]["probability"], told["go"]["probability"]) == (1.0, 0.0)
 
@@ -120,13 +109,13 @@ def test_rounding_leaves_probabilities_between_0_and_1():
 def test_noise_is_told_where_rewards_are_noisy():
     data = Dataset.complete(envs.two_state())
     known = noisy_target(data, 0.7, 10.0, Laplace())
-    assert found(known, [[1, 3]]).to_dict()["noise"] == {"law": "laplace", "mean": 0.7, "sd": 0.0}
-    inferred = found(known, [[1, 3]], noise_scale=(0.5, np.nan)).to_dict()
+    assert summary_of(known, [[1, 3]]).to_dict()["noise"] == {"law": "laplace", "mean": 0.7, "sd": 0.0}
+    inferred = summary_of(known, [[1, 3]], noise_scale=(0.5, np.nan)).to_dict()
     assert inferred["noise"] == {"law": "laplace", "mean": 0.5, "sd": None}
     assert inferred["epsilon"] is None
 
 
 def test_draws_of_the_engine_come_before_those_of_the_chart():
     own = xarray.Dataset({"weight": ("draw", np.ones(1))})
-    summary = replace(found(two_state(), [[1, 3]]), own_draws=lambda: own)
+    summary = replace(summary_of(two_state(), [[1, 3]]), own_draws=lambda: own)
     assert summary.draws is own
