@@ -7,6 +7,7 @@ import numpy as np
 from bellmanifold.posteriors.findings import Findings
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
 from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.walk import Walk
 
 
 def two_policies(target, weight):
@@ -28,3 +29,10 @@ def summary_of(target, weight, **more):
 def weights_with_error(error, first=0.5):
     """Two replicates in which the first policy has this mean share, with this standard error."""
     return np.array([[first + error, 1 - first - error], [first - error, 1 - first + error]])
+
+
+def walk_of(target, weight=((1.0, 1.0),), **more):
+    """A walk that found two policies with given weights, one chain a row, and mixed well unless said otherwise."""
+    zero = np.zeros(target.model.n_pairs)
+    told = {"r_hat": 1.0, "effective_sample_size": 1000.0, "steps": 5, **more}
+    return Walk(table=two_policies(target, weight), q_mean=Estimate.of(zero, zero), q_sd=zero, **told)

@@ -1,4 +1,4 @@
-"""Which engine is taken, how long it works and what is said of it: decisions, with engines that are told their finds."""
+"""Which engine is taken, how long it works and what is said of it: decisions, with engines told what to find."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray
-from by_hand import summary_of, two_policies, weights_with_error
+from by_hand import summary_of, two_policies, walk_of, weights_with_error
 
 import bellmanifold as bm
 from bellmanifold import envs
@@ -20,7 +20,6 @@ from bellmanifold.posteriors.importance import Nets, Sample
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
-from bellmanifold.posteriors.walk import Walk
 
 TREE = envs.deep_sea(2)
 """Three states of two pairs each."""
@@ -372,20 +371,6 @@ def test_what_is_not_trusted_anyway_is_not_compared(nets):
 # Walks that find what they are told
 
 
-def told_walk(target, error, r_hat=1.0, lost=0):
-    zero = np.zeros(target.model.n_pairs)
-    return Walk(
-        table=two_policies(target, weights_with_error(error)),
-        q_mean=Estimate.of(zero, zero),
-        q_sd=zero,
-        r_hat=r_hat,
-        effective_sample_size=1000.0,
-        steps=5,
-        lost=lost,
-        evaluations=3.5,
-    )
-
-
 @pytest.mark.parametrize(
     ("errors", "r_hat", "samples", "walked"),
     [
@@ -409,7 +394,7 @@ def test_walks_go_on_until_they_are_good_or_long(monkeypatch, accuracy, errors, 
 
         def walk(self, number):
             rounds.append(number)
-            return told_walk(self.coordinates.target, left.pop(0), r_hat)
+            return walk_of(self.coordinates.target, weights_with_error(left.pop(0)), r_hat=r_hat, evaluations=3.5)
 
     monkeypatch.setattr(walk, "Chains", ToldChains)
     summary = inference.by_walk(complete(TREE), False, "because", samples, 9)
@@ -427,7 +412,7 @@ def test_sparse_walks_share_their_steps_among_four_chains(monkeypatch, samples, 
 
     def told(coordinates, steps, warm_up, seed):
         seen.append((steps, warm_up, seed))
-        return replace(told_walk(coordinates.target, 0.1), evaluations=None)
+        return walk_of(coordinates.target)
 
     monkeypatch.setattr(sparse_walk, "sparse_walk", told)
     summary = inference.by_sparse_walk(complete(TREE), False, "too large", samples, 3)
@@ -437,7 +422,7 @@ def test_sparse_walks_share_their_steps_among_four_chains(monkeypatch, samples, 
 
 
 def test_what_sparse_walks_do_not_cover_is_refused_with_a_way_out(monkeypatch):
-    monkeypatch.setattr(sparse_walk, "sparse_walk", lambda coordinates, *_, **__: told_walk(coordinates.target, 0.1))
+    monkeypatch.setattr(sparse_walk, "sparse_walk", lambda coordinates, *_, **__: walk_of(coordinates.target))
     with pytest.raises(UnsupportedError, match="use --proper-only or --epsilon 0"):
         inference.by_sparse_walk(complete(LOOP), False, "why", None, 0)
     with pytest.raises(UnsupportedError, match="use --kernel gaussian"):
