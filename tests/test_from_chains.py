@@ -30,14 +30,7 @@ from bellmanifold.posteriors.from_chains import (
     policy_table,
     sample_chains,
 )
-from bellmanifold.posteriors.log_posterior import (
-    Density,
-    checked_density,
-    for_chains,
-    kernel_evidence,
-    noisy_evidence,
-    starting_point,
-)
+from bellmanifold.posteriors.log_posterior import Density, kernel_evidence
 from bellmanifold.posteriors.noise_scale import HalfNormal, ScaleTable
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
@@ -194,62 +187,6 @@ def test_the_first_step_is_the_papers_for_the_typical_width():
         assert from_chains._first_step(evidence, noise, 10.0) == pytest.approx(hmc.first_step_size(width, 10.0))
     nothing = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, []), 0.5, 2.0))
     assert from_chains._first_step(nothing, KnownScale(1.0), 10.0) == hmc.first_step_size(10.0, 10.0)
-
-
-def test_every_visit_has_a_column_and_columns_are_a_power_of_two():
-    for visits, columns in ((0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)):
-        pair = np.array([1, 4] + [2] * visits)[: 2 + visits] if visits else np.zeros(0, dtype=np.int64)
-        reward = np.arange(len(pair), dtype=np.float64)
-        evidence = noisy_evidence(Dataset(MODEL, pair, reward))
-        told, seen = np.asarray(evidence.reward), np.asarray(evidence.seen)
-        assert told.shape == (6, columns)
-        for i in range(6):
-            assert told[i][seen[i]].tolist() == reward[pair == i].tolist()
-            assert (told[i][~seen[i]] == 0).all()
-    copies = for_chains(evidence, 3)
-    assert copies.reward.shape == (3, 6, 8)
-    assert (np.asarray(copies.seen) == seen).all()
-    relaxed = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, [("0,0", "right")]), 0.5, 2.0))
-    assert relaxed.width.tolist() == [1.0, 0.5, 1.0, 1.0, 1.0, 1.0]
-    assert np.asarray(relaxed.seen)[:, 0].tolist() == [False, True, False, False, False, False]
-
-
-@dataclass(frozen=True)
-class Shaped:
-    """Noise with a scale of some shape."""
-
-    shape: tuple
-    dimension: int = 0
-
-    def log_prior(self, psi):
-        return jnp.zeros(())
-
-    def scale(self, psi):
-        return jnp.ones(self.shape)
-
-    def log_density(self, pair, w):
-        return Gaussian().log_density(w)
-
-
-def test_densities_are_looked_at_before_they_are_walked():
-    evidence, law = noisy_evidence(Dataset.complete(MODEL)), transitions(MODEL)
-
-    def looked_at(values, noise):
-        density = Density(Parametrisation(6, values), NormalPrior(2.0), noise)
-        return checked_density(density, law, evidence)
-
-    for shape in ((), (6,)):
-        looked_at(lambda theta: theta, Shaped(shape))
-    with pytest.raises(BadInputError, match=r"the noise scale has shape \(5,\)"):
-        looked_at(lambda theta: theta, Shaped((5,)))
-    with pytest.raises(BadInputError, match="not finite at a draw"):
-        looked_at(lambda theta: theta * jnp.nan, Shaped(()))
-    with pytest.raises(BadInputError, match="not finite at a draw"):
-        looked_at(lambda theta: theta + jnp.sqrt(theta - jax.lax.stop_gradient(theta)), Shaped(()))
-    start = starting_point(Density(tabular(MODEL), NormalPrior(1e6), InferredScale()), jax.random.key(0))
-    assert start.shape == (7,)
-    assert (np.abs(start[:6]) > 1e3).all()
-    assert abs(float(start[6])) < 10
 
 
 # Answers
