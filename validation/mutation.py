@@ -44,6 +44,7 @@ TESTS = {
     "cells": ("mixture", "orthant", "posterior"),
     "importance": ("importance", *POSTERIOR),
     "inference": ("inference", "summary", "importance"),
+    "keys": ("walk",),
     "largest": ("orthant", "mixture", "posterior", "td"),
     "log_posterior": ("log_posterior", "from_chains"),
     "mixture": ("mixture", "orthant", *POSTERIOR),
