@@ -30,7 +30,7 @@ from bellmanifold.posteriors.from_chains import (
     policy_table,
     sample_chains,
 )
-from bellmanifold.posteriors.log_posterior import Density, kernel_evidence
+from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import HalfNormal, ScaleTable
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
@@ -185,6 +185,8 @@ def test_the_first_step_is_the_papers_for_the_typical_width():
     evidence = kernel_evidence(target)
     for noise, width in ((KnownScale(1.0), 0.4), (TabulatedScale(TABLE, Gaussian()), 0.2)):
         assert from_chains._first_step(evidence, noise, 10.0) == pytest.approx(hmc.first_step_size(width, 10.0))
+    thrice = noisy_evidence(Dataset(MODEL, np.array([1, 1, 1]), np.zeros(3)))
+    assert from_chains._first_step(thrice, KnownScale(0.4), 10.0) == hmc.first_step_size(0.4, 10.0)
     nothing = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, []), 0.5, 2.0))
     assert from_chains._first_step(nothing, KnownScale(1.0), 10.0) == hmc.first_step_size(10.0, 10.0)
 
