@@ -528,6 +528,19 @@ def test_what_is_not_trusted_is_enumerated_or_walked(engines, effective, doubt):
     assert chosen(complete(TREE)).engine == "walk"
 
 
+def test_a_posterior_that_is_given_as_such_is_whole(monkeypatch):
+    """No part of it is left out, and as many points are taken as errors need."""
+    asked = []
+
+    def by_chart(target, proper_only, samples, seed):
+        asked.append((proper_only, samples, seed))
+        return summary_of(target, [[1, 3]])
+
+    monkeypatch.setattr(inference, "by_chart", by_chart)
+    inference.posterior_of(complete(TREE), seed=5)
+    assert asked == [(False, None, 5)]
+
+
 def test_enumeration_and_rejection_say_what_they_did():
     target = complete(LOOP, 2.0)
     summary = inference.by_mixture(target, "asked for", 0)
