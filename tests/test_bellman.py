@@ -1,5 +1,6 @@
 """Residuals and likelihood, written out pair by pair."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ def test_values_of_states_are_the_largest_of_their_pairs(case):
 
 def test_residuals_pair_by_pair(case):
     model, q, _ = case
-    np.testing.assert_allclose(residuals(transitions(model), jnp.asarray(q)), plain_residuals(model, q), atol=1e-14)
+    found = jax.jit(residuals)(transitions(model), jnp.asarray(q))
+    np.testing.assert_allclose(found, plain_residuals(model, q), atol=1e-14)
 
 
 def test_likelihood_is_the_product_of_normal_densities_of_observed_pairs(case):
@@ -45,5 +47,5 @@ def test_likelihood_is_the_product_of_normal_densities_of_observed_pairs(case):
     scale = np.where(observed, rng.uniform(0.3, 2.0, model.n_pairs), 0.0)
     expected = stats.norm.logpdf(reward, loc=plain_residuals(model, q), scale=np.where(observed, scale, 1.0))
     arrays = (jnp.asarray(array) for array in (q, observed, reward, scale))
-    found = float(log_likelihood(transitions(model), *arrays))
+    found = float(jax.jit(log_likelihood)(transitions(model), *arrays))
     assert found == pytest.approx(expected[observed].sum(), rel=1e-13)

@@ -180,7 +180,7 @@ def test_reachable_against_the_closure(rng):
 
 def test_strong_components_rise_from_the_goal_backwards(rng):
     """States share a number if each reaches the other; whoever can only be left has the larger one."""
-    for model in problems(rng, 60):
+    for model in problems(rng, 40):
         allowed = rng.random(model.n_pairs) < 0.7
         for keep in (None, allowed):
             label = strong_components(model, keep)
@@ -227,7 +227,7 @@ def test_a_step_towards_a_target_may_come_nearer(rng):
 def test_leaving_policies_play_the_first_free_pair_or_lead_to_one(rng):
     """Proper where pairs that are not solved end at the goal, by the chain; none if and only if no policy is."""
     seen = set()
-    for model in problems(rng, 80):
+    for model in problems(rng, 40):
         solved = rng.random(model.n_pairs) < 0.8
         ended = {}
         for policy in all_policies(model):
@@ -250,7 +250,7 @@ def test_leaving_policies_play_the_first_free_pair_or_lead_to_one(rng):
 
 
 def test_who_reaches_the_goal_or_an_end_by_a_policy(rng):
-    for model in problems(rng, 40):
+    for model in problems(rng, 20):
         ends = rng.random(model.n_states) < 0.3
         for policy in list(all_policies(model))[:10]:
             matrix = chain(model, policy)
@@ -262,7 +262,7 @@ def test_who_reaches_the_goal_or_an_end_by_a_policy(rng):
 def test_recurrent_classes_are_closed_and_connected(rng):
     """Inside an end component: states that return surely, one class for each set that reach each other."""
     several = 0
-    for successors in [1, 2] * 40:
+    for successors in [1, 2] * 25:
         model = random_problem(rng, states=6, successors=successors, goal_share=0.02)
         for component in end_components(model):
             within = np.isin(np.arange(model.n_states), component.states)
@@ -282,7 +282,7 @@ def test_recurrent_classes_are_closed_and_connected(rng):
 def test_end_components_and_policies_that_stay_come_in_order(rng):
     """Components by their first states, states and pairs ascending; a policy plays the first pair that stays."""
     several = 0
-    for model in problems(rng, 100):
+    for model in problems(rng, 60):
         found = end_components(model)
         assert [c.states[0] for c in found] == sorted(c.states[0] for c in found)
         several += len(found) > 1
@@ -298,7 +298,7 @@ def test_end_components_and_policies_that_stay_come_in_order(rng):
 
 def test_sure_and_possible_reachability_of_allowed_pairs(rng):
     """Goals besides the goal, and allowed pairs only: against all policies that play nothing else."""
-    for model in problems(rng, 80):
+    for model in problems(rng, 40):
         allowed, goals = rng.random(model.n_pairs) < 0.8, rng.random(model.n_states) < 0.2
         brute = goals.copy()
         for policy in all_policies(model):

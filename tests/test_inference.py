@@ -1,6 +1,7 @@
 """Which engine is taken, how long it works and what is said of it: decisions, with engines told what to find."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,17 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Laplace, StudentT, Uniform
-from bellmanifold.posteriors import cut, draws, from_chains, importance, inference, sparse_walk, walk
+from bellmanifold.posteriors import (
+    cut,
+    draws,
+    from_chains,
+    importance,
+    inference,
+    near_ties,
+    rejection,
+    sparse_walk,
+    walk,
+)
 from bellmanifold.posteriors.importance import Nets, Sample
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.policies import Estimate
@@ -67,6 +78,13 @@ def test_noise_is_known_or_inferred_or_there_is_none():
         inference._noise_scale(0.5, True)
 
 
+@pytest.fixture
+def no_near_ties(monkeypatch):
+    """Nobody looks for near ties."""
+    monkeypatch.setattr(near_ties, "without_near_ties", lambda summary: summary)
+
+
+@pytest.mark.usefixtures("no_near_ties")
 def test_relaxing_and_noise_do_not_go_together(monkeypatch):
     monkeypatch.setattr(inference, "_choose", lambda target, *_: replace(summary_of(target, [[1, 3]]), reason="ok"))
     data = Dataset.complete(TREE)
@@ -110,6 +128,7 @@ def test_repeats_under_other_noise_go_to_chains(monkeypatch):
         bm.posterior(TREE, twice, **options, proper_only=True)
 
 
+@pytest.mark.usefixtures("no_near_ties")
 def test_a_discount_leaves_room_for_the_goal(monkeypatch):
     monkeypatch.setattr(inference, "_choose", lambda target, *_: summary_of(target, [[1, 3]]))
     target = bm.posterior(LOOP, Dataset.complete(LOOP), discount=0.9).target
@@ -541,7 +560,9 @@ def test_a_posterior_that_is_given_as_such_is_whole(monkeypatch):
     assert asked == [(False, None, 5)]
 
 
-def test_enumeration_and_rejection_say_what_they_did():
+def test_enumeration_and_rejection_say_what_they_did(monkeypatch):
+    few = partial(rejection.rejection, draws=2**14)
+    monkeypatch.setattr(rejection, "rejection", few)
     target = complete(LOOP, 2.0)
     summary = inference.by_mixture(target, "asked for", 0)
     assert summary.reason == f"asked for: enumeration of {summary.diagnostics['cells']} cells"

@@ -60,7 +60,7 @@ def test_density_by_hand(rng):
     g = 2.0 * theta - (model.backup(model.best(2.0 * theta)) - model.reward)
     expected = stats.norm.logpdf(theta, scale=3.0).sum() + stats.norm.logpdf(psi, loc=-1.0)
     expected += stats.laplace.logpdf(reward, loc=g[pair], scale=width[pair] * np.exp(psi)).sum()
-    found = log_posterior(density, transitions(model), jnp.asarray(position), evidence)
+    found = jax.jit(lambda x: log_posterior(density, transitions(model), x, evidence))(jnp.asarray(position))
     assert float(found) == pytest.approx(expected, rel=1e-12)
     assert density.dimension == model.n_pairs + 1
 
