@@ -355,7 +355,7 @@ def test_two_cuts_must_agree_within_their_errors(nets, gap, error, agree):
     """Within 1e-3, or 5 standard errors of the difference: 5 sqrt(2) 0.01 = 0.0707. Playing first pairs is improper."""
     target = relaxed_target(Dataset.complete(from_moves("ring", ring(), start="a")), 0.5, 10.0)
     assert cut.cut_set(target) == [0]
-    assert cut.other_cut(cut.cut_coordinates(target, batch_chart(target.model)))[0].cut == (2,)
+    assert cut.other_cut(cut.cut_coordinates(target, batch_chart(target.model), False))[0].cut == (2,)
     nets.mass = {(0,): (0.5, error), (2,): (0.5 + gap, error)}
     summary = inference.by_chart(target, False, 2**17, 0)
     assert float(summary.improper_mass.value) == pytest.approx(0.5)
@@ -385,6 +385,25 @@ def test_what_is_not_trusted_anyway_is_not_compared(nets):
     assert inference.by_chart(target, False, None, 0).trustworthy, "a second cut that weighs badly refutes nothing"
     nets.share = {}
     assert not inference.by_chart(target, False, None, 0).trustworthy
+
+
+def lingering(closed):
+    """State a is hardly ever left; another state loops for ever, or not."""
+    moves = {("a", "stay"): Move(-1.0, {"a": 0.999, "goal": 0.001}), ("a", "out"): Move(-1.0, {"b": 1.0})}
+    moves |= {("b", "stay"): Move(-1.0, {"b" if closed else "goal": 1.0}), ("b", "out"): Move(-1.0, {"goal": 1.0})}
+    return complete(from_moves("lingering", moves, start="a"))
+
+
+def test_loops_that_are_hardly_ever_left_are_cut_but_not_improper(nets):
+    """Their cut needs no second one; with --proper-only it leaves closed loops closed, and the evidence is a part's."""
+    for closed, proper_only, whole in ((False, False, True), (False, True, True), (True, True, False)):
+        summary = inference.by_chart(lingering(closed), proper_only, None, 0)
+        assert summary.diagnostics["cut"] == [["a", "stay"]]
+        assert "second_cut" not in summary.diagnostics
+        assert (summary.log_evidence is not None) == whole
+    both = inference.by_chart(lingering(True), False, None, 0)
+    assert sorted(both.diagnostics["cut"]) == [["a", "stay"], ["b", "stay"]]
+    assert both.log_evidence is not None
 
 
 # Walks that find what they are told
