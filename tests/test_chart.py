@@ -6,12 +6,173 @@ import numpy as np
 import pytest
 from problems import random_problem
 
+from bellmanifold import chart as chart_module
 from bellmanifold import envs
 from bellmanifold.bellman import residuals, transitions
-from bellmanifold.chart import batch_chart, known_chart
+from bellmanifold.chart import Block, TooLargeError, batch_chart, eliminate_batch, known_chart, moves_within
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import end_components, is_proper
+from bellmanifold.graph import end_components, is_proper, strong_components
 from bellmanifold.sparse_chart import sparse_chart
+
+
+def ring(states, leaves=0.5):
+    """Around and around; state 0 may leave, for certain or by chance."""
+    moves = {(f"{k:03}", "on"): Move(-1.0, {f"{(k + 1) % states:03}": 1.0}) for k in range(states)}
+    moves[("000", "out")] = Move(-1.0, {"goal": leaves, "001": 1.0 - leaves} if leaves < 1 else {"goal": 1.0})
+    return from_moves(f"ring of {states}", moves, start="000")
+
+
+def line(states):
+    """One state after the other, sometimes skipping one."""
+    names = [f"{k:03}" for k in range(states)] + ["goal"]
+    moves = {(names[k], "on"): Move(-1.0, {names[k + 1]: 0.5, names[k + 2]: 0.5}) for k in range(states - 1)}
+    moves[(names[-2], "on")] = Move(-1.0, {"goal": 1.0})
+    return from_moves(f"line of {states}", moves, start="000")
+
+
+def test_slots_hold_every_pair_with_its_law(rng):
+    """Padding leads to the goal with probability 0; `spread` and `place` are inverse to each other."""
+    for _ in range(10):
+        model = random_problem(rng, states=5)
+        chart = batch_chart(model)
+        assert sorted(chart.order.tolist()) == list(range(5))
+        seen = []
+        for action, place in np.ndindex(*chart.slot.shape):
+            state, pair = chart.order[place], chart.slot[action, place]
+            after = {}
+            for to, probability in zip(chart.successor[action, place], chart.law[action, place], strict=True):
+                if probability > 0:
+                    after[5 if to == 5 else int(chart.order[to])] = probability
+                else:
+                    assert to == 5
+            if pair == model.n_pairs:
+                assert not after
+                continue
+            seen.append(pair)
+            assert pair == model.pair_start[state] + action
+            own = range(model.next_start[pair], model.next_start[pair + 1])
+            assert after == {int(model.next_state[e]): model.next_prob[e] for e in own}
+        assert sorted(seen) == list(range(model.n_pairs))
+        per_pair = rng.normal(size=(model.n_pairs, 3))
+        spread = chart.spread(per_pair, -7.0)
+        np.testing.assert_array_equal(spread[chart.place], per_pair)
+        assert (spread[chart.slot == model.n_pairs] == -7.0).all()
+
+
+def test_blocks_are_solved_from_the_goal_backwards(rng):
+    """Cyclic blocks are strong components; states of any other block move to earlier blocks only; no block is split."""
+    merged = 0
+    for _ in range(40):
+        model = random_problem(rng, states=6, successors=2, goal_share=0.5)
+        chart, component = batch_chart(model), strong_components(model)
+        assert [block.begin for block in chart.blocks] == [0] + [block.end for block in chart.blocks[:-1]]
+        assert chart.blocks[-1].end == 6
+        for block in chart.blocks:
+            own = chart.order[block.begin : block.end]
+            after = chart.successor[:, block.begin : block.end][chart.law[:, block.begin : block.end] > 0]
+            inside = (after >= block.begin) & (after < block.end)
+            assert ((after < block.end) | (after == 6)).all()
+            assert inside.any() == block.cyclic
+            if block.cyclic:
+                assert set(own) == set(np.flatnonzero(component == component[own[0]]))
+                random = (model.next_prob[np.isin(model.pair_state[model.next_pair], own)] < 1.0).any()
+                assert block.sweeps == (not random)
+            else:
+                assert not block.sweeps
+            merged += not block.cyclic and block.end - block.begin > 1
+        for first, second in zip(chart.blocks, chart.blocks[1:], strict=False):
+            if not (first.cyclic or second.cyclic):
+                after = chart.successor[:, second.begin]
+                assert ((after >= first.begin) & (after < first.end)).any(), "else the two would be one"
+    assert merged > 10
+
+
+def test_random_cycles_are_taken_up_to_a_size_and_certain_ones_of_any(monkeypatch):
+    monkeypatch.setattr(chart_module, "MAX_BLOCK", 3)
+    assert batch_chart(ring(3)).blocks == (Block(0, 3, True, False),)
+    with pytest.raises(TooLargeError, match="a strong component has 4 states: a batch chart takes at most 3"):
+        batch_chart(ring(4))
+    assert batch_chart(ring(5, leaves=1.0)).blocks == (Block(0, 5, True, True),)
+    known = np.ones(6, dtype=bool)
+    assert known_chart(ring(3), known[:4]).blocks == (Block(0, 3, True, False),)
+    with pytest.raises(TooLargeError, match="random moves in cycles among 5 states"):
+        known_chart(ring(5), known)
+    for model, seen in ((ring(5, leaves=1.0), known), (ring(5), np.arange(6) != 1)):
+        assert known_chart(model, seen).blocks == (Block(0, 5, True, True),), "no known pair is random and on a cycle"
+
+
+def test_known_pairs_without_cycles_are_solved_by_levels_where_there_are_many_states(monkeypatch):
+    monkeypatch.setattr(chart_module, "MANY_STATES", 9)
+    known = np.ones(10, dtype=bool)
+    assert known_chart(line(9), known[:9]).blocks == (Block(0, 9, True, True),)
+    assert known_chart(line(10), known).blocks == (Block(0, 10, False, False, 2),), "windows of about sqrt(10)"
+
+
+def test_padded_problems_have_a_limit(monkeypatch):
+    """Five states of one action with two successors."""
+    monkeypatch.setattr(chart_module, "MAX_SLOTS", 10)
+    batch_chart(line(5))
+    monkeypatch.setattr(chart_module, "MAX_SLOTS", 9)
+    with pytest.raises(TooLargeError, match="more than 9 entries"):
+        known_chart(line(5), np.ones(5, dtype=bool))
+
+
+def test_windows_leave_every_state_solved(rng):
+    """A window gets a state right if all states it leads to were right before; after the last window all are."""
+    for states in (70, 100, 300):
+        model = line(states)
+        known = rng.random(model.n_pairs) < 0.7
+        chart = known_chart(model, known)
+        (block,) = chart.blocks
+        assert block.width == 2 ** int(np.log2(np.sqrt(states)))
+        begins = chart.stretches[chart.stretches >= 0]
+        assert (chart.stretches[len(begins) :] == -1).all()
+        right = np.zeros(states + 1, dtype=bool)
+        right[states] = True
+        for begin in begins:
+            assert 0 <= begin <= states - block.width
+            own = slice(begin, begin + block.width)
+            moves = (chart.law[0, own] > 0) & known[chart.slot[0, own], None]
+            right[own] = (right[chart.successor[0, own]] | ~moves).all(axis=1)
+        assert right.all()
+
+
+def test_elimination_of_a_batch_against_dense_solutions(rng):
+    """GTH: pivots multiply up to det(I - P), and (I - P) x = right, for four chains at once."""
+    moves = rng.random((4, 5, 5)) / 6
+    out = 1.0 - moves.sum(axis=2)
+    right = rng.normal(size=(4, 5))
+    arrays = (jnp.asarray(np.moveaxis(array, 0, -1)) for array in (moves, out, right))
+    pivots, x = jax.jit(eliminate_batch)(*arrays)
+    for k in range(4):
+        system = np.eye(5) - moves[k]
+        np.testing.assert_allclose(x[:, k], np.linalg.solve(system, right[k]), rtol=1e-12)
+        assert np.prod(pivots[:, k]) == pytest.approx(np.linalg.det(system), rel=1e-12)
+
+
+def test_moves_among_the_states_of_a_block():
+    """States 2 and 3 of a chart: moves elsewhere do not count, two entries for one state add up."""
+    successor = jnp.array([[[2, 3, 3], [0, 2, 5]]])
+    law = jnp.array([[[0.5, 0.2, 0.3], [0.5, 0.4, 0.1]]])
+    np.testing.assert_allclose(moves_within(successor, law, 2, 4), [[[0.5, 0.5], [0.4, 0.0]]])
+
+
+def test_loops_of_gain_0_do_not_look_improper():
+    """A loop that costs nothing ties with leaving it: policy iteration stays with what it has."""
+    moves = {
+        ("a", "on"): Move(0.0, {"b": 1.0}),
+        ("a", "out"): Move(-1.0, {"goal": 1.0}),
+        ("b", "back"): Move(0.0, {"a": 1.0}),
+        ("b", "risk"): Move(-4.0, {"a": 0.5, "goal": 0.5}),
+    }
+    model = from_moves("free loop", moves, start="a")
+    chart = batch_chart(model)
+    payment = jnp.asarray(chart.spread(model.reward[:, None], 0.0))
+    answer = chart.solve(np.ones(4, dtype=bool), payment, jnp.full(payment.shape, -jnp.inf))
+    assert bool(answer.solvable[0])
+    np.testing.assert_allclose(np.asarray(answer.q)[chart.place][:, 0], [-1.0, -1.0, -1.0, -4.5])
+    assert float(answer.log_det[0]) == 0.0
 
 
 def random_coordinates(rng, model, batch):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from problems import all_policies, chain, closure, random_problem, recurrent
+from scipy.sparse import csr_array
 
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
@@ -9,10 +10,17 @@ from bellmanifold.graph import (
     end_components,
     improper_policy,
     is_proper,
+    leaving_policy,
     levels,
+    longest_paths,
     reach_goal,
     reach_probability,
     reachable,
+    reaches_goal,
+    recurrent_classes,
+    state_graph,
+    steps_towards,
+    strong_components,
 )
 from bellmanifold.linear import factorised_chain, solve_chain
 from bellmanifold.solver import policy_value
@@ -145,6 +153,180 @@ def test_reachable_part():
     start = np.zeros(6, dtype=bool)
     start[1] = True
     assert [model.states[s] for s in np.flatnonzero(reachable(model, start))] == ["1,0", "2,0", "2,1"]
+
+
+def moves_of(model, allowed=None):
+    """Which state leads to which by allowed pairs, the goal last."""
+    allowed = np.ones(model.n_pairs, dtype=bool) if allowed is None else allowed
+    matrix = np.zeros((model.n_states + 1, model.n_states + 1))
+    for e, i in enumerate(model.next_pair):
+        if allowed[i]:
+            matrix[model.pair_state[i], model.next_state[e]] = 1
+    return matrix
+
+
+def test_edges_of_allowed_pairs(rng):
+    for model in problems(rng, 20):
+        allowed = rng.random(model.n_pairs) < 0.6
+        np.testing.assert_array_equal(state_graph(model, allowed).toarray(), moves_of(model, allowed))
+
+
+def test_reachable_against_the_closure(rng):
+    for model in problems(rng, 40):
+        start = rng.random(model.n_states) < 0.4
+        expected = closure(moves_of(model))[:-1, :-1][start].any(axis=0)
+        np.testing.assert_array_equal(reachable(model, start), expected)
+
+
+def test_strong_components_rise_from_the_goal_backwards(rng):
+    """States share a number if each reaches the other; whoever can only be left has the larger one."""
+    for model in problems(rng, 40):
+        allowed = rng.random(model.n_pairs) < 0.7
+        for keep in (None, allowed):
+            label = strong_components(model, keep)
+            reach = closure(moves_of(model, keep)[:-1, :-1])
+            np.testing.assert_array_equal(label[:, None] == label, reach & reach.T)
+            assert (label[:, None] >= label)[reach].all()
+            assert sorted(set(label.tolist())) == list(range(label.max() + 1))
+
+
+def test_longest_paths_of_graphs_without_cycles(rng):
+    """Random graphs whose edges lead downwards, against recursion; an edge back up makes a cycle."""
+    for _ in range(30):
+        matrix = np.tril(rng.random((6, 6)) < 0.4, -1).astype(float)
+        length = np.zeros(6, dtype=int)
+        for node in range(6):
+            length[node] = max((length[j] + 1 for j in np.flatnonzero(matrix[node])), default=0)
+        graph = csr_array(matrix)
+        assert longest_paths(graph).tolist() == length.tolist()
+        top = int(np.argmax(length))
+        if length[top]:
+            matrix[int(np.flatnonzero(matrix[top])[0]), top] = 1.0
+            assert longest_paths(csr_array(matrix)) is None
+
+
+def test_a_step_towards_a_target_may_come_nearer(rng):
+    """Distances in numbers of moves: a step may lead to a state that is one nearer; -1 where there is no way."""
+    for model in problems(rng, 60):
+        target = rng.random(model.n_states) < 0.3
+        matrix = moves_of(model)[:-1, :-1]
+        distance = np.where(target, 0.0, np.inf)
+        for _ in range(model.n_states):
+            through = np.where(matrix > 0, distance, np.inf).min(axis=1) + 1
+            distance = np.minimum(distance, through)
+        policy = steps_towards(model, target)
+        for s, i in enumerate(policy):
+            if target[s] or np.isinf(distance[s]):
+                assert i == -1
+                continue
+            assert model.pair_state[i] == s
+            after = model.next_state[model.next_start[i] : model.next_start[i + 1]]
+            assert np.append(distance, np.inf)[after].min() == distance[s] - 1
+
+
+def test_leaving_policies_play_the_first_free_pair_or_lead_to_one(rng):
+    """Proper where pairs that are not solved end at the goal, by the chain; none if and only if no policy is."""
+    seen = set()
+    for model in problems(rng, 40):
+        solved = rng.random(model.n_pairs) < 0.8
+        ended = {}
+        for policy in all_policies(model):
+            matrix = chain(model, policy)
+            for s, i in enumerate(policy):
+                if not solved[i]:
+                    matrix[s] = np.eye(model.n_states + 1)[-1]
+            ended[tuple(policy)] = closure(matrix)[:, -1].all()
+        found = leaving_policy(model, solved)
+        seen.add(found is None)
+        if found is None:
+            assert not any(ended.values())
+            continue
+        assert ended[tuple(found)]
+        for s, i in enumerate(found):
+            own = np.arange(model.pair_start[s], model.pair_start[s + 1])
+            free = own[~solved[own]]
+            assert not len(free) or i == free[0]
+    assert seen == {True, False}
+
+
+def test_who_reaches_the_goal_or_an_end_by_a_policy(rng):
+    for model in problems(rng, 20):
+        ends = rng.random(model.n_states) < 0.3
+        for policy in list(all_policies(model))[:10]:
+            matrix = chain(model, policy)
+            np.testing.assert_array_equal(reaches_goal(model, policy), closure(matrix)[:-1, -1])
+            matrix[:-1][ends] = np.eye(model.n_states + 1)[-1]
+            np.testing.assert_array_equal(reaches_goal(model, policy, ends), closure(matrix)[:-1, -1])
+
+
+def test_recurrent_classes_are_closed_and_connected(rng):
+    """Inside an end component: states that return surely, one class for each set that reach each other."""
+    several = 0
+    for successors in [1, 2] * 25:
+        model = random_problem(rng, states=6, successors=successors, goal_share=0.02)
+        for component in end_components(model):
+            within = np.isin(np.arange(model.n_states), component.states)
+            policy = improper_policy(model, component)
+            classes = recurrent_classes(model, policy, within)
+            assert (
+                sorted(s for own in classes for s in own) == np.flatnonzero(within & recurrent(model, policy)).tolist()
+            )
+            reach = closure(chain(model, policy))
+            for own in classes:
+                assert reach[np.ix_(own, own)].all()
+                assert reach[own].sum() == len(own) ** 2, "nothing else is reached"
+            several += len(classes) > 1
+    assert several > 3
+
+
+def test_end_components_and_policies_that_stay_come_in_order(rng):
+    """Components by their first states, states and pairs ascending; a policy plays the first pair that stays."""
+    several = 0
+    for model in problems(rng, 60):
+        found = end_components(model)
+        assert [c.states[0] for c in found] == sorted(c.states[0] for c in found)
+        several += len(found) > 1
+        for component in found:
+            assert (np.diff(component.states) > 0).all()
+            assert (np.diff(component.pairs) > 0).all()
+            policy = improper_policy(model, component)
+            for s, i in enumerate(policy):
+                own = component.pairs[model.pair_state[component.pairs] == s]
+                assert i == (own[0] if len(own) else model.pair_start[s])
+    assert several > 5
+
+
+def test_sure_and_possible_reachability_of_allowed_pairs(rng):
+    """Goals besides the goal, and allowed pairs only: against all policies that play nothing else."""
+    for model in problems(rng, 40):
+        allowed, goals = rng.random(model.n_pairs) < 0.8, rng.random(model.n_states) < 0.2
+        brute = goals.copy()
+        for policy in all_policies(model):
+            matrix = chain(model, policy)
+            for s, i in enumerate(policy):
+                if goals[s]:
+                    matrix[s] = np.eye(model.n_states + 1)[-1]
+                elif not allowed[i]:
+                    matrix[s] = np.eye(model.n_states + 1)[s]
+            reach = closure(matrix)
+            brute |= [all(reach[t, -1] for t in np.flatnonzero(reach[s])) for s in range(model.n_states)]
+        states, policy = reach_goal(model, allowed, goals)
+        np.testing.assert_array_equal(states, brute)
+        np.testing.assert_array_equal(policy >= 0, states & ~goals)
+        assert allowed[policy[policy >= 0]].all()
+
+
+def test_levels_of_states_without_cycles(rng):
+    """The longest way among states by allowed pairs, and one more for the last pair; 0 without any."""
+    for depth in (1, 3):
+        model = envs.deep_sea(depth)
+        allowed = rng.random(model.n_pairs) < 0.6
+        matrix = moves_of(model, allowed)[:-1, :-1]
+        length = np.zeros(model.n_states, dtype=int)
+        for s in reversed(range(model.n_states)):
+            length[s] = max((length[t] + 1 for t in np.flatnonzero(matrix[s])), default=0)
+        some = np.bincount(model.pair_state[allowed], minlength=model.n_states) > 0
+        assert levels(model, allowed).tolist() == (length + some).tolist()
 
 
 def test_long_trap_chain_is_linear():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from problems import random_problem
 from scipy.special import ndtr
 from scipy.stats import norm, truncnorm
 
@@ -11,7 +12,7 @@ from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.policies import action_probabilities
-from bellmanifold.posteriors.rejection import rejection
+from bellmanifold.posteriors.rejection import _greedy, _satisfied, _tiny_problem, rejection
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -45,6 +46,47 @@ def test_two_states_against_quadrature(epsilon, prior_scale):
     four_errors = 4 / np.sqrt(2 * found.accepted)  # of a standard deviation, where tails are no heavier than normal
     assert found.q_sd == pytest.approx(np.sqrt(square - mean**2), rel=four_errors)
     assert found.accepted > 10**4
+
+
+def test_equations_are_checked_draw_by_draw(rng):
+    """Random problems, some pairs seen: |theta_i - sum p V - r_i| < epsilon, written out; coupled states only."""
+    kept = 0
+    for _ in range(20):
+        model = random_problem(rng, states=4)
+        pairs = np.flatnonzero(rng.random(model.n_pairs) < 0.4)
+        target = relaxed_target(Dataset(model, pairs, model.reward[pairs]), 1.5, 2.0, "uniform")
+        problem = _tiny_problem(target)
+        theta = rng.normal(size=(50, len(problem.own)))
+        found = _satisfied(problem, theta)
+        assert found.shape == (50, len(pairs))
+        for one, satisfied in zip(theta, found, strict=True):
+            q = np.full(model.n_pairs, np.nan)
+            q[problem.own] = one
+            best = np.where(target.coupled, model.best(q), 0.0)
+            residual = q - (model.backup(best) - model.reward)
+            np.testing.assert_array_equal(satisfied, np.abs(residual - model.reward)[pairs] < 1.5)
+            greedy = problem.own[_greedy(problem, one[None])[0]]
+            np.testing.assert_array_equal(greedy, model.greedy(q)[target.coupled])
+        kept += found.all(axis=1).sum()
+    assert kept > 50
+
+
+def test_draws_do_not_depend_on_batches_and_too_few_are_refused(monkeypatch):
+    """Draws are rounded up to 32 equal replicates; exactly as many kept ones as an answer needs are enough."""
+    target = relaxed_target(Dataset.complete(envs.two_state()), 1.5, 2.0, "uniform")
+    found = rejection(target, draws=2**12 + 1, min_accepted=1)
+    assert found.draws == 2**12 + 32
+    assert rejection(target, draws=2**12 + 1, min_accepted=found.accepted).accepted == found.accepted
+    with pytest.raises(UnsupportedError, match=f"{found.accepted} of {found.draws} prior draws satisfy the 2 observed"):
+        rejection(target, draws=2**12 + 1, min_accepted=found.accepted + 1)
+    monkeypatch.setattr("bellmanifold.posteriors.rejection.BATCH_NUMBERS", 7)
+    again = rejection(target, draws=2**12 + 1, min_accepted=1)
+    np.testing.assert_array_equal(again.table.weight, found.table.weight)
+    np.testing.assert_array_equal(again.q_mean.value, found.q_mean.value)
+    count = found.table.weight.sum(axis=1)
+    error = count.std(ddof=1) / np.sqrt(32) / count.mean()
+    assert float(found.log_evidence.se) == pytest.approx(error)
+    assert float(found.log_evidence.value) == pytest.approx(np.log(found.accepted / found.draws) - 2 * np.log(3.0))
 
 
 def test_kept_draws_satisfy_the_equations():

@@ -115,9 +115,8 @@ class Summary:
             BadInputError: if it is not one pair of each state.
         """
         model = self.target.model
-        if len(policy) != model.n_states or not np.array_equal(
-            model.pair_state[np.clip(policy, 0, model.n_pairs - 1)], np.arange(model.n_states)
-        ):
+        first, after = model.pair_start[:-1], model.pair_start[1:]
+        if len(policy) != model.n_states or not ((first <= policy) & (policy < after)).all():
             raise BadInputError(f"the policy does not name one pair of each of the {model.n_states} states")
         return policy_probability(self.target.model, self.table, policy)
 

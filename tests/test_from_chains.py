@@ -1,0 +1,355 @@
+"""Answers from chains on the action values: what is asked of them and what is made of their points."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from by_hand import summary_of
+from scipy import stats
+
+from bellmanifold import envs
+from bellmanifold.bellman import transitions
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.noise import HalfNormalScale, InferredScale, KnownScale
+from bellmanifold.parametrisation import Parametrisation, tabular
+from bellmanifold.posteriors import chains as module
+from bellmanifold.posteriors import from_chains
+from bellmanifold.posteriors.chains import Chains, Setting, converged
+from bellmanifold.posteriors.from_chains import (
+    Noisy,
+    Relaxed,
+    TabulatedScale,
+    by_chains,
+    by_every_visit,
+    is_best,
+    policy_table,
+    sample_chains,
+)
+from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
+from bellmanifold.posteriors.noise_scale import HalfNormal, ScaleTable
+from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.priors import NormalPrior
+from bellmanifold.samplers import hmc, nuts
+
+MODEL = envs.deep_sea(2)
+"""Three states of two pairs each."""
+TABLE = ScaleTable(np.array([-2.0, 0.0, 2.0]), np.log([0.1, 0.5, 4.0]), 0.0)
+
+
+class ToldChains(Chains):
+    """Chains whose points are normal numbers, three times as wide for the first pair."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, setting):
+        self.setting, self.rounds = setting, []
+        self.made.append(self)
+
+    def walk(self, draws):
+        rng = np.random.default_rng(len(self.rounds))
+        shape = (self.setting.chains, draws, self.setting.density.dimension)
+        points = rng.normal(size=shape) * np.where(np.arange(shape[2]) == 0, 3.0, 1.0)
+        divergent = rng.random(shape[:2]) < 0.1
+        self.rounds.append(module._Round(points, rng.random(shape[:2]), divergent))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    monkeypatch.setattr(ToldChains, "made", [])
+    monkeypatch.setattr(from_chains, "Chains", ToldChains)
+    return ToldChains.made
+
+
+def complete(epsilon=0.5, kernel="gaussian"):
+    return relaxed_target(Dataset.complete(MODEL), epsilon, 2.0, kernel)
+
+
+# How many chains and points
+
+
+def test_each_chain_gets_its_share_of_the_points_and_no_fewer_than_four():
+    assert [from_chains._each(samples, 64) for samples in (1, 256, 257, 640, 641)] == [4, 4, 5, 10, 11]
+
+
+@pytest.mark.parametrize(("numbers", "chains"), [(2**25, 64), (1000 * 6 * 5 + 5999, 5), (1000 * 6 * 4, 4)])
+def test_as_many_chains_as_may_be_kept(told, monkeypatch, numbers, chains):
+    monkeypatch.setattr(from_chains, "MOST_NUMBERS", numbers)
+    summary = by_chains(complete(), "nuts", 20, seed=7)
+    assert told[0].setting.chains == chains
+    assert told[0].setting.seed == 7
+    assert summary.diagnostics["steps"] == max(4, -(-20 // chains))
+
+
+def test_too_many_values_or_points_are_refused(told, monkeypatch):
+    monkeypatch.setattr(from_chains, "MOST_NUMBERS", 1000 * 6 * 4)
+    assert by_chains(complete(), "hmc", 4000).diagnostics["steps"] == 1000
+    with pytest.raises(BadInputError, match="samples is 4001: that many points of 6 numbers do not fit"):
+        by_chains(complete(), "hmc", 4001)
+    monkeypatch.setattr(from_chains, "MOST_NUMBERS", 1000 * 6 * 4 - 1)
+    with pytest.raises(UnsupportedError, match="6 action values are too many for hmc"):
+        by_chains(complete(), "hmc", 4)
+
+
+@pytest.mark.parametrize(
+    ("errors", "numbers", "rounds", "stopped"),
+    [
+        ([1e-3], 2**25, 1, False),
+        ([0.1, 0.1, 1e-3], 2**25, 3, False),
+        ([0.1] * 4, 2**25, 4, True),
+        ([0.1] * 2, 2 * 1000 * 64 * 6, 2, True),
+        ([0.1], 2 * 1000 * 64 * 6 - 1, 1, True),
+    ],
+)
+def test_chains_walk_until_errors_are_small_or_there_is_no_more_room(
+    told, monkeypatch, errors, numbers, rounds, stopped
+):
+    """At most four rounds of HMC, and no more than may be kept."""
+    left = list(errors)
+    monkeypatch.setattr(from_chains, "MOST_NUMBERS", numbers)
+    monkeypatch.setattr(from_chains, "_largest_error", lambda target, points: left.pop(0))
+    monkeypatch.setattr(
+        from_chains, "_summary", lambda target, chains, why: replace(summary_of(target, [[1, 1]]), reason=why)
+    )
+    evidence, density = kernel_evidence(complete()), Density(tabular(MODEL), NormalPrior(), KnownScale(1.0))
+    chains = ToldChains(Setting("hmc", density, transitions(MODEL), evidence, 64, 0, 0.1))
+    said = from_chains._walked(complete(), chains, None).reason
+    assert len(chains.rounds) == rounds
+    assert not left
+    expected = f"asked for; stopped after {rounds * 64000} points, largest standard error 0.1"
+    assert said == (expected if stopped else "asked for")
+
+
+def test_the_largest_error_is_that_of_an_action_of_a_coupled_state(rng):
+    target = relaxed_target(Dataset.from_pairs(MODEL, [("1,0", "left")]), 0.5, 2.0)
+    assert target.coupled.tolist() == [False, True, False]
+    points = rng.normal(size=(5, 40, 7))
+    share = (points[:, :, 2] > points[:, :, 3]).mean(axis=1)
+    assert from_chains._largest_error(target, points) == pytest.approx(share.std(ddof=1) / np.sqrt(5))
+
+
+# Likelihoods
+
+
+def test_what_chains_cannot_follow_is_refused():
+    with pytest.raises(UnsupportedError, match="epsilon is 0"):
+        by_chains(complete(0.0), "nuts")
+    with pytest.raises(UnsupportedError, match="a uniform kernel has no gradient"):
+        by_chains(complete(kernel="uniform"), "nuts")
+
+
+def test_the_noise_of_a_target(told):
+    by_chains(complete(), "nuts", 4)
+    assert told[0].setting.density.noise == KnownScale(1.0, Gaussian())
+    inferred = noisy_target(Dataset.complete(MODEL), HalfNormal(), 2.0, Laplace())
+    by_chains(inferred, "nuts", 4)
+    assert told[1].setting.density.noise == TabulatedScale(inferred.noise_scale, Laplace())
+    assert told[1].setting.density.dimension == 7
+    known = Noisy(Dataset.complete(MODEL), KnownScale(0.3, StudentT(4.0)))
+    by_chains(complete(), "nuts", 4, noisy=known)
+    assert told[2].setting.density.noise is known.noise
+    assert told[2].setting.density.prior == NormalPrior(2.0)
+    assert told[2].setting.evidence.width.tolist() == [1.0] * 6
+
+
+def test_a_tabulated_scale_maps_normals_to_scales():
+    """Linear in logs between the knots; psi is standard normal."""
+    noise = TabulatedScale(TABLE, Laplace())
+    assert noise.dimension == 1
+    for psi, eta in ((-2.0, 0.1), (0.0, 0.5), (-1.0, np.sqrt(0.05)), (1.0, np.sqrt(2.0))):
+        assert float(noise.scale(jnp.array([psi]))) == pytest.approx(eta)
+        assert float(noise.log_prior(jnp.array([psi]))) == pytest.approx(stats.norm.logpdf(psi))
+    w = jnp.array([0.3, -2.0])
+    np.testing.assert_allclose(noise.log_density(jnp.array([0, 1]), w), stats.laplace.logpdf(w))
+
+
+def test_noise_whose_repeats_have_no_mean(told):
+    data = Dataset.complete(MODEL)
+    target = complete()
+    by_every_visit(data, HalfNormal(0.3), target, "nuts", 4, 0)
+    assert told[0].setting.density.noise == InferredScale(HalfNormalScale(0.3), Gaussian())
+    by_every_visit(data, 2, target, "nuts", 4, 0)
+    assert told[1].setting.density.noise == KnownScale(2.0, Gaussian())
+    with pytest.raises(UnsupportedError, match="a prior of your own"):
+        by_every_visit(data, lambda eta: -eta, target, "nuts", 4, 0)
+
+
+def test_the_first_step_is_the_papers_for_the_typical_width():
+    """The median width of pairs that were seen, times the scale at psi = 0; the prior's where nothing was."""
+    data = Dataset(MODEL, np.array([0, 1, 1, 1, 1, 2]), np.zeros(6))
+    target = noisy_target(data, 0.4, 2.0, Gaussian())
+    evidence = kernel_evidence(target)
+    for noise, width in ((KnownScale(1.0), 0.4), (TabulatedScale(TABLE, Gaussian()), 0.2)):
+        assert from_chains._first_step(evidence, noise, 10.0) == pytest.approx(hmc.first_step_size(width, 10.0))
+    thrice = noisy_evidence(Dataset(MODEL, np.array([1, 1, 1]), np.zeros(3)))
+    assert from_chains._first_step(thrice, KnownScale(0.4), 10.0) == hmc.first_step_size(0.4, 10.0)
+    nothing = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, []), 0.5, 2.0))
+    assert from_chains._first_step(nothing, KnownScale(1.0), 10.0) == hmc.first_step_size(10.0, 10.0)
+
+
+# Answers
+
+
+def test_which_pairs_are_best_and_which_policy_is_greedy():
+    """Ties count for both; a policy plays the first of them."""
+    q = np.array([[[1.0, 2.0, 3.0, 3.0, 0.0, -1.0], [5.0, 2.0, 0.0, 1.0, -2.0, -1.0]]])
+    assert is_best(MODEL, q).astype(int).tolist() == [[[0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 0, 1]]]
+    table = policy_table(complete(), q)
+    assert table.policy.tolist() == [[0, 3, 5], [1, 2, 4]]
+    assert table.weight.tolist() == [[1.0, 1.0]]
+
+
+def test_a_summary_of_points(told):
+    """Moments by chain, convergence of coupled values and the noise only, all points as draws."""
+    data = Dataset.from_pairs(MODEL, [("1,0", "left", -1.0), ("1,0", "left", -0.5)])
+    target = noisy_target(data, HalfNormal(), 2.0, Gaussian())
+    summary = by_chains(target, "nuts", 64 * 50)
+    points = told[0].points
+    assert points.shape == (64, 50, 7)
+    own = np.flatnonzero(target.coupled[MODEL.pair_state])
+    assert own.tolist() == [2, 3]
+    by_chain = points[:, :, own].mean(axis=1)
+    np.testing.assert_allclose(summary.q_mean[own], by_chain.mean(axis=0))
+    np.testing.assert_allclose(summary.findings.q_mean.se[own], by_chain.std(axis=0, ddof=1) / 8)
+    np.testing.assert_allclose(summary.q_sd[own], points[:, :, own].std(axis=(0, 1)))
+    assert summary.q_sd[0] == 2.0
+    convergence = converged(points[:, :, [2, 3, 6]])
+    assert summary.effective_sample_size == convergence.effective.min()
+    assert summary.trustworthy == convergence.is_good
+    assert summary.diagnostics == {
+        "chains": 64,
+        "steps": 50,
+        "r_hat": convergence.r_hat.max(),
+        "acceptance": told[0].acceptance.mean(),
+        "divergent_share": told[0].is_divergent.mean(),
+    }
+    eta = np.exp(np.interp(points[:, :, 6], target.noise_scale.normal, target.noise_scale.log_scale))
+    assert summary.findings.noise_scale == pytest.approx((eta.mean(), eta.std()))
+    assert (summary.engine, summary.reason) == ("nuts", "asked for: 64 chains on the action values")
+    assert summary.dimension == 7
+    drawn = summary.draws
+    np.testing.assert_array_equal(drawn.q.values, np.concatenate(points)[:, :6])
+    np.testing.assert_allclose(drawn.noise_scale.values, np.concatenate(eta))
+    np.testing.assert_allclose(drawn.weight.values, np.full(3200, 1 / 3200))
+
+
+def test_a_known_scale_is_not_told_as_inferred(told):
+    summary = by_chains(complete(), "hmc", 4)
+    assert summary.findings.noise_scale is None
+    assert "noise_scale" not in summary.draws
+
+
+# Chains for any family
+
+
+def test_the_smallest_numbers_of_chains_and_draws(told):
+    data = Dataset.complete(MODEL)
+    found = sample_chains(MODEL, data, Relaxed(0.5), chains=4, draws=4, seed=0)
+    assert found.theta.shape == (4, 4, 6)
+    assert "psi" not in found
+    for wrong in ({"chains": 3}, {"draws": 3}, {"seed": -1}):
+        with pytest.raises(BadInputError, match=f"{next(iter(wrong))} is"):
+            sample_chains(MODEL, data, Relaxed(0.5), **wrong)
+
+
+def test_the_prior_sets_the_first_step(told):
+    """A prior that is not normal counts as one of scale 10."""
+
+    @dataclass(frozen=True)
+    class Own:
+        def log_density(self, theta):
+            return -jnp.sum(theta**2)
+
+        def draw(self, key, dimension):
+            return jax.random.normal(key, (dimension,))
+
+    data = Dataset.complete(MODEL)
+    for prior, scale in ((NormalPrior(1.0), 1.0), (Own(), 10.0)):
+        sample_chains(MODEL, data, Relaxed(0.5), prior=prior, chains=4, draws=4)
+        assert told[-1].setting.step_size == pytest.approx(hmc.first_step_size(0.5, scale))
+
+
+def test_a_data_set_of_chains(told):
+    """Action values of the family at every point, noise parameters apart."""
+    family = Parametrisation(3, lambda theta: jnp.append(theta, theta * 2.0))
+    found = sample_chains(MODEL, Dataset.complete(MODEL), InferredScale(), family, chains=4, draws=50, sampler="hmc")
+    points = told[0].points
+    np.testing.assert_array_equal(found.theta.values, points[:, :, :3])
+    np.testing.assert_array_equal(found.psi.values, points[:, :, 3:])
+    np.testing.assert_allclose(found.q.values, np.concatenate([points[:, :, :3], 2 * points[:, :, :3]], axis=2))
+    convergence = converged(points)
+    np.testing.assert_array_equal(found.r_hat.values, convergence.r_hat)
+    assert found.attrs == {"trustworthy": convergence.is_good, "sampler": "hmc"}
+    assert found.chain.values.tolist() == [0, 1, 2, 3]
+    assert found.draw.values.tolist() == list(range(50))
+
+
+def test_likelihoods_of_chains():
+    data = Dataset.from_pairs(MODEL, [("0,0", "left", -1.0), ("0,0", "left", -1.0)])
+    evidence, noise = from_chains._evidence(data, Relaxed(0.5, Laplace()), "nuts")
+    assert noise == KnownScale(1.0, Laplace())
+    assert evidence.seen.sum() == 1
+    assert evidence.width[0] == 0.5
+    evidence, noise = from_chains._evidence(data, KnownScale(0.3), "nuts")
+    assert noise == KnownScale(0.3)
+    assert evidence.seen.sum() == 2
+    for wrong in (Relaxed(0.5, Uniform()), KnownScale(0.5, Uniform())):
+        with pytest.raises(UnsupportedError, match="a uniform law has no gradient"):
+            from_chains._evidence(data, wrong, "nuts")
+
+
+# Walking on
+
+
+@pytest.mark.parametrize("sampler", ["hmc", "nuts"])
+def test_chains_are_tuned_before_the_first_point_and_walk_on(monkeypatch, sampler):
+    """HMC: two episodes of the paper's tuning, then none; its metric stays. Keys are never used twice."""
+    done = []
+
+    def episode(density, tuning, draws, law, key, state, evidence):
+        done.append(("hmc", tuning, draws, key, state))
+        variance = state.variance + 1.0
+        return state._replace(variance=variance), jnp.zeros((5, draws, 6)) + len(done), info(draws)
+
+    def adapt(density, steps, law, key, position, evidence):
+        done.append(("adapt", None, steps, key, position))
+        return nuts.State(position, jnp.ones(5), jnp.ones((5, 6)))
+
+    def walked(density, draws, law, key, state, evidence):
+        done.append(("walk", None, draws, key, state))
+        return state, jnp.zeros((5, draws, 6)) + len(done), nuts.Info(jnp.ones((5, draws)), jnp.zeros((5, draws), bool))
+
+    def info(draws):
+        nothing = jnp.zeros((5, 0))
+        return hmc.Info(nothing, nothing, jnp.ones((5, draws)), jnp.zeros((5, draws), dtype=bool))
+
+    monkeypatch.setattr(module, "hmc_episode", episode)
+    monkeypatch.setattr(module, "nuts_adapt", adapt)
+    monkeypatch.setattr(module, "nuts_walk", walked)
+    density = Density(tabular(MODEL), NormalPrior(), KnownScale(1.0))
+    evidence = kernel_evidence(complete())
+    chains = Chains(Setting(sampler, density, transitions(MODEL), evidence, 5, 0, 0.25))
+    for draws in (7, 3, 2):
+        chains.walk(draws)
+    assert chains.evidence.reward.shape == (5, 6, 1)
+    assert [draws for _, _, draws, *_ in done] == [module.WARM_UP, 7, 3, 2]
+    if sampler == "hmc":
+        assert [tuning for _, tuning, *_ in done] == [
+            hmc.PAPER,
+            hmc.PAPER,
+            hmc.Tuning(windows=0),
+            hmc.Tuning(windows=0),
+        ]
+        assert [float(state.variance[0, 0]) for *_, state in done] == [1.0, 2.0, 2.0, 2.0]
+        assert float(done[0][-1].step_size[0]) == 0.25
+    else:
+        assert [name for name, *_ in done] == ["adapt", "walk", "walk", "walk"]
+    assert chains.points.shape == (5, 12, 6)
+    assert chains.points[0, :, 0].tolist() == [2] * 7 + [3] * 3 + [4] * 2
+    assert chains.acceptance.shape == chains.is_divergent.shape == (5, 12)
+    used = np.concatenate([jax.random.key_data(key) for *_, key, _ in done])
+    assert len(np.unique(used, axis=0)) == 20

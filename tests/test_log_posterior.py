@@ -1,0 +1,124 @@
+"""The log posterior for chains: evidence laid out by visits, and the density by SciPy's."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import random_problem
+from scipy import stats
+
+from bellmanifold import envs
+from bellmanifold.bellman import transitions
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError
+from bellmanifold.laws import Gaussian, Laplace
+from bellmanifold.noise import InferredScale
+from bellmanifold.parametrisation import Parametrisation, tabular
+from bellmanifold.posteriors.log_posterior import (
+    Density,
+    Evidence,
+    checked_density,
+    for_chains,
+    kernel_evidence,
+    log_posterior,
+    noisy_evidence,
+    starting_point,
+)
+from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.priors import NormalPrior
+
+MODEL = envs.deep_sea(2)
+"""Three states of two pairs each."""
+
+
+def test_density_by_hand(rng):
+    """Laplace noise of scale width_i e^psi, psi ~ N(-1, 1), every visit counted; q = 2 theta, theta ~ N(0, 3^2)."""
+
+    @dataclass(frozen=True)
+    class Noise:
+        dimension: int = 1
+
+        def log_prior(self, psi):
+            return Gaussian().log_density(psi[0] + 1.0)
+
+        def scale(self, psi):
+            return jnp.exp(psi[0])
+
+        def log_density(self, pair, w):
+            return Laplace().log_density(w)
+
+    model = random_problem(rng, states=3)
+    pair, reward = rng.integers(0, model.n_pairs, 9), rng.normal(size=9)
+    width = rng.uniform(0.5, 2.0, model.n_pairs)
+    evidence = noisy_evidence(Dataset(model, pair, reward))
+    evidence = Evidence(evidence.reward, evidence.seen, jnp.asarray(width))
+    density = Density(Parametrisation(model.n_pairs, lambda theta: 2.0 * theta), NormalPrior(3.0), Noise())
+    position = rng.normal(size=model.n_pairs + 1)
+    theta, psi = position[:-1], position[-1]
+    g = 2.0 * theta - (model.backup(model.best(2.0 * theta)) - model.reward)
+    expected = stats.norm.logpdf(theta, scale=3.0).sum() + stats.norm.logpdf(psi, loc=-1.0)
+    expected += stats.laplace.logpdf(reward, loc=g[pair], scale=width[pair] * np.exp(psi)).sum()
+    found = jax.jit(lambda x: log_posterior(density, transitions(model), x, evidence))(jnp.asarray(position))
+    assert float(found) == pytest.approx(expected, rel=1e-12)
+    assert density.dimension == model.n_pairs + 1
+
+
+def test_every_visit_has_a_column_and_columns_are_a_power_of_two():
+    for visits, columns in ((0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)):
+        pair = np.array([1, 4] + [2] * visits)[: 2 + visits] if visits else np.zeros(0, dtype=np.int64)
+        reward = np.arange(len(pair), dtype=np.float64)
+        evidence = noisy_evidence(Dataset(MODEL, pair, reward))
+        told, seen = np.asarray(evidence.reward), np.asarray(evidence.seen)
+        assert told.shape == (6, columns)
+        for i in range(6):
+            assert told[i][seen[i]].tolist() == reward[pair == i].tolist()
+            assert (told[i][~seen[i]] == 0).all()
+    copies = for_chains(evidence, 3)
+    assert copies.reward.shape == (3, 6, 8)
+    assert (np.asarray(copies.seen) == seen).all()
+    relaxed = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, [("0,0", "right")]), 0.5, 2.0))
+    assert relaxed.width.tolist() == [1.0, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert np.asarray(relaxed.seen)[:, 0].tolist() == [False, True, False, False, False, False]
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Noise with a scale of some shape."""
+
+    shape: tuple
+    dimension: int = 0
+
+    def log_prior(self, psi):
+        return jnp.zeros(())
+
+    def scale(self, psi):
+        return jnp.ones(self.shape)
+
+    def log_density(self, pair, w):
+        return Gaussian().log_density(w)
+
+
+def test_densities_are_looked_at_before_they_are_walked():
+    evidence, law = noisy_evidence(Dataset.complete(MODEL)), transitions(MODEL)
+
+    def one_steep(theta):
+        return theta.at[0].add(jnp.sqrt(theta[0] - jax.lax.stop_gradient(theta[0])))
+
+    def looked_at(values, noise):
+        density = Density(Parametrisation(6, values), NormalPrior(2.0), noise)
+        return checked_density(density, law, evidence)
+
+    for shape in ((), (6,)):
+        looked_at(lambda theta: theta, Shaped(shape))
+    with pytest.raises(BadInputError, match=r"the noise scale has shape \(5,\)"):
+        looked_at(lambda theta: theta, Shaped((5,)))
+    with pytest.raises(BadInputError, match="not finite at a draw"):
+        looked_at(lambda theta: theta * jnp.nan, Shaped(()))
+    with pytest.raises(BadInputError, match="not finite at a draw"):
+        looked_at(one_steep, Shaped(()))
+    start = starting_point(Density(tabular(MODEL), NormalPrior(1e6), InferredScale()), jax.random.key(0))
+    assert start.shape == (7,)
+    assert (np.abs(start[:6]) > 1e3).all()
+    assert abs(float(start[6])) < 10

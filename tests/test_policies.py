@@ -1,0 +1,235 @@
+"""Answers from weighted policies, against tables that are written out policy by policy."""
+
+import itertools
+
+import numpy as np
+import pytest
+from problems import all_policies, chain, closure, random_problem
+
+from bellmanifold import envs
+from bellmanifold.data import Dataset
+from bellmanifold.posteriors import policies
+from bellmanifold.posteriors.policies import (
+    PolicyTable,
+    action_probabilities,
+    improper_mass,
+    improper_mass_model,
+    most_probable_routes,
+    policy_probability,
+    ratio,
+)
+from bellmanifold.posteriors.target import relaxed_target
+
+
+def stands_for(target):
+    """The first unobserved pair of a coupled state for all of them, every other pair for itself."""
+    model, stand = target.model, np.arange(target.model.n_pairs)
+    for s in np.flatnonzero(target.coupled):
+        own = np.arange(model.pair_start[s], model.pair_start[s + 1])
+        unseen = own[~target.observed[own]]
+        stand[unseen] = unseen[:1]
+    return stand
+
+
+def random_table(rng, model, replicates=5, rows=6, share=0.5):
+    """A table as an engine hands it over when a random part of the pairs was seen, and the target it belongs to."""
+    pairs = np.flatnonzero(rng.random(model.n_pairs) < share)
+    target = relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.5, 2.0)
+    stand = stands_for(target)
+    policy = stand[np.array([model.greedy(rng.normal(size=model.n_pairs)) for _ in range(rows)])]
+    policy = np.unique(policy[:, target.coupled], axis=0)
+    weight = rng.random((replicates, len(policy))) * (rng.random((replicates, len(policy))) < 0.8)
+    return target, PolicyTable(target.coupled, policy, weight, stand)
+
+
+def written_out(model, table):
+    """Every policy with its weight in each replicate: pairs that share a stand-in, or an idle state, share equally."""
+    stand = np.arange(model.n_pairs) if table.stand_in is None else table.stand_in
+    found = {}
+    for row, weight in zip(table.policy, table.weight.T, strict=True):
+        at, own = iter(row), []
+        for s in range(model.n_states):
+            mine = range(model.pair_start[s], model.pair_start[s + 1])
+            pair = next(at) if table.coupled[s] else None
+            own.append([i for i in mine if pair is None or stand[i] == pair])
+        for policy in itertools.product(*own):
+            share = 1.0 / np.prod([len(choices) for choices in own])
+            found[policy] = found.get(policy, 0.0) + share * weight
+    return found
+
+
+def as_ratio(part, whole):
+    """The ratio of sums, and its error from what is left of each replicate."""
+    value = part.sum() / whole.sum()
+    left = part - value * whole
+    return value, np.sqrt(len(whole) / (len(whole) - 1) * (left**2).sum()) / whole.sum()
+
+
+def assert_sum(estimate, everything, counts):
+    """An answer is the share of all weight that policies of one kind have."""
+    whole = np.sum(list(everything.values()), axis=0)
+    part = np.sum([np.zeros_like(whole)] + [w for policy, w in everything.items() if counts(policy)], axis=0)
+    value, se = as_ratio(part, whole)
+    np.testing.assert_allclose([estimate[0], estimate[1]], [value, se], rtol=1e-9, atol=1e-12)
+
+
+def test_ratio_by_hand():
+    """Replicates (1, 2), (3, 2), (2, 4) of part and whole: 6/8, residuals -1/2, 3/2, -1; error sqrt(3/2 7/2) / 8."""
+    found = ratio(np.array([1.0, 3.0, 2.0]), np.array([2.0, 2.0, 4.0]))
+    assert float(found.value) == 0.75
+    assert float(found.se) == pytest.approx(np.sqrt(1.5 * 3.5) / 8)
+
+
+def test_ratio_of_equal_wholes_is_a_mean_with_its_standard_error(rng):
+    part = rng.normal(size=(12, 3, 2))
+    found = ratio(part, np.full(12, 2.0))
+    np.testing.assert_allclose(found.value, part.mean(axis=0) / 2)
+    np.testing.assert_allclose(found.se, part.std(axis=0, ddof=1) / np.sqrt(12) / 2)
+
+
+def test_ratio_of_two_replicates_has_an_error_and_of_one_has_none():
+    assert float(ratio(np.array([1.0, 0.0]), np.ones(2)).se) == pytest.approx(0.5)
+    assert float(ratio(np.array([1.0]), np.ones(1)).se) == 0.0
+    assert np.isnan(ratio(np.zeros(3), np.zeros(3)).value), "nothing has any weight: nothing is known"
+
+
+def test_counting_the_policies_of_chains():
+    policy = np.array([[[0, 3], [1, 3], [0, 3]], [[1, 3], [1, 3], [1, 2]]])
+    table = PolicyTable.of_chains(np.array([True, False, True]), policy)
+    assert table.policy.tolist() == [[0, 3], [1, 2], [1, 3]]
+    assert table.weight.tolist() == [[2, 0, 1], [0, 1, 2]]
+    assert table.whole.tolist() == [3, 3]
+    np.testing.assert_allclose(table.share, np.array([2, 1, 3]) / 6)
+    assert table.column.tolist() == [0, -1, 1]
+    assert np.isnan(PolicyTable(table.coupled, table.policy, np.zeros((1, 3))).share).all()
+
+
+@pytest.mark.parametrize("dense", [0.0, 1.0])
+def test_every_answer_against_the_policies_written_out(rng, monkeypatch, dense):
+    """Actions, whole policies and both improper masses, with stand-ins, idle states and any law."""
+    monkeypatch.setattr(policies, "DENSE", dense)
+    masses = []
+    for _ in range(12):
+        model = random_problem(rng, states=int(rng.integers(2, 5)))
+        target, table = random_table(rng, model, share=0.7)
+        everything = written_out(model, table)
+        actions = action_probabilities(model, table)
+        for i in range(model.n_pairs):
+            found = actions.value[i], actions.se[i]
+            assert_sum(found, everything, lambda policy, i=i: i in policy)
+        for policy in list(all_policies(model))[:20]:
+            estimate = policy_probability(model, table, policy)
+            assert_sum((estimate.value, estimate.se), everything, lambda other, own=policy: other == tuple(own))
+
+        def is_improper(policy, model=model, observed=target.observed):
+            matrix = chain(model, np.array(policy))
+            for s, i in enumerate(policy):
+                if not observed[i]:
+                    matrix[s] = np.eye(model.n_states + 1)[-1]
+            return not closure(matrix)[:, -1].all()
+
+        mass = improper_mass(model, table, target.observed)
+        assert_sum((mass.value, mass.se), everything, is_improper)
+        masses.append(float(mass.value))
+    assert min(masses) == 0.0
+    assert max(masses) > 0.1
+
+
+def improper(model):
+    return lambda policy: not closure(chain(model, np.array(policy)))[:, -1].all()
+
+
+def test_improper_mass_under_the_true_transitions_without_anything_to_draw(rng):
+    """Every pair stands for itself: an exact sum."""
+    masses = []
+    for _ in range(10):
+        model = random_problem(rng, states=int(rng.integers(2, 5)), goal_share=0.3)
+        policy = np.unique([model.greedy(rng.normal(size=model.n_pairs)) for _ in range(5)], axis=0)
+        table = PolicyTable(np.ones(model.n_states, dtype=bool), policy, rng.random((4, len(policy))))
+        mass = improper_mass_model(model, table, rng)
+        assert_sum((mass.value, mass.se), written_out(model, table), improper(model))
+        masses.append(float(mass.value))
+    assert min(masses) < max(masses)
+
+
+@pytest.mark.parametrize("replicates", [1, 8])
+def test_improper_mass_under_the_true_transitions_is_drawn_where_pairs_share(rng, replicates):
+    """Within 6 standard errors; they are those of 4,096 draws in each replicate, of which one table counts as 64.
+
+    Five comparisons of a mean and of its error: their false-alarm rate is below 1e-2 with 7 degrees of freedom.
+    """
+    masses = []
+    for _ in range(5):
+        model = random_problem(rng, states=4, goal_share=0.3)
+        _, table = random_table(rng, model, share=0.4)
+        weight = np.tile(table.weight[:1] + 0.1, (replicates, 1))
+        table = PolicyTable(table.coupled, table.policy, weight, table.stand_in)
+        everything = written_out(model, table)
+        total = sum(w[0] for w in everything.values())
+        expected = sum(w[0] for policy, w in everything.items() if improper(model)(policy)) / total
+        found = improper_mass_model(model, table, rng)
+        assert abs(float(found.value) - expected) <= 6 * float(found.se) + 1e-12
+        drawn = 4096 * (64 if replicates == 1 else replicates) if len(everything) > len(table.policy) else np.inf
+        binomial = np.sqrt(expected * (1 - expected) / drawn)
+        assert binomial / 3 <= float(found.se) <= 3 * binomial
+        masses.append(expected)
+    assert min(masses) < max(masses)
+
+
+def test_replicates_without_weight_say_nothing(rng):
+    """Half of swirl 2's policies play the loop's first move; the second replicate has no weight at all."""
+    model = envs.swirl(2)
+    stand = model.pair_start[model.pair_state]
+    coupled = np.ones(model.n_states, dtype=bool)
+    table = PolicyTable(coupled, model.pair_start[None, :-1], np.array([[1.0], [0.0], [1.0]]), stand)
+    found = improper_mass_model(model, table, rng)
+    assert float(found.value) == pytest.approx(0.25, abs=0.05), "both moves of the loop: a quarter of all policies"
+    empty = PolicyTable(coupled, np.zeros((0, model.n_states), dtype=np.int64), np.zeros((2, 0)))
+    nothing = improper_mass(model, empty, np.ones(model.n_pairs, dtype=bool))
+    assert (float(nothing.value), float(nothing.se)) == (0.0, 0.0)
+
+
+def followed(model, policy):
+    """The pairs a policy plays from the start until the goal, or until a state repeats; and whether it is the goal."""
+    state, visited, pairs = int(np.argmax(model.initial)), [], []
+    while state < model.n_states and state not in visited:
+        visited.append(state)
+        pairs.append(int(policy[state]))
+        state = int(model.next_state[model.next_start[policy[state]]])
+    return tuple(pairs), state == model.n_states
+
+
+@pytest.mark.parametrize("model", [envs.swirl(3), envs.deep_sea(3)], ids=lambda model: model.name)
+def test_routes_against_the_policies_written_out(rng, model):
+    """All routes with their errors, most probable first; a shorter list is the beginning of a longer one."""
+    for share in (0.3, 0.8):
+        _, table = random_table(rng, model, rows=20, share=share)
+        everything = written_out(model, table)
+        routes = most_probable_routes(model, table, 1000)
+        expected = {}
+        for policy, weight in everything.items():
+            route = followed(model, policy)
+            expected[route] = expected.get(route, 0.0) + weight
+        expected = {route: weight for route, weight in expected.items() if weight.sum() > 0}
+        assert {(route.pairs, route.ends_at_goal) for route in routes} == set(expected)
+        for route in routes:
+            own = (route.pairs, route.ends_at_goal)
+            assert_sum(
+                (route.probability, route.se), everything, lambda policy, own=own: followed(model, policy) == own
+            )
+        order = [route.probability for route in routes]
+        assert order == sorted(order, reverse=True)
+        for limit in (1, 3, len(routes)):
+            short = most_probable_routes(model, table, limit)
+            assert [r.pairs for r in short] == [r.pairs for r in routes[:limit]]
+        assert most_probable_routes(model, table, 0) == []
+
+
+def test_routes_that_are_equally_probable_come_in_the_order_of_their_pairs():
+    model = envs.deep_sea(3)
+    table = PolicyTable(np.zeros(6, dtype=bool), np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)))
+    routes = most_probable_routes(model, table, 5)
+    every = sorted({followed(model, policy)[0] for policy in all_policies(model)})
+    assert [route.pairs for route in routes] == every[:5]
+    assert [route.probability for route in routes] == [0.125] * 5
+    assert [route.se for route in routes] == [0.0] * 5

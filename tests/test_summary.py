@@ -1,0 +1,121 @@
+"""What a summary says of what an engine found, without any engine."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray
+from by_hand import summary_of
+
+from bellmanifold import envs
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError
+from bellmanifold.laws import Laplace
+from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.target import noisy_target, relaxed_target
+
+
+def two_state(epsilon=0.5):
+    return relaxed_target(Dataset.complete(envs.two_state()), epsilon, 10.0)
+
+
+def test_probabilities_of_policies_of_this_problem_only():
+    """Three states of two pairs each: one pair of each, in order; nothing else is a policy."""
+    model = envs.deep_sea(2)
+    summary = summary_of(relaxed_target(Dataset.complete(model), 0.5, 1.0), [[1, 3]])
+    assert summary.policy_probability(np.array([1, 3, 5])).value == 0.75
+    assert summary.policy_probability(np.array([0, 2, 5])).value == 0.0
+    for wrong in ([-1, 2, 4], [0, 2, 6], [0, 2], [0, 2, 4, 0], [0, 1, 4], [2, 2, 4], [0, 2, 3], []):
+        with pytest.raises(BadInputError, match="one pair of each of the 3 states"):
+            summary.policy_probability(np.array(wrong, dtype=np.int64))
+
+
+def test_routes_need_certain_moves_and_one_start():
+    model = envs.deep_sea(2)
+    target = relaxed_target(Dataset.complete(model), 0.5, 1.0)
+    assert [route.probability for route in summary_of(target, [[1, 3]]).routes] == [0.75, 0.25]
+    two_starts = replace(model, initial=np.array([0.5, 0.5, 0.0]))
+    assert summary_of(replace(target, model=two_starts), [[1, 3]]).routes is None
+    moves = {("s", "on"): Move(-1.0, {"s": 0.5, "goal": 0.5}), ("s", "out"): Move(-1.0, {"goal": 1.0})}
+    random = from_moves("random", moves, start="s")
+    assert summary_of(relaxed_target(Dataset.complete(random), 0.5, 1.0), [[1, 3]]).routes is None
+
+
+def test_other_labels_keep_answers_that_do_not_depend_on_them():
+    summary = summary_of(two_state(), [[1, 3]])
+    actions, routes, mass = summary.action_probability, summary.routes, summary.improper_mass
+    same = summary.labelled(summary.top, False, 5)
+    assert same.action_probability is actions
+    assert same.routes is routes
+    assert (same.seed, same.proper_only) == (5, False)
+    other = summary.labelled(1, True, 0)
+    assert other.action_probability is actions
+    assert len(other.routes) == 1
+    assert float(mass.value) == 0.25
+    assert float(other.improper_mass.value) == 0.0
+
+
+def test_improper_mass_is_none_where_nothing_improper_is_left():
+    """Staying for ever has a quarter of the weight; but not on the manifold, nor where the loop was not seen."""
+    assert float(summary_of(two_state(), [[1, 3]]).improper_mass.value) == 0.25
+    assert float(summary_of(two_state(0.0), [[1, 3]]).improper_mass.value) == 0.0
+    only_go = relaxed_target(Dataset.from_pairs(envs.two_state(), [("s1", "go")]), 0.5, 10.0)
+    summary = summary_of(only_go, [[1, 3]])
+    assert float(summary.improper_mass.value) == 0.0
+    assert float(summary.improper_mass_model.value) == 0.25, "the true transitions loop, seen or not"
+    acyclic = relaxed_target(Dataset.complete(envs.deep_sea(2)), 0.5, 10.0)
+    assert float(summary_of(acyclic, [[1, 3]]).improper_mass_model.value) == 0.0
+
+
+def test_what_a_picture_needs():
+    probability, seen = summary_of(two_state(), [[1, 3]]).pies()
+    assert probability.tolist() == [0.25, 0.75]
+    assert seen.tolist() == [True, True]
+
+
+def test_the_posterior_object_of_the_interface():
+    summary = summary_of(two_state(), [[1, 3], [3, 1]], log_evidence=Estimate.of(-2.0, 0.5))
+    summary = replace(summary, effective_sample_size=7.0, diagnostics={"r_hat": np.inf, "steps": 3, "share": 0.5})
+    told = summary.to_dict()
+    assert (told["engine"], told["reason"], told["trustworthy"]) == ("test", "by hand", True)
+    assert (told["epsilon"], told["prior_scale"], told["observed_pairs"], told["dimension"]) == (0.5, 10.0, 2, 3)
+    assert (told["log_evidence"], told["log_evidence_se"], told["effective_sample_size"]) == (-2.0, 0.5, 7.0)
+    assert told["actions"] == {"s1": {"stay": {"probability": 0.5, "se": 0.25}, "go": {"probability": 0.5, "se": 0.25}}}
+    assert told["routes"] == [
+        {"pairs": [["s1", "stay"]], "ends": "loop", "probability": 0.5, "se": 0.25},
+        {"pairs": [["s1", "go"]], "ends": "goal", "probability": 0.5, "se": 0.25},
+    ]
+    assert told["q_mean"] == {"s1": {"stay": -1.0, "go": -1.0}}
+    assert told["q_sd"] == {"s1": {"stay": 2.0, "go": 2.0}}
+    assert told["improper_mass"] == told["improper_mass_model"] == {"probability": 0.5, "se": 0.25}
+    assert told["diagnostics"] == {"r_hat": None, "steps": 3, "share": 0.5}, "what is no number is null in JSON"
+    assert "noise" not in told
+
+
+def test_what_is_not_known_is_null():
+    told = summary_of(two_state(), [[1, 3]]).to_dict()
+    assert told["log_evidence"] is told["log_evidence_se"] is told["effective_sample_size"] is None
+    told = summary_of(two_state(), [[0, 0]], log_evidence=Estimate.of(-np.inf, np.nan)).to_dict()
+    assert told["log_evidence"] is told["log_evidence_se"] is None
+
+
+def test_rounding_leaves_probabilities_between_0_and_1():
+    summary = summary_of(two_state(), [[1.0 + 1e-12, -1e-12]])
+    told = summary.to_dict()["actions"]["s1"]
+    assert (told["stay"]["probability"], told["go"]["probability"]) == (1.0, 0.0)
+
+
+def test_noise_is_told_where_rewards_are_noisy():
+    data = Dataset.complete(envs.two_state())
+    known = noisy_target(data, 0.7, 10.0, Laplace())
+    assert summary_of(known, [[1, 3]]).to_dict()["noise"] == {"law": "laplace", "mean": 0.7, "sd": 0.0}
+    inferred = summary_of(known, [[1, 3]], noise_scale=(0.5, np.nan)).to_dict()
+    assert inferred["noise"] == {"law": "laplace", "mean": 0.5, "sd": None}
+    assert inferred["epsilon"] is None
+
+
+def test_draws_of_the_engine_come_before_those_of_the_chart():
+    own = xarray.Dataset({"weight": ("draw", np.ones(1))})
+    summary = replace(summary_of(two_state(), [[1, 3]]), own_draws=lambda: own)
+    assert summary.draws is own
