@@ -132,7 +132,7 @@ def test_a_component_without_variance_beside_another(mean, expected):
         means[0, first], factor[0, first, 0] = 3.0 * varying, 3.0
         staircase = arrange(means, factor)
         estimate = orthants(staircase, 1, 1, np.random.default_rng(0))
-        assert np.exp(log_probability(estimate)[0]) == pytest.approx(expected, abs=1e-15)
+        assert np.exp(log_probability(estimate)[0]) == pytest.approx(expected, abs=2e-12)  # what rounding is forgiven
         if expected:
             found, square = moments(staircase, estimate)
             cut = truncnorm(-varying, np.inf, loc=3.0 * varying, scale=3.0)
