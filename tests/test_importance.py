@@ -27,7 +27,7 @@ from bellmanifold.posteriors.importance import (
 )
 from bellmanifold.posteriors.inference import covering
 from bellmanifold.posteriors.noise_scale import HalfNormal
-from bellmanifold.posteriors.points import uniform_points
+from bellmanifold.posteriors.points import member_moments, uniform_points
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 
@@ -130,6 +130,77 @@ def test_weights_are_summed_by_policy(rng):
     row, weight = rng.integers(0, 3, size=(REPLICATES, 50)), rng.random((REPLICATES, 50))
     expected = [[weight[r, row[r] == k].sum() for k in range(4)] for r in range(REPLICATES)]
     np.testing.assert_allclose(importance._by_row(row, weight, 4), expected)
+
+
+def made_up_pieces(rng, coordinates):
+    """A piece a replicate, on scales that differ by orders of magnitude; the second has no weight at all."""
+    actions, states = coordinates.chart.slot.shape
+    log_weight = rng.normal(size=(REPLICATES, PIECE)) + 5.0 * rng.normal(size=(REPLICATES, 1))
+    log_weight[1] = -np.inf
+    log_scale = np.where(np.isfinite(log_weight.max(axis=1)), log_weight.max(axis=1), 0.0)
+    own = np.exp(log_weight - log_scale[:, None])
+    q = rng.normal(size=(REPLICATES, actions, states, PIECE))
+    code = rng.integers(0, 3, size=(REPLICATES, PIECE)).astype(np.uint64)
+    code[1] = 3
+    pieces = importance._Pieces(
+        log_weight=log_weight,
+        choice=np.repeat(code[:, None, :], states, axis=1).astype(np.int16),
+        code=code,
+        noise_scale=np.zeros((REPLICATES, 0, PIECE)),
+        log_scale=log_scale,
+        first=np.einsum("pasn,pn->pas", q, own),
+        second=np.einsum("pasn,pn->pas", q**2, own),
+        tied=np.zeros((REPLICATES, states), dtype=bool),
+    )
+    return pieces, q
+
+
+def test_moments_of_pieces_on_different_scales(rng):
+    """Sums of weights relative to one reference; pairs that stand for several by their members' moments; else 0."""
+    moves = {("s", f"a{k}"): Move(-1.0 * k, {"goal": 1.0}) for k in range(4)} | {("far", "in"): Move(-1.0, {"s": 1.0})}
+    model = from_moves("bandit", moves, start="far")
+    target = relaxed_target(Dataset.from_pairs(model, [("s", "a0")]), 0.5, 3.0)
+    coordinates = Coordinates(target, batch_chart(model))
+    part = importance._Part(coordinates, 0, PIECE, 7)
+    pieces, q = made_up_pieces(rng, coordinates)
+    reference = float(pieces.log_weight.max())
+    weight = np.exp(pieces.log_weight - reference)
+    found = part.moments(pieces, weight, reference)
+    action, state = coordinates.chart.place
+    seen, free = model.pair_index["s", "a0"], model.pair_index["s", "a1"]
+    for power in (1, 2):
+        values = q[:, action[seen], state[seen]] ** power
+        np.testing.assert_allclose(found[power - 1][:, seen], (weight * values).sum(axis=1), rtol=1e-9, atol=1e-12)
+        member = 3.0**power * member_moments(part.key, 0, 3)[power - 1].reshape(weight.shape)
+        for k in range(3):
+            np.testing.assert_allclose(found[power - 1][:, free + k], (weight * member).sum(axis=1), rtol=1e-9)
+        np.testing.assert_array_equal(found[power - 1][:, model.pair_index["far", "in"]], 0.0)
+
+
+@pytest.mark.parametrize("policies", [8, FEW_POLICIES + 1], ids=["counted", "sorted"])
+def test_policies_without_weight_are_left_out(rng, policies):
+    pieces, _ = made_up_pieces(rng, bandit())
+    weight = np.exp(pieces.log_weight - pieces.log_weight.max())
+    code, choice, by_policy = importance._merged(pieces, weight, policies)
+    assert code.tolist() == [0, 1, 2]
+    assert choice.ravel().tolist() == [0, 1, 2]
+    expected = [[weight[r, pieces.code[r] == k].sum() for k in range(3)] for r in range(REPLICATES)]
+    np.testing.assert_allclose(by_policy, expected)
+
+
+def test_sums_of_a_part_are_those_of_its_points(rng, monkeypatch):
+    coordinates = bandit()
+    pieces, _ = made_up_pieces(rng, coordinates)
+    part = importance._Part(coordinates, 0, PIECE, 7)
+    monkeypatch.setattr(importance._Part, "weigh", lambda self: pieces)
+    found = importance._weigh(part)
+    weight = np.exp(pieces.log_weight - pieces.log_weight.max())
+    assert found.reference == pieces.log_weight.max()
+    assert (found.points, found.unsolvable) == (REPLICATES * PIECE, PIECE)
+    assert found.square == pytest.approx((weight**2).sum())
+    np.testing.assert_allclose(found.whole, weight.sum(axis=1))
+    assert not found.tied.any()
+    assert found.noise_scale.shape == (0,)
 
 
 def test_what_each_coordinate_of_a_net_is_for():
