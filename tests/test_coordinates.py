@@ -100,6 +100,90 @@ def plain_values(coordinates, x, width):
     return point.q, point.log_det, point.policy is not None
 
 
+def test_one_of_several_given_the_largest(rng):
+    """Pairs that stand for two: as a cut-off normal of scale sigma, by SciPy. Others are what they are."""
+    target = relaxed_target(Dataset.from_pairs(wandering(), SEEN), 0.3, 2.5)
+    coordinates = Coordinates(target, batch_chart(target.model))
+    q = rng.normal(size=(target.model.n_pairs, 5)) * 2.5
+    first, second = (
+        by_pair(coordinates, m)
+        for m in member_moments(coordinates.structure, jnp.asarray(coordinates.chart.spread(q, 0.0)))
+    )
+    shared = target.model.pair_index["b", "x"]
+    below = stats.truncnorm(-np.inf, q[shared] / 2.5, scale=2.5)
+    np.testing.assert_allclose(first[shared], (q[shared] + below.mean()) / 2, rtol=1e-7)
+    np.testing.assert_allclose(second[shared], (q[shared] ** 2 + below.moment(2)) / 2, rtol=1e-7)
+    for pair in (("a", "go"), ("c", "out")):
+        i = target.model.pair_index[pair]
+        np.testing.assert_array_equal(first[i], q[i])
+        np.testing.assert_allclose(second[i], q[i] ** 2)
+
+
+def test_which_pairs_have_which_coordinates():
+    model = wandering()
+    target = relaxed_target(Dataset.from_pairs(model, SEEN), 0.3, 2.5)
+    coordinates = Coordinates(target, batch_chart(model))
+    named = {
+        name: {model.pair_name(i) for i in np.flatnonzero(getattr(coordinates, name))} for name in ("free", "residual")
+    }
+    assert named == {"free": {("b", "x"), ("c", "out")}, "residual": set(SEEN)}
+    stand_in = {model.pair_name(i): model.pair_name(int(j)) for i, j in enumerate(coordinates.stand_in)}
+    assert stand_in.pop(("b", "y")) == ("b", "x")
+    assert all(pair == other for pair, other in stand_in.items())
+    assert (coordinates.way, coordinates.dimension, coordinates.scales) == ("non-centred", 6, 0)
+    centred = Coordinates(target, batch_chart(model), centred=True)
+    assert not centred.residual.any()
+    assert centred.stand_in.tolist() == list(range(model.n_pairs))
+    go = model.pair_index["a", "go"]
+    cut = Coordinates(target, batch_chart(model), cut=(go,), freed=(go,))
+    assert cut.free[go]
+    assert not cut.residual[go]
+    assert cut.subsets_used is not None
+    assert coordinates.subsets_used is None
+
+
+def test_policies_have_numbers_until_there_are_too_many(monkeypatch):
+    chart = batch_chart(envs.deep_sea(2))
+    assert module.n_policies(chart) == 2**3
+    monkeypatch.setattr(module, "NUMBERED", 8)
+    assert module.mixer_of(chart).tolist() == [1, 2, 4]
+    monkeypatch.setattr(module, "NUMBERED", 7)
+    hashes = module.mixer_of(chart)
+    assert (hashes % 2 == 1).all()
+    assert (hashes > 2**32).all()
+
+
+def test_tables_name_pairs_by_state():
+    """Slots in the chart's order become pairs in the order of coupled states."""
+    model = wandering()
+    target = relaxed_target(Dataset.from_pairs(model, SEEN), 0.3, 2.5)
+    coordinates = Coordinates(target, batch_chart(model))
+    played = {"a": "jump", "b": "x", "c": "out", "far": "y"}
+    slots = {s: model.pair_index[s, played[s]] - int(model.pair_start[k]) for k, s in enumerate(model.states)}
+    choice = np.array([[slots[model.states[s]] for s in coordinates.chart.order]])
+    table = module.policy_table(coordinates, choice, np.ones((1, 1)))
+    states = np.flatnonzero(target.coupled)
+    assert [model.pair_name(int(i)) for i in table.policy[0]] == [
+        (model.states[s], played[model.states[s]]) for s in states
+    ]
+    assert len(states) == 3
+
+
+@pytest.mark.parametrize(("epsilon", "way_out"), [(0.0, "use --epsilon above 0"), (0.5, "leave --proper-only out")])
+def test_traps_are_named(epsilon, way_out):
+    moves = {
+        ("a", "on"): Move(-1.0, {"b": 1.0}),
+        ("b", "back"): Move(-1.0, {"a": 1.0}),
+        ("c", "go"): Move(-1.0, {"goal": 0.5, "c": 0.5}),
+        ("d", "in"): Move(-1.0, {"a": 0.5, "goal": 0.5}),
+    }
+    target = relaxed_target(Dataset.complete(from_moves("trap", moves, start="d")), epsilon, 1.0)
+    with pytest.raises(UnsupportedError, match=rf"trap a, b: .*{way_out}"):
+        _ = Coordinates(target, batch_chart(target.model)).structure
+    centred = Coordinates(target, batch_chart(target.model), centred=True)
+    assert centred.structure.free.sum() == 4, "no policy is needed there"
+
+
 @pytest.mark.parametrize("law", [Gaussian(), StudentT(3.0)], ids=str)
 def test_weight_is_prior_density_over_determinant(rng, law):
     """w = prod N(theta_i; 0, sigma^2) / |det A|, times what makes a law of the images of normal numbers."""
@@ -308,87 +392,3 @@ def test_ties_are_values_that_the_splitting_may_confuse(gap, tied):
     low, high = (as_point(coordinates, np.full((3, 2), x), np.zeros((0, 2))) for x in (-5.0, 5.0))
     assert np.asarray(coordinates.weigh(low).tied).tolist() == [tied]
     assert np.asarray(coordinates.weigh(high).tied).tolist() == [False], "the third action is better"
-
-
-def test_one_of_several_given_the_largest(rng):
-    """Pairs that stand for two: as a cut-off normal of scale sigma, by SciPy. Others are what they are."""
-    target = relaxed_target(Dataset.from_pairs(wandering(), SEEN), 0.3, 2.5)
-    coordinates = Coordinates(target, batch_chart(target.model))
-    q = rng.normal(size=(target.model.n_pairs, 5)) * 2.5
-    first, second = (
-        by_pair(coordinates, m)
-        for m in member_moments(coordinates.structure, jnp.asarray(coordinates.chart.spread(q, 0.0)))
-    )
-    shared = target.model.pair_index["b", "x"]
-    below = stats.truncnorm(-np.inf, q[shared] / 2.5, scale=2.5)
-    np.testing.assert_allclose(first[shared], (q[shared] + below.mean()) / 2, rtol=1e-7)
-    np.testing.assert_allclose(second[shared], (q[shared] ** 2 + below.moment(2)) / 2, rtol=1e-7)
-    for pair in (("a", "go"), ("c", "out")):
-        i = target.model.pair_index[pair]
-        np.testing.assert_array_equal(first[i], q[i])
-        np.testing.assert_allclose(second[i], q[i] ** 2)
-
-
-def test_which_pairs_have_which_coordinates():
-    model = wandering()
-    target = relaxed_target(Dataset.from_pairs(model, SEEN), 0.3, 2.5)
-    coordinates = Coordinates(target, batch_chart(model))
-    named = {
-        name: {model.pair_name(i) for i in np.flatnonzero(getattr(coordinates, name))} for name in ("free", "residual")
-    }
-    assert named == {"free": {("b", "x"), ("c", "out")}, "residual": set(SEEN)}
-    stand_in = {model.pair_name(i): model.pair_name(int(j)) for i, j in enumerate(coordinates.stand_in)}
-    assert stand_in.pop(("b", "y")) == ("b", "x")
-    assert all(pair == other for pair, other in stand_in.items())
-    assert (coordinates.way, coordinates.dimension, coordinates.scales) == ("non-centred", 6, 0)
-    centred = Coordinates(target, batch_chart(model), centred=True)
-    assert not centred.residual.any()
-    assert centred.stand_in.tolist() == list(range(model.n_pairs))
-    go = model.pair_index["a", "go"]
-    cut = Coordinates(target, batch_chart(model), cut=(go,), freed=(go,))
-    assert cut.free[go]
-    assert not cut.residual[go]
-    assert cut.subsets_used is not None
-    assert coordinates.subsets_used is None
-
-
-def test_policies_have_numbers_until_there_are_too_many(monkeypatch):
-    chart = batch_chart(envs.deep_sea(2))
-    assert module.n_policies(chart) == 2**3
-    monkeypatch.setattr(module, "NUMBERED", 8)
-    assert module.mixer_of(chart).tolist() == [1, 2, 4]
-    monkeypatch.setattr(module, "NUMBERED", 7)
-    hashes = module.mixer_of(chart)
-    assert (hashes % 2 == 1).all()
-    assert (hashes > 2**32).all()
-
-
-def test_tables_name_pairs_by_state():
-    """Slots in the chart's order become pairs in the order of coupled states."""
-    model = wandering()
-    target = relaxed_target(Dataset.from_pairs(model, SEEN), 0.3, 2.5)
-    coordinates = Coordinates(target, batch_chart(model))
-    played = {"a": "jump", "b": "x", "c": "out", "far": "y"}
-    slots = {s: model.pair_index[s, played[s]] - int(model.pair_start[k]) for k, s in enumerate(model.states)}
-    choice = np.array([[slots[model.states[s]] for s in coordinates.chart.order]])
-    table = module.policy_table(coordinates, choice, np.ones((1, 1)))
-    states = np.flatnonzero(target.coupled)
-    assert [model.pair_name(int(i)) for i in table.policy[0]] == [
-        (model.states[s], played[model.states[s]]) for s in states
-    ]
-    assert len(states) == 3
-
-
-@pytest.mark.parametrize(("epsilon", "way_out"), [(0.0, "use --epsilon above 0"), (0.5, "leave --proper-only out")])
-def test_traps_are_named(epsilon, way_out):
-    moves = {
-        ("a", "on"): Move(-1.0, {"b": 1.0}),
-        ("b", "back"): Move(-1.0, {"a": 1.0}),
-        ("c", "go"): Move(-1.0, {"goal": 0.5, "c": 0.5}),
-        ("d", "in"): Move(-1.0, {"a": 0.5, "goal": 0.5}),
-    }
-    target = relaxed_target(Dataset.complete(from_moves("trap", moves, start="d")), epsilon, 1.0)
-    with pytest.raises(UnsupportedError, match=rf"trap a, b: .*{way_out}"):
-        _ = Coordinates(target, batch_chart(target.model)).structure
-    centred = Coordinates(target, batch_chart(target.model), centred=True)
-    assert centred.structure.free.sum() == 4, "no policy is needed there"

@@ -230,6 +230,22 @@ def test_reference_points_are_normal_and_come_in_calls():
     np.testing.assert_array_equal(x[3], 0.0)
 
 
+@pytest.mark.parametrize(("numbers", "pieces"), [(2**19, 16), (5 * 4 * PIECE, 4), (4 * PIECE, 1), (1, 1)])
+def test_calls_hold_no_more_numbers_than_allowed(monkeypatch, numbers, pieces):
+    """A power of two of pieces, at most 16, at least one; each has 1,024 points of 4 pairs."""
+    asked = []
+
+    def nothing(key, groups, call):
+        asked.append((groups, call))
+        raise StopIteration
+
+    monkeypatch.setattr(importance, "CALL_NUMBERS", numbers)
+    monkeypatch.setattr(importance, "reference_points", nothing)
+    with pytest.raises(StopIteration):
+        importance._Part(bandit(), 0, PIECE, 7).weigh()
+    assert asked == [((3,), pieces)]
+
+
 def test_a_bandit_by_the_textbook():
     """One action seen: normal conjugacy for it, the prior for the others, and the evidence of one number.
 

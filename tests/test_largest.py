@@ -120,3 +120,22 @@ def test_rows_are_batched_without_a_trace(monkeypatch, rng):
         found = largest(mean, sd)
         np.testing.assert_allclose(found.probability, together.probability, atol=1e-14)
         np.testing.assert_allclose(found.expectation, together.expectation, atol=1e-14)
+
+
+def test_batches_hold_no_more_numbers_than_allowed(monkeypatch):
+    """Rows times nodes times variables, unless a single row has more."""
+    shapes, plain = [], module._densities
+
+    def counted(z):
+        shapes.append(z.shape)
+        return plain(z)
+
+    monkeypatch.setattr(module, "_densities", counted)
+    mean, sd = np.zeros((9, 3)), np.ones((9, 3))
+    largest(mean, sd)
+    ((_, nodes, k),) = shapes
+    for numbers, rows in ((4 * nodes * k, [4, 4, 1]), (4 * nodes * k - 1, [3, 3, 3]), (1, [1] * 9)):
+        monkeypatch.setattr(module, "BATCH", numbers)
+        shapes.clear()
+        largest(mean, sd)
+        assert [shape[0] for shape in shapes] == rows

@@ -137,6 +137,22 @@ def test_gaussians_are_kept_while_they_are_few(monkeypatch):
         assert (engine._bounds(walled())[1] is not None) == kept
 
 
+def test_choices_are_treated_in_chunks_of_limited_size(monkeypatch):
+    """Six cells of 7 x 7 numbers belong to each of the two choices."""
+    sizes, plain = [], cells_module.Cells.computed
+
+    def counted(self, choice):
+        sizes.append(len(choice))
+        return plain(self, choice)
+
+    monkeypatch.setattr(cells_module.Cells, "computed", counted)
+    for numbers, expected in ((2 * 6 * 49, [2]), (2 * 6 * 49 - 1, [1, 1]), (1, [1, 1])):
+        monkeypatch.setattr(engine, "CHUNK_NUMBERS", numbers)
+        sizes.clear()
+        engine._bounds(walled())
+        assert sizes == expected
+
+
 def test_differences_that_do_not_vary_are_walls_or_none(monkeypatch):
     """Values 1 and 2 for certain: the first is never the larger one, the second always; and equal ones may be."""
     cells = cells_module.cells_of(relaxed_target(Dataset.complete(bandit([1.0, 2.0])), 0.4, 1.5), 2)

@@ -297,6 +297,25 @@ def test_cells_are_treated_in_chunks_without_a_trace(monkeypatch, dim, cells):
     assert np.isfinite(orthants(staircase, 256, 4, generator).log_probability).all()
 
 
+@pytest.mark.parametrize(
+    ("dim", "chunk", "expected"),
+    [(1, 15, [15, 15, 10]), (2, 15, [16, 16, 8]), (3, 120, [15, 15, 10]), (3, 7, [1] * 40)],
+)
+def test_chunks_have_no_more_points_than_allowed(monkeypatch, dim, chunk, expected):
+    """So many points at a time, 2 x 4 for each cell beyond dimension 2; in dimension 2 a cell has many nodes."""
+    sizes, plain = [], orthant._rows
+
+    def counted(staircase):
+        sizes.append(len(staircase))
+        return plain(staircase)
+
+    monkeypatch.setattr(orthant, "_rows", counted)
+    monkeypatch.setattr(orthant, "CHUNK", chunk)
+    generator = np.random.default_rng(0)
+    orthants(arrange(np.ones((40, dim)), generator.normal(size=(40, dim, dim))), 4, 2, generator)
+    assert sizes == expected
+
+
 @cache
 def fourier_series(points):
     """The sum over h > 0 of cos(2 pi h x) / h^2 at x = 0, 1/points, 2/points, ..."""

@@ -79,6 +79,22 @@ def test_rows_are_ordered_in_chunks_without_a_trace(monkeypatch, rng):
         np.testing.assert_array_equal(arrange(mean, factor).order, together)
 
 
+def test_chunks_hold_no_more_covariances_than_allowed(monkeypatch, rng):
+    """Cells of 4 x 4 numbers: three fit into 50, none into 1, but one at a time there must be."""
+    sizes, plain = [], module._order_chunk
+
+    def counted(mean, factor):
+        sizes.append(len(mean))
+        return plain(mean, factor)
+
+    monkeypatch.setattr(module, "_order_chunk", counted)
+    for numbers, expected in ((50, [3, 3, 1]), (48, [3, 3, 1]), (47, [2, 2, 2, 1]), (1, [1] * 7)):
+        monkeypatch.setattr(module, "ORDER_NUMBERS", numbers)
+        sizes.clear()
+        arrange(rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4)))
+        assert sizes == expected
+
+
 def psi(point, mean, lower):
     """The logarithm of a tilted draw's weight at (w_1 .. w_{d-1}, m_1 .. m_{d-1}), as the module's text defines it."""
     dim = len(mean)
