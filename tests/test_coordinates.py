@@ -389,6 +389,8 @@ def test_ties_are_values_that_the_splitting_may_confuse(gap, tied):
     model = from_moves("bandit", moves, start="s")
     target = relaxed_target(Dataset.from_pairs(model, [("s", "a"), ("s", "b")]), 0.0, 1.0)
     coordinates = Coordinates(target, batch_chart(model))
-    low, high = (as_point(coordinates, np.full((3, 2), x), np.zeros((0, 2))) for x in (-5.0, 5.0))
+    places = ([-5.0, -5.0], [5.0, 5.0], [-5.0, 5.0])
+    low, high, both = (as_point(coordinates, np.tile(x, (3, 1)), np.zeros((0, 2))) for x in places)
     assert np.asarray(coordinates.weigh(low).tied).tolist() == [tied]
+    assert np.asarray(coordinates.weigh(both).tied).tolist() == [tied], "somewhere is enough"
     assert np.asarray(coordinates.weigh(high).tied).tolist() == [False], "the third action is better"

@@ -48,7 +48,7 @@ TESTS = {
     "inference": (*POSTERIOR, "chains", "cli"),
     "largest": ("largest", "td"),
     "log_posterior": ("chains", "bayes_hmc", "noise", "samplers"),
-    "mixture": ("cells", "mixture"),
+    "mixture": ("mixture",),
     "near_ties": ("near_ties", "numerical_edges"),
     "noise_scale": ("noise_scale", "target", "noise"),
     "orthant": ("orthant", "mixture"),
@@ -62,7 +62,7 @@ TESTS = {
     "staircase": ("staircase", "orthant"),
     "steps": ("posterior_sampling", "elliptical", *POSTERIOR),
     "summary": (*POSTERIOR, "mixture", "td", "cli"),
-    "target": ("target", "cells", "coordinates"),
+    "target": ("target", "cells", "findings"),
     "td": ("td", "agents", "posterior"),
 }
 """Tests of a module, the most telling first."""
