@@ -50,7 +50,7 @@ def test_scatter_is_what_the_mean_leaves_of_the_joint_density():
             assert found == pytest.approx(joint - of_means, rel=1e-12)
 
 
-@pytest.mark.parametrize(("centre", "width"), [(0.5, 0.8), (-3.0, 2.0), (10.0, 0.01)])
+@pytest.mark.parametrize(("centre", "width"), [(0.5, 0.8), (-3.0, 2.0), (10.0, 0.01), (2.5, 1e-4)])
 def test_without_repeats_the_table_is_the_priors_quantile_function(centre, width):
     """Log eta is a linear function of the normal number, and the mass is that of a density."""
     table = scale_table(rewards([1.0]), log_normal_law(centre, width))
