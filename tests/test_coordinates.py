@@ -51,14 +51,14 @@ SEEN = [("a", "go"), ("a", "jump"), ("b", "back"), ("c", "in")]
 
 
 def shared_pair():
-    """Two loops that share the pair (x, on), with random moves."""
+    """Two loops that share the pair (x, on), with random moves; before them a state that is left in the end."""
     moves = {
         ("x", "on"): Move(-0.8, {"x": 0.8, "y": 0.2}),
         ("y", "fast"): Move(-0.8, {"x": 1.0}),
         ("y", "slow"): Move(-0.82, {"y": 0.995, "x": 0.005}),
         ("x", "out"): Move(-1.0, {"goal": 1.0}),
         ("y", "out"): Move(-1.0, {"goal": 1.0}),
-        ("z", "in"): Move(-0.4, {"x": 0.5, "y": 0.5}),
+        ("z", "in"): Move(-0.4, {"z": 0.4, "x": 0.3, "y": 0.3}),
     }
     return from_moves("shared pair", moves, start="z")
 
@@ -189,6 +189,8 @@ def test_traps_are_named(epsilon, way_out):
         _ = Coordinates(target, batch_chart(target.model)).structure
     centred = Coordinates(target, batch_chart(target.model), centred=True)
     assert centred.structure.free.sum() == 4, "no policy is needed there"
+    ring = (target.model.pair_index["a", "on"],)
+    assert Coordinates(target, batch_chart(target.model), cut=ring).structure.free.sum() == 0, "nor in a cut"
 
 
 def test_weight_is_prior_density_over_determinant(rng):

@@ -179,8 +179,9 @@ def test_moments_of_pieces_on_different_scales(rng):
 
 @pytest.mark.parametrize("policies", [8, FEW_POLICIES + 1], ids=["counted", "sorted"])
 def test_policies_without_weight_are_left_out(rng, policies):
+    """Those with any are kept, however little it is."""
     pieces, _ = made_up_pieces(rng, bandit())
-    weight = np.exp(pieces.log_weight - pieces.log_weight.max())
+    weight = 1e-9 * np.exp(pieces.log_weight - pieces.log_weight.max())
     code, choice, by_policy = importance._merged(pieces, weight, policies)
     assert code.tolist() == [0, 1, 2]
     assert choice.ravel().tolist() == [0, 1, 2]

@@ -59,6 +59,12 @@ def test_what_rounding_leaves_of_a_sum_is_a_tie():
     assert found(chain_of(0.0, 0.1, 0.2, -0.3 + 1e-12)) == ["s0"], "more than rounding, less than the residuals"
 
 
+@pytest.mark.parametrize(("gap", "near"), [(0.5e-10, False), (2e-10, True)])
+def test_differences_are_measured_by_payments_too(gap, near):
+    """The values, next to 0, are what is left of 1 - 1: a tie is below 1e-10 of that 1."""
+    assert found(chain_of(1.0, -1.0 + gap, 0.0)) == (["s0"] if near else [])
+
+
 def test_gross_is_what_would_be_collected_if_nothing_were_negative():
     """Along the greedy policy: by pair, its payment and then the best action's of its successor."""
     target = relaxed_target(chain_of(0.5, -2.0, 3.0, stop=-7.0), 0.0, 10.0)
