@@ -225,6 +225,18 @@ def test_a_lucky_estimate_is_not_believed():
     assert engine._allocation(weight, np.array([4, 4]), 1e12).tolist() == [engine.MOST_POINTS] * 2
 
 
+def test_small_spreads_of_huge_values_survive():
+    """Values of -1e6 known to 1e-3, beside a cell without weight in which they are -2e6: sds e, e and e sqrt(2)."""
+    moves = {
+        ("a", "on"): Move(-1.0, {"b": 1.0}),
+        ("b", "x"): Move(-1e6, {"goal": 1.0}),
+        ("b", "y"): Move(-2e6, {"goal": 1.0}),
+    }
+    found = mixture(relaxed_target(Dataset.complete(from_moves("huge", moves, start="a")), 1e-3, 1e7))
+    assert found.q_sd == pytest.approx([np.sqrt(2.0) * 1e-3, 1e-3, 1e-3], rel=1e-4)
+    assert found.q_mean.value == pytest.approx([-1e6 - 1.0, -1e6, -2e6], abs=1e-2)
+
+
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=[case["name"] for case in GOLDEN["cases"]])
 def test_golden(case):
     """False alarms: the standard errors are below 2e-5, a tenth of the tolerance; negligible."""
