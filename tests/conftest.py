@@ -4,6 +4,7 @@ A test whose docstring states a false-alarm rate is statistical: `pytest -m stat
 fixed; `--master-seed N` mixes N into every one of them, so that one can see whether they pass by luck.
 """
 
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell are deaf to it
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".venv" / "jax-cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -211,16 +211,17 @@ def test_an_improper_policy_may_have_finite_mass() -> None:
 def test_discounted_masses_are_finite_and_fill_the_space(discount: float, epsilon: float) -> None:
     """For every policy; and g is then a bijection, so mass / bound summed over all policies is 1.
 
-    At most three walls: two are exact, three are lattice estimates; 6 standard errors (t with 15 degrees, two-sided
-    false alarm 2e-5 for each of about 10 problems) and rounding.
+    At most three walls: two are exact, three are lattice estimates. All policies use the same points, so their standard
+    errors add up as they are; 6 of these sums (t with 15 degrees, two-sided false alarm 2e-5 for each of about 10
+    problems), and 1e-6 for walls so far away that no point of 16 nets meets them.
     """
     for model in random_problems(12):
         data = Dataset.complete(model.discounted(discount))
         found = [identifiability.likelihood_mass(data, policy, epsilon) for policy in all_policies(data.model)]
         assert all(mass.finite and np.isfinite(mass.log_bound) for mass in found)
         share = np.array([np.exp(mass.log_mass - mass.log_bound) for mass in found if mass.log_mass is not None])
-        error = np.sqrt(np.sum((share * [mass.log_mass_se for mass in found]) ** 2))
-        assert share.sum() == pytest.approx(1.0, abs=1e-9 + 6 * error)
+        error = np.sum(share * [mass.log_mass_se for mass in found])
+        assert share.sum() == pytest.approx(1.0, abs=1e-6 + 6 * error)
 
 
 def test_improper_cones_have_infinite_mass_until_discounted() -> None:

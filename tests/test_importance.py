@@ -333,7 +333,8 @@ def test_action_probabilities_of_many_and_of_few_weights(rng, monkeypatch):
 
 
 def test_fewer_points_than_the_first_look_may_be_asked_for():
-    """The answers of 32 nets of 1,024 and of 4,096 points: within 6 combined standard errors, all 12 of them.
+    """The answers of 32 nets of 1,024 and of 4,096 points: within 6 combined standard errors, all 12 of them; six are
+    1/2 but for rounding.
 
     A false alarm has a probability below 1e-6 for a fresh seed.
     """
@@ -342,4 +343,4 @@ def test_fewer_points_than_the_first_look_may_be_asked_for():
     few, many = (posterior(model, data, epsilon=0.1, engine="chart", samples=n) for n in (2**15, 2**17))
     assert few.diagnostics["points"] == 2**15
     gap = np.abs(few.action_probability.value - many.action_probability.value)
-    assert (gap <= 6 * np.hypot(few.action_probability.se, many.action_probability.se)).all()
+    assert (gap <= 6 * np.hypot(few.action_probability.se, many.action_probability.se) + 1e-12).all()

@@ -110,6 +110,30 @@ def test_relaxed_walks_turn_their_residuals_often(monkeypatch):
     assert asked == [4, 4, 200, 50]
 
 
+def test_chains_take_turns(monkeypatch):
+    """Chains that stand still are played one after the other, also when more becomes known in between; an optimist
+    plays the best of those whose turn it is."""
+    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+    monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: point)
+    model, rng = envs.deep_sea(3), np.random.default_rng(0)
+    agent = having_seen(model, Settings(epsilon=0.0), [0, 2])
+    agent.policy(rng)
+    walk = agent._source
+    values = [walk._at(chain).at_start for chain in range(4)]
+    assert len(set(values)) == 4
+    played = [values.index(walk._drawn.at_start)]
+    for _ in range(4):
+        walk.draw(rng, 1)
+        played.append(values.index(walk._drawn.at_start))
+    assert sorted(played[:4]) == [0, 1, 2, 3]
+    assert played[4] == played[0]
+    later = Walk(walk.coordinates.target, walk.coordinates.chart, walk)
+    later.draw(rng, 1)
+    assert later._drawn.at_start == values[played[1]]
+    later.draw(rng, 2)
+    assert later._drawn.at_start == max(values[played[2]], values[played[3]])
+
+
 @pytest.mark.slow
 def test_relaxed_walks_are_warm_when_they_are_first_played(monkeypatch):
     """Many residuals and few unobserved pairs: the value at the start is that of much longer chains.

@@ -188,6 +188,13 @@ class Coordinates:
         return "centred" if self.centred else "cut" if self.cut else "non-centred"
 
     @property
+    def covers_improper(self) -> bool:
+        """Whether points reach the parameters whose greedy policy stays among observed pairs for ever, if any do."""
+        uncut = self.target.observed.copy()
+        uncut[list(self.cut)] = False
+        return self.centred or not self.target.loops or not end_components(self.target.model, uncut)
+
+    @property
     def kind(self) -> Kind:
         """The static part of the weight of a point."""
         return Kind(self.chart.blocks, self.target.law, self.centred, self.target.is_exact)

@@ -23,8 +23,14 @@ if in every closed class of observed pairs
 
 Whether some class breaks this for a given j is a question about the best mean reward of a process that pays SHARE for
 j and -1 for every pair of F: there is one if and only if that is positive, and Howard's iteration returns it. Then its
-heaviest pair is cut, too. `other_cut` finds a second sound cut that avoids the pairs of the first where it can: two
-cuts must agree on the improper mass.
+heaviest pair is cut, too.
+
+A loop that is left, but hardly ever, is not improper, and yet almost as hard to meet: with a probability p of leaving,
+values of a moderate size need residuals in a window of width p, where points weigh 1/p. So loops that remain when rare
+moves are left out are cut, too, as long as the cut stays small.
+
+`other_cut` finds a second sound cut that avoids the pairs of the first where it can: two cuts must agree on the
+improper mass.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.chart import BatchChart
 from bellmanifold.errors import UnsupportedError
@@ -48,6 +54,11 @@ from bellmanifold.ssp import SSP
 MAX_CUT = 6
 SHARE = 0.25
 """The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
+
+RARE = (0.02, 0.001)
+"""A loop counts as closed if only moves less probable than this (relative to the pair's likeliest) lead out of it.
+
+The second number is for problems that would need too large a cut by the first."""
 
 
 class LargeCutError(UnsupportedError):
@@ -74,7 +85,46 @@ def cut_set(target: Target, avoided: Collection[int] = ()) -> list[int]:
     for component in target.loops:
         while len(cut) <= MAX_CUT and (rare := _rarely_cut(model, component, cut)):
             cut.append(_heaviest(model, rare, avoided))
+    if len(cut) > MAX_CUT:
+        return cut
+    left = target.observed.copy()
+    left[cut] = False
+    return [*cut, *_lingering(model, left, MAX_CUT - len(cut), avoided)]
+
+
+def proper_cut_set(target: Target) -> list[int]:
+    """Observed pairs that meet loops which are hardly ever left, and belong to no closed class: these stay closed."""
+    left = target.observed.copy()
+    for component in target.loops:
+        left[component.pairs] = False
+    cut = _lingering(replace(target.model, reward=target.reward), left, MAX_CUT, ())
+    return cut if len(cut) <= MAX_CUT else []
+
+
+def _lingering(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: int, avoided: Collection[int]) -> list[int]:
+    """Pairs that meet all loops of allowed pairs which only rare moves leave; very rare ones, if there are too many."""
+    for rare in RARE:
+        likely, left, cut = without_rare_moves(model, rare), allowed.copy(), []
+        while components := end_components(likely, left):
+            for component in components:
+                cut.append(_heaviest(likely, best_mean_reward(likely, component), avoided))
+                left[cut[-1]] = False
+        if len(cut) <= most:
+            break
     return cut
+
+
+def without_rare_moves(model: SSP, rare: float) -> SSP:
+    """The problem without moves that are less probable than the likeliest move of their pair by a factor `rare`."""
+    likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
+    keep = model.next_prob >= rare * likeliest[model.next_pair]
+    pair, probability = model.next_pair[keep], model.next_prob[keep]
+    return replace(
+        model,
+        next_start=np.append(0, np.cumsum(np.bincount(pair, minlength=model.n_pairs))),
+        next_state=model.next_state[keep],
+        next_prob=probability / np.bincount(pair, probability)[pair],
+    )
 
 
 def _rarely_cut(model: SSP, component: EndComponent, cut: list[int]) -> MeanReward | None:
@@ -96,17 +146,22 @@ def _heaviest(model: SSP, loop: MeanReward, avoided: Collection[int]) -> int:
     return int(loop.policy[np.argmax(law)])
 
 
-def cut_coordinates(target: Target, chart: BatchChart) -> list[Coordinates]:
+def cut_coordinates(target: Target, chart: BatchChart, proper_only: bool) -> list[Coordinates]:
     """One set of coordinates for each way of freeing the pairs of a cut; together they cover the posterior.
+
+    Args:
+        target: the posterior.
+        chart: of its problem.
+        proper_only: cover only parameters that are not known to be improper.
 
     Raises:
         LargeCutError: if the cut is too large to enumerate its subsets.
     """
-    cut = cut_set(target)
+    cut = proper_cut_set(target) if proper_only else cut_set(target)
     if len(cut) > MAX_CUT:
         raise LargeCutError(
-            f"the observed loops can only be cut open by more than {MAX_CUT} pairs, too many to enumerate: "
-            "use --proper-only, --epsilon 0 or, for few cells, --engine mixture"
+            f"the observed loops, closed or hardly ever left, can only be cut open by more than {MAX_CUT} pairs, "
+            "too many to enumerate: use --proper-only, --epsilon 0 or, for few cells, --engine mixture"
         )
     return _treatments(target, chart, cut)
 

@@ -287,7 +287,9 @@ def _confirmed(nets: Nets, summary: Summary) -> Summary:
     from bellmanifold.posteriors.cut import other_cut
     from bellmanifold.posteriors.importance import Nets
 
-    other = other_cut(nets.components) if nets.components[0].cut and summary.trustworthy else None
+    first = nets.components[0]
+    confirmable = summary.trustworthy and first.cut and first.target.loops and first.covers_improper
+    other = other_cut(nets.components) if confirmable else None
     if other is None:
         return summary
     others = Nets(other, nets.seed)
@@ -304,12 +306,10 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.cut import cut_coordinates
 
-    if target.is_exact or proper_only:
+    if target.is_exact:
         return [[Coordinates(target, chart)]]
-    centred = [Coordinates(target, chart, centred=True)]
-    if target.loops:
-        return [cut_coordinates(target, chart), centred]
-    return [[Coordinates(target, chart)], centred]
+    cut = cut_coordinates(target, chart, proper_only)
+    return [cut] if proper_only else [cut, [Coordinates(target, chart, centred=True)]]
 
 
 def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinates:
@@ -340,7 +340,7 @@ def _largest_error(summary: Summary) -> float:
 def _summarise(nets: Nets, drawn: Sample) -> Summary:
     coordinates = nets.components[0]
     target, model = coordinates.target, coordinates.target.model
-    restricted = coordinates.way == "non-centred" and not target.is_exact and target.loops
+    restricted = not target.is_exact and not coordinates.covers_improper
     return Summary(
         target=target,
         findings=replace(drawn, log_evidence=None) if restricted else drawn,
