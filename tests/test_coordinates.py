@@ -149,6 +149,17 @@ def test_which_pairs_have_which_coordinates():
     assert coordinates.subsets_used is None
 
 
+def test_which_coordinates_reach_improper_parameters():
+    """All where no observed loop is closed, centred ones always, else those whose cut meets every loop."""
+    open_end = relaxed_target(Dataset.from_pairs(wandering(), SEEN), 0.3, 2.5)
+    assert Coordinates(open_end, batch_chart(open_end.model)).covers_improper
+    target = relaxed_target(Dataset.complete(two_rings()), 0.5, 3.0)
+    chart, index = batch_chart(target.model), target.model.pair_index
+    one, both = (index["a", "round"],), (index["a", "round"], index["d", "stay"])
+    assert Coordinates(target, chart, centred=True).covers_improper
+    assert [Coordinates(target, chart, cut=cut).covers_improper for cut in ((), one, both)] == [False, False, True]
+
+
 def test_policies_have_numbers_until_there_are_too_many(monkeypatch):
     chart = batch_chart(envs.deep_sea(2))
     assert module.n_policies(chart) == 2**3
@@ -300,7 +311,7 @@ def log_determinant(target, q, solved):
 def test_a_cut_is_weighed_by_its_balance_heuristic(rng, problem, law):
     """The formula of `cut`: densities over the mean, over all subsets, of the densities that could have proposed it."""
     target = noisy_target(Dataset.complete(problem()), 0.5, 3.0, law)
-    treatments = cut_coordinates(target, batch_chart(target.model))
+    treatments = cut_coordinates(target, batch_chart(target.model), proper_only=False)
     cut = list(treatments[0].cut)
     assert len(cut) == 2
     assert len(treatments) == 4

@@ -9,7 +9,15 @@ from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import cut as module
-from bellmanifold.posteriors.cut import LargeCutError, cut_coordinates, cut_set, other_cut, stationary_law
+from bellmanifold.posteriors.cut import (
+    LargeCutError,
+    cut_coordinates,
+    cut_set,
+    other_cut,
+    proper_cut_set,
+    stationary_law,
+    without_rare_moves,
+)
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -93,6 +101,73 @@ def test_a_class_that_is_rarely_in_the_cut_is_cut_again(rare, cut):
     assert found[1:] == [("b", "wait")][: cut - 1]
 
 
+def test_rare_moves_are_left_out_and_the_others_make_up_for_them():
+    """Rarer than a tenth of the pair's likeliest move; one that is just a tenth of it stays."""
+    moves = {
+        ("a", "x"): Move(-1.0, {"a": 0.6, "b": 0.35, "goal": 0.05}),
+        ("b", "x"): Move(-1.0, {"a": 0.0625, "b": 0.625, "goal": 0.3125}),
+        ("b", "y"): Move(-1.0, {"goal": 1.0}),
+    }
+    model = from_moves("rare", moves, start="a")
+    likely = without_rare_moves(model, 0.1)
+    found = {
+        model.pair_name(i): {
+            model.state_name(int(likely.next_state[e])): likely.next_prob[e]
+            for e in range(likely.next_start[i], likely.next_start[i + 1])
+        }
+        for i in range(3)
+    }
+    goal = model.state_name(model.n_states)
+    assert found["a", "x"] == pytest.approx({"a": 0.6 / 0.95, "b": 0.35 / 0.95})
+    assert found["b", "x"] == pytest.approx({"a": 0.0625, "b": 0.625, goal: 0.3125})
+    assert found["b", "y"] == {goal: 1.0}
+
+
+def hardly_left(leak):
+    """A loop of two states that is left with a small probability, and may be left at once."""
+    return {
+        ("a", "on"): Move(-0.1, {"b": 1.0 - leak, "goal": leak}),
+        ("b", "on"): Move(-0.1, {"a": 1.0}),
+        ("a", "out"): Move(-1.0, {"goal": 1.0}),
+        ("b", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+
+
+@pytest.mark.parametrize(("leak", "cut"), [(0.05, 0), (0.01, 1), (1e-9, 1), (0.0, 1)])
+def test_loops_that_are_hardly_ever_left_are_cut_too(leak, cut):
+    """With probability 0.05 it is left often enough. A cut for proper parameters leaves closed loops closed."""
+    moves = hardly_left(leak)
+    if leak == 0.0:
+        moves["a", "on"] = Move(-0.1, {"b": 1.0})
+    target = target_of(moves)
+    assert len(cut_set(target)) == cut
+    assert len(proper_cut_set(target)) == (cut if leak else 0)
+    treatments = cut_coordinates(target, batch_chart(target.model), proper_only=True)
+    assert len(treatments) == 2 ** len(proper_cut_set(target))
+
+
+def leaking_rings(leaks):
+    """States in a row that stay where they are, each with its own probability of being thrown out."""
+    moves = {}
+    for k, leak in enumerate(leaks):
+        after = f"s{k + 1}" if k + 1 < len(leaks) else "goal"
+        moves[f"s{k}", "stay"] = Move(-0.1, {f"s{k}": 1.0 - leak, after: leak})
+        moves[f"s{k}", "on"] = Move(-1.0, {after: 1.0})
+    return moves
+
+
+def test_only_the_loops_that_are_left_least_are_cut_if_there_are_many():
+    """Six at most: of seven that are left with probability 0.01 none; of two left far more rarely these two."""
+    six, seven = (target_of(leaking_rings([0.01] * n), start="s0") for n in (6, 7))
+    assert len(cut_set(six)) == len(proper_cut_set(six)) == 6
+    assert cut_set(seven) == proper_cut_set(seven) == []
+    mixed = target_of(leaking_rings([1e-6, *[0.01] * 6, 1e-5]), start="s0")
+    assert sorted(names(mixed, cut_set(mixed))) == [("s0", "stay"), ("s7", "stay")]
+    rare = target_of(leaking_rings([1e-6] * 7), start="s0")
+    assert len(cut_set(rare)) == 7, "the caller refuses these"
+    assert proper_cut_set(rare) == []
+
+
 def rings(number):
     """So many states that can stay where they are, in a row."""
     moves = {}
@@ -104,7 +179,7 @@ def rings(number):
 
 def test_every_subset_of_a_cut_is_a_treatment():
     target = target_of(rings(3), start="s0")
-    found = cut_coordinates(target, batch_chart(target.model))
+    found = cut_coordinates(target, batch_chart(target.model), proper_only=False)
     cut = cut_set(target)
     assert sorted(names(target, cut)) == [(f"s{k}", "stay") for k in range(3)]
     assert all(set(treatment.cut) == set(cut) for treatment in found)
@@ -115,15 +190,15 @@ def test_every_subset_of_a_cut_is_a_treatment():
 
 def test_six_pairs_are_cut_and_seven_are_not():
     six, seven = (target_of(rings(number), start="s0") for number in (6, 7))
-    assert len(cut_coordinates(six, batch_chart(six.model))) == 2**6
+    assert len(cut_coordinates(six, batch_chart(six.model), proper_only=False)) == 2**6
     with pytest.raises(LargeCutError, match="more than 6 pairs"):
-        cut_coordinates(seven, batch_chart(seven.model))
+        cut_coordinates(seven, batch_chart(seven.model), proper_only=False)
 
 
 def test_a_second_cut_avoids_the_first():
     target = target_of(pair_of_states(0.9, 0.7))
     chart = batch_chart(target.model)
-    second = other_cut(cut_coordinates(target, chart))
+    second = other_cut(cut_coordinates(target, chart, proper_only=False))
     assert second is not None
     assert names(target, second[0].cut) == [("b", "on")]
     assert len(second) == 2
@@ -132,8 +207,8 @@ def test_a_second_cut_avoids_the_first():
 def test_there_need_not_be_a_second_cut(monkeypatch):
     """A loop of one pair can only be cut there; and a second cut may be too large."""
     single = target_of(rings(1), start="s0")
-    assert other_cut(cut_coordinates(single, batch_chart(single.model))) is None
+    assert other_cut(cut_coordinates(single, batch_chart(single.model), proper_only=False)) is None
     target = target_of(pair_of_states(0.9, 0.7))
-    first = cut_coordinates(target, batch_chart(target.model))
+    first = cut_coordinates(target, batch_chart(target.model), proper_only=False)
     monkeypatch.setattr(module, "MAX_CUT", 0)
     assert other_cut(first) is None
