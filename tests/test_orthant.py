@@ -228,6 +228,14 @@ def test_draws_beyond_an_edge_have_their_quantiles(edge):
     assert np.all(drawn >= -edge * (1 - 1e-15))
 
 
+def test_near_and_far_edges_are_drawn_beyond_side_by_side():
+    edge = np.array([-50.0, 1.0, -36.0]).reshape(1, 1, 3)
+    together = orthant._cut_normal(np.full((1, 2, 3), 0.3), edge)
+    for cell in range(3):
+        alone = orthant._cut_normal(np.full((1, 2, 1), 0.3), edge[:, :, [cell]])
+        np.testing.assert_array_equal(together[:, :, [cell]], alone)
+
+
 def test_logarithm_of_the_normal_distribution_function():
     edge = np.array([-np.inf, -1e8, -36.0, -35.0, -34.5, -1.0, 0.0, 9.0, np.inf])
     with np.errstate(divide="ignore"):
