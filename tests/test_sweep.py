@@ -306,8 +306,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path, monkeypatch, expe
         sweep(toys(), tmp_path, play_here)
     assert caught.value.exit_code == 74
     assert len(list(tmp_path.iterdir())) == 3, "no temporary file stays"
-    monkeypatch.undo()
-    AGENTS["toy"] = TOY
+    monkeypatch.setattr(os, "fsync", real)
     assert sweep(toys(), tmp_path, play_here).played == 2
     assert numbers(tmp_path) == expected
 
