@@ -292,17 +292,20 @@ def test_one_replicate_has_no_error():
 
 @pytest.mark.parametrize(("dim", "cells"), [(1, 50), (2, 50), (3, 5)])
 def test_cells_are_treated_in_chunks_without_a_trace(monkeypatch, dim, cells):
-    """Small chunks give what each cell gives alone: exactly up to dimension 2, within 6 standard errors beyond."""
+    """Small chunks give what each cell gives alone: exactly up to dimension 2.
+
+    Beyond, false alarms: |z| > 6 with 15 degrees of freedom, 2.5e-5 for each of 5 cells.
+    """
     generator = np.random.default_rng(dim)
     staircase = arrange(generator.normal(size=(cells, dim)), generator.normal(size=(cells, dim, dim)))
-    monkeypatch.setattr(orthant, "CHUNK", 7 if dim < 3 else 2 * 256 * 4)
-    together, error = orthants(staircase, 256, 4, generator).summary()
+    monkeypatch.setattr(orthant, "CHUNK", 7 if dim < 3 else 2 * 256 * 16)
+    together, error = orthants(staircase, 256, 16, generator).summary()
     for c in range(cells):
         alone, own = orthants(staircase.cells(np.array([c])), 4096, 16, generator).summary()
-        assert abs(together[c] - alone[0]) <= 6 * np.hypot(error[c], own[0]) + (1e-12 if dim < 3 else 1e-4)
+        assert abs(together[c] - alone[0]) <= 6 * np.hypot(error[c], own[0]) + 1e-12
     assert (error == 0).all() == (dim < 3)
     monkeypatch.setattr(orthant, "CHUNK", 1)
-    assert np.isfinite(orthants(staircase, 256, 4, generator).log_probability).all()
+    assert np.isfinite(orthants(staircase, 256, 16, generator).log_probability).all()
 
 
 @pytest.mark.parametrize(
