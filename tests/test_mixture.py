@@ -225,6 +225,21 @@ def test_a_lucky_estimate_is_not_believed():
     assert engine._allocation(weight, np.array([4, 4]), 1e12).tolist() == [engine.MOST_POINTS] * 2
 
 
+def test_no_more_points_are_spent_than_allowed(monkeypatch):
+    """An accuracy that cannot be reached: it ends with what it has before the next round would exceed the budget."""
+    spent, budget = [], 10**6
+
+    def counting(staircase, points, replicates, generator):
+        spent.append(len(staircase.mean) * points * replicates)
+        assert sum(spent) <= budget
+        return orthants(staircase, points, replicates, generator)
+
+    monkeypatch.setattr(engine, "orthants", counting)
+    found = mixture(walled_target(), accuracy=1e-9, max_points=budget)
+    assert found.points == sum(spent)
+    assert len(spent) > 1, "one more round was possible"
+
+
 def test_small_spreads_of_huge_values_survive():
     """Values of -1e6 known to 1e-3, beside a cell without weight in which they are -2e6: sds e, e and e sqrt(2)."""
     moves = {
