@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from plain_chart import PlainChart
 from problems import random_problem
+from scipy.sparse import csc_array, eye_array
+from scipy.sparse.linalg import splu
 
-from bellmanifold import envs, sparse_chart
+from bellmanifold import envs, linear, sparse_chart
 from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.graph import reach_goal
 from bellmanifold.linear import evaluate_chain, factorised_chain
 from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
 from bellmanifold.posteriors.sparse_steps import _slice, step
@@ -119,6 +122,34 @@ def test_unseen_parts_of_the_problem_are_not_looked_at(rng):
     value = np.full(model.n_pairs, -np.inf)
     value[coordinates.free] = rng.normal(size=len(coordinates.free))
     np.testing.assert_array_equal(blind.solve(model.reward, value).q, chart.solve(model.reward, value).q)
+
+
+def test_factors_are_those_of_splu(rng):
+    """Nothing is dropped: a grid's chain, a chain that fills in far more than the room it starts with, and a trap."""
+    grid = envs.grid(25, 24, slip=0.2)
+    expander = random_problem(rng, states=600, actions=1, successors=8)
+    for model in (grid, expander):
+        policy, states = model.greedy(rng.normal(size=model.n_pairs)), np.arange(model.n_states)
+        matrix = linear._system(*linear.chain_on(model, policy, states)[:2]) + 0.01 * eye_array(model.n_states)
+        matrix = csc_array(matrix)
+        found, expected = linear._factors(matrix), splu(matrix)
+        assert found is not None
+        assert (found.nnz > linear.ROOM * matrix.nnz) == (model is expander)
+        right = rng.normal(size=model.n_states)
+        np.testing.assert_allclose(found.solve(right), expected.solve(right), rtol=1e-10, atol=1e-12)
+        size = [np.log(np.abs(factors.U.diagonal())).sum() for factors in (found, expected)]
+        assert size[0] == pytest.approx(size[1], abs=1e-10)
+    assert linear._factors(csc_array(np.array([[1.0, -1.0], [-1.0, 1.0]]))) is None
+
+
+@pytest.mark.parametrize("size", [5, 25])
+def test_one_factorisation_solves_for_many_right_hand_sides(rng, size):
+    """The same as one at a time, for small chains, grids and expanders."""
+    for model in (envs.grid(size, size, slip=0.2), random_problem(rng, states=size * size, goal_share=0.3)):
+        policy, states = reach_goal(model)[1], np.arange(model.n_states)
+        rights = [rng.normal(size=model.n_states) for _ in range(3)]
+        for right, found in zip(rights, linear.solve_chains(model, policy, states, rights), strict=True):
+            np.testing.assert_array_equal(found, linear.solve_chain(model, policy, states, right))
 
 
 @pytest.mark.parametrize("size", [5, 12, 20])

@@ -7,6 +7,7 @@ from problems import random_problem
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
+from bellmanifold.graph import end_components
 from bellmanifold.ssp import Description, assemble
 
 
@@ -32,6 +33,44 @@ def test_describe_and_assemble_are_inverse(rng):
     for _ in range(50):
         model = random_problem(rng, states=int(rng.integers(1, 8)))
         assert assemble(model.describe()) == model
+
+
+def test_small_integers_describe_the_same_problem():
+    """Indices may come in 32 bits; the codes that tell pairs apart do not overflow."""
+    plain = envs.grid(6, 5, slip=0.2).describe()
+    parts = ("pair_state", "pair_action", "next_start", "next_state")
+    narrow = replace(plain, **{part: getattr(plain, part).astype(np.int32) for part in parts})
+    assert assemble(narrow) == assemble(plain)
+    wide = small(
+        state_names=[f"s{k}" for k in range(2**16 + 1)],
+        action_names=[f"a{k}" for k in range(2**16)],
+        pair_state=np.array([0, 0, 2**16], dtype=np.int32),
+        pair_action=np.array([0, 1, 0], dtype=np.int32),
+        next_state=[2**16, 0, 2, 2],
+    )
+    assert assemble(wide).states == ("s0", "s65536")
+
+
+def test_a_subproblem_is_what_assembling_its_pairs_gives(rng):
+    """End components of random problems: states, actions and successors are numbered as if nothing else had existed."""
+    found = 0
+    for _ in range(60):
+        model = random_problem(rng, states=int(rng.integers(2, 9)))
+        for component in end_components(model):
+            keep = np.isin(np.arange(model.n_pairs), component.pairs)
+            start, entries = int(component.states[-1]), np.repeat(keep, np.diff(model.next_start))
+            plain = replace(
+                model.describe(),
+                initial_state=[start],
+                initial_prob=[1.0],
+                **{part: getattr(model, part)[keep] for part in ("pair_state", "pair_action", "reward", "reward_sd")},
+                next_start=np.append(0, np.cumsum(np.diff(model.next_start)[keep])),
+                next_state=model.next_state[entries],
+                next_prob=model.next_prob[entries],
+            )
+            assert model.subproblem(keep, start=start) == assemble(plain)
+            found += 1
+    assert found > 20
 
 
 def test_order_of_description_does_not_matter():

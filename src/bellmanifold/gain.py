@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bellmanifold.graph import EndComponent, recurrent_classes, steps_towards
-from bellmanifold.linear import eliminate, solve_chain
+from bellmanifold.linear import eliminate, solve_chain, solve_chains
 from bellmanifold.ssp import SSP, Index
 
 EXACT_STATES = 64
@@ -134,8 +134,8 @@ class _FloatChains:
         first = np.array([own[0] for own in classes])
         rest = np.sort(np.concatenate([own[1:] for own in classes]))
         collected, steps = np.zeros(inside.n_states), np.zeros(inside.n_states)
-        collected[rest] = self.solve(policy, rest, inside.reward[policy[rest]])
-        steps[rest] = self.solve(policy, rest, np.ones(len(rest)))
+        each = [inside.reward[policy[rest]], np.ones(len(rest))]
+        collected[rest], steps[rest] = solve_chains(inside, policy, rest, each)
         total = inside.backup(collected)[policy[first]]
         length = 1.0 + (inside.backup(steps) - inside.reward)[policy[first]]
         return [float(gain) for gain in total / length]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from bellmanifold.linear import solve_chain
@@ -59,17 +59,19 @@ def all_pairs(model: SSP) -> Pairs:
 
 
 def state_graph(model: SSP, allowed: Pairs) -> csr_array:
-    """Edges from each state to the successors of its allowed pairs; node S is the goal."""
-    entries = allowed[model.next_pair]
-    return _graph(model.pair_state[model.next_pair[entries]], model.next_state[entries], model.n_states + 1)
+    """Edges from each state to the distinct successors of its allowed pairs; node S is the goal."""
+    target, start = _successors(model, allowed)
+    graph = _edges(target, np.append(start[model.pair_start], start[-1]))
+    graph.sum_duplicates()
+    return graph
 
 
 def reachable(model: SSP, start: States) -> States:
     """The states that can be reached from any of the given ones, themselves included."""
-    n, first = model.n_states, np.flatnonzero(start)
-    source = np.append(model.pair_state[model.next_pair], np.full(len(first), n + 1))
-    target = np.append(model.next_state, first)  # one node more, n + 1, with an edge to every start
-    return _search(_graph(source, target, n + 2), n + 1)[0][:n]
+    n, first = model.n_states, np.flatnonzero(start).astype(np.int32)
+    target, begin = _successors(model, all_pairs(model))
+    target = np.append(target, first)  # one node more, n + 1, with an edge to every start
+    return _search(_edges(target, np.append(begin[model.pair_start], [begin[-1], len(target)])), n + 1)[0][:n]
 
 
 def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponent]:
@@ -83,10 +85,8 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
     keep &= ~_touches(model, np.append(nowhere, True))
     while True:
         _, component = connected_components(state_graph(model, keep), connection="strong")
-        own = component[model.pair_state[model.next_pair]]
-        leaves = np.zeros(model.n_pairs, dtype=bool)
-        leaves[model.next_pair[component[model.next_state] != own]] = True
-        leaves &= keep
+        own = np.repeat(component[model.pair_state], np.diff(model.next_start))
+        leaves = keep & np.logical_or.reduceat(component[model.next_state] != own, model.next_start[:-1])
         if not leaves.any():
             break
         keep &= ~leaves
@@ -149,13 +149,14 @@ def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Poli
     """Who reaches the target with positive probability by kept pairs, and a pair of each that comes nearer to it."""
     n = model.n_states
     root = n + 1  # all of the target as one node
-    aim = np.where(target[model.next_state], root, model.next_state)
-    state = model.pair_state[model.next_pair]
-    entries = keep[model.next_pair]
-    reached, nearer = _search(_graph(aim[entries], state[entries], n + 2), root)
-    step = entries & (aim == nearer[state])
+    aim, start = _successors(model, keep)
+    start = start[model.pair_start]
+    aim[target[aim]] = root
+    reached, nearer = _search(_edges(aim, np.append(start, [start[-1]] * 2)).T.tocsr(), root)
+    step = aim == np.repeat(nearer[:n], np.diff(start))
+    pair = np.repeat(np.flatnonzero(keep), np.diff(model.next_start)[keep])[step]
     policy = np.full(n, model.n_pairs)
-    np.minimum.at(policy, state[step], model.next_pair[step])
+    np.minimum.at(policy, model.pair_state[pair], pair)
     return reached[: n + 1] | target, np.where(policy < model.n_pairs, policy, -1)
 
 
@@ -293,6 +294,20 @@ def _expected(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarra
     return np.asarray(np.add.reduceat(ahead, model.next_start[:-1]), dtype=np.float64)
 
 
+def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "pairs_plus_1"]]:
+    """The successors of kept pairs one after the other, in small integers, and where those of each pair begin."""
+    length = np.diff(model.next_start)
+    entries = np.repeat(keep, length)
+    length[~keep] = 0
+    return model.next_state.astype(np.int32)[entries], np.append(0, np.cumsum(length)).astype(np.int32)
+
+
+def _edges(target: Int[np.ndarray, "edges"], start: Int[np.ndarray, "nodes_plus_1"]) -> csr_array:
+    """A graph from the compressed rows of its edges; an edge may occur more than once."""
+    nodes = len(start) - 1
+    return csr_array((np.ones(len(target)), target, start), shape=(nodes, nodes))
+
+
 def _graph(source: Int[np.ndarray, "edges"], target: Int[np.ndarray, "edges"], nodes: int) -> csr_array:
     graph = csr_array((np.ones(len(source)), (source, target)), shape=(nodes, nodes))
     graph.data[:] = 1.0
@@ -324,16 +339,23 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
 
     States in `ignored` are taken to be dealt with already.
     """
-    into = csr_array(
-        (np.ones(len(model.next_state), dtype=np.int8), (model.next_state, model.next_pair)),
-        shape=(model.n_states + 1, model.n_pairs),
-    )
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
-    dead = np.flatnonzero((left == 0) & ~ignored)
-    while len(dead):
-        pairs = np.unique(into.indices[_rows(into, dead)])
-        pairs = pairs[keep[pairs]]
+    pairs = np.flatnonzero(keep & _touches(model, np.append((left == 0) & ~ignored, False)))
+    into: csr_array | None = None
+    while len(pairs):
         keep[pairs] = False
         np.subtract.at(left, model.pair_state[pairs], 1)
         touched = np.unique(model.pair_state[pairs])
         dead = touched[(left[touched] == 0) & ~ignored[touched]]
+        if not len(dead):
+            return
+        into = _predecessors(model, keep) if into is None else into
+        pairs = np.unique(into.indices[_rows(into, dead)])
+        pairs = pairs[keep[pairs]]
+
+
+def _predecessors(model: SSP, keep: Pairs) -> csr_array:
+    """The kept pairs that may lead to each state, one row a state."""
+    target, start = _successors(model, keep)
+    law = (np.ones(len(target), dtype=np.int8), target, start)
+    return csc_array(law, shape=(model.n_states + 1, model.n_pairs)).tocsr()

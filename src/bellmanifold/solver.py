@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.errors import UnsupportedError, quote
-from bellmanifold.graph import Policy, is_proper, levels, reach_goal, reaches_goal
+from bellmanifold.graph import Policy, is_proper, levels, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP
@@ -128,13 +128,12 @@ def solve(model: SSP, method: Method | None = None, discount: float | None = Non
     if method == "vi" and level is not None:
         value, gross = _sweep(model, level)
         return _solution(model, value, gross, ("vi", 1, 0.0))
-    proper = reach_goal(model)[1]
     methods: dict[str, Callable[[SSP, Policy], Solution]] = {
         "vi": _value_iteration,
         "pi": _policy_iteration,
         "lp": _linear_program,
     }
-    return methods[method](model, proper)
+    return methods[method](model, verdict.proper_policy)
 
 
 def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
@@ -142,10 +141,13 @@ def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
     return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
 
 
-def _gross(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
-    """What a proper policy would collect if no reward were negative: rounding errors of its value are small shares of
-    that, state by state, however large values are elsewhere."""
-    return solve_chain(model, policy, np.arange(model.n_states), np.abs(model.reward[policy]))
+def _gross(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+    """What a proper policy of that value would collect if no reward were negative: rounding errors of its value are
+    small shares of that, state by state, however large values are elsewhere."""
+    reward = model.reward[policy]
+    if reward.max() <= 0 or reward.min() >= 0:
+        return np.abs(value)
+    return solve_chain(model, policy, np.arange(model.n_states), np.abs(reward))
 
 
 def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
@@ -207,18 +209,25 @@ def _policy_iteration(model: SSP, policy: Policy) -> Solution:
     while not settled and iterations < MAX_POLICIES:
         iterations += 1
         value = policy_value(model, policy)
-        ahead = value
-        for _ in range(SWEEPS_BETWEEN):
-            ahead = model.best(model.backup(ahead))
+        ahead = _swept(model, value)
         q = model.backup(ahead)
         best = model.greedy(q)
         noise = _rounding(model, np.abs(ahead))
         improved = np.where(q[best] > q[policy] + noise[best] + noise[policy], best, policy)
         lost = ~reaches_goal(model, improved)
         improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
-        settled = bool((improved == policy).all()) or not is_proper(model, improved)
+        settled = bool((improved == policy).all()) or (bool(lost.any()) and not is_proper(model, improved))
         policy = policy if settled else improved
-    return _solution(model, value, _gross(model, policy), ("pi", iterations, None))
+    return _solution(model, value, _gross(model, policy, value), ("pi", iterations, None))
+
+
+def _swept(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+    """Some sweeps of value iteration."""
+    law = csr_array((model.next_prob, model.next_state, model.next_start), shape=(model.n_pairs, model.n_states + 1))
+    best = np.append(value, 0.0)
+    for _ in range(SWEEPS_BETWEEN):
+        best[:-1] = model.best(model.reward + law @ best)
+    return best[:-1]
 
 
 def _value_iteration(model: SSP, policy: Policy) -> Solution:
@@ -236,7 +245,7 @@ def _value_iteration(model: SSP, policy: Policy) -> Solution:
         value = policy_value(model, policy)
         bound = float(np.abs(upper - value).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
-            return _solution(model, value, _gross(model, policy), ("vi", sweeps, bound))
+            return _solution(model, value, _gross(model, policy, value), ("vi", sweeps, bound))
     if scale == 0.0:
         return _solution(model, value, np.zeros_like(value), ("vi", 1, 0.0))
     raise UnsupportedError(

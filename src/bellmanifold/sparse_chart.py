@@ -35,7 +35,7 @@ MOST_ITERATIONS = 1000
 SWEEPS, SWEPT = 20, 50
 """Sweeps between two policies, and after how many policies there are no more of them (rounding may make two look better
 than each other)."""
-KEPT = 4
+KEPT = 3
 """Factorised chains that are remembered."""
 
 Own = Int[np.ndarray, "own_states"]
@@ -150,9 +150,9 @@ class SparseChart:
             if not reaches_goal(self.ended, policy).all():
                 return None
             states = np.flatnonzero(inside)
-            self._recent[key] = Played(policy, states, factorised_chain(self.ended, policy, states))
-            if len(self._recent) > KEPT:
+            if len(self._recent) >= KEPT:
                 self._recent.popitem(last=False)
+            self._recent[key] = Played(policy, states, factorised_chain(self.ended, policy, states))
         self._recent.move_to_end(key)
         return self._recent[key]
 

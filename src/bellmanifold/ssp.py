@@ -26,6 +26,7 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.limits import SIZE
@@ -228,21 +229,27 @@ class SSP:
             pairs: the pairs to keep; states keep their order.
             start: where episodes start; by default as before.
         """
-        successors = pairs[self.next_pair]
-        plain = self.describe()
-        return assemble(
-            replace(
-                plain,
-                initial_state=plain.initial_state if start is None else [start],
-                initial_prob=plain.initial_prob if start is None else [1.0],
-                pair_state=self.pair_state[pairs],
-                pair_action=self.pair_action[pairs],
-                reward=self.reward[pairs],
-                reward_sd=self.reward_sd[pairs],
-                next_start=np.append(0, np.cumsum(np.diff(self.next_start)[pairs])),
-                next_state=self.next_state[successors],
-                next_prob=self.next_prob[successors],
-            )
+        own = np.zeros(self.n_states + 1, dtype=bool)
+        own[self.pair_state[pairs]] = own[-1] = True
+        number = np.cumsum(own) - 1
+        length = np.diff(self.next_start)
+        entries = np.repeat(pairs, length)
+        assert own[self.next_state[entries]].all(), "a pair that is kept leads to a state that is not"
+        actions, pair_action = _by_first_use(self.pair_action[pairs])
+        return SSP(
+            name=self.name,
+            states=tuple(self.states[s] for s in np.flatnonzero(own[:-1])),
+            goals=self.goals,
+            actions=tuple(self.actions[a] for a in actions),
+            initial=(self.initial if start is None else np.arange(self.n_states) == start)[own[:-1]].astype(np.float64),
+            pair_state=number[self.pair_state[pairs]],
+            pair_action=pair_action,
+            reward=self.reward[pairs],
+            reward_sd=self.reward_sd[pairs],
+            next_start=np.append(0, np.cumsum(length[pairs])),
+            next_state=number[self.next_state[entries]],
+            next_prob=self.next_prob[entries],
+            metadata=self.metadata,
         )
 
 
@@ -293,10 +300,12 @@ def assemble(plain: Description) -> SSP:
     is_goal[goals] = True
     has_pair = np.zeros(len(names), dtype=bool)
     has_pair[pair_state] = True
-    rows = np.repeat(np.arange(n), np.diff(next_start))
+
+    def row(entry: int) -> int:
+        return int(np.searchsorted(next_start, entry, side="right")) - 1
 
     _refuse(is_goal[pair_state], lambda i: f"{label(i)}: its state is a goal: a goal has no actions, remove the pair")
-    repeated = _repeats(pair_state * max(1, len(action_names)) + pair_action)
+    repeated = _repeats(pair_state.astype(np.int64) * max(1, len(action_names)) + pair_action)
     _refuse(repeated, lambda i: f"{label(i)}: occurs twice: keep one of them")
     _refuse(~np.isfinite(reward), lambda i: f"{label(i)}: reward is {reward[i]}: give a finite number")
     _refuse(
@@ -306,18 +315,18 @@ def assemble(plain: Description) -> SSP:
     _refuse(
         ~np.isfinite(next_prob) | (next_prob < 0),
         lambda k: (
-            f"{label(rows[k])}: probability of {quote(names[next_state[k]])} is {next_prob[k]}: "
+            f"{label(row(k))}: probability of {quote(names[next_state[k]])} is {next_prob[k]}: "
             "give a number from 0 to 1"
         ),
     )
     _refuse(
         ~(is_goal | has_pair)[next_state],
         lambda k: (
-            f"{label(rows[k])}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
+            f"{label(row(k))}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
             "give it a pair or list it under goals"
         ),
     )
-    total = np.bincount(rows, next_prob, n)
+    total = csr_array((next_prob, next_state, next_start), shape=(n, len(names))) @ np.ones(len(names))
     _refuse(
         np.abs(total - 1.0) > PROBABILITY_TOLERANCE,
         lambda i: f"{label(i)}: probabilities sum to {total[i]:.12g}: make them sum to 1",
@@ -328,24 +337,12 @@ def assemble(plain: Description) -> SSP:
     np.minimum.at(first_pair, pair_state, np.arange(n))
     order_of_states = np.argsort(first_pair, kind="stable")[: int(has_pair.sum())]
     n_states = len(order_of_states)
-    new_state = np.full(len(names), n_states)
+    new_state = np.full(len(names), n_states, dtype=np.int32)
     new_state[order_of_states] = np.arange(n_states)
 
     order = np.argsort(new_state[pair_state], kind="stable")
-    used_actions, first_use, action_code = np.unique(pair_action[order], return_index=True, return_inverse=True)
-    by_use = np.argsort(first_use)
-    new_action = np.empty(len(used_actions), dtype=np.int64)
-    new_action[by_use] = np.arange(len(used_actions))
-
-    scale = np.where(np.abs(total - 1.0) > ROUNDING, total, 1.0)
-    new_row = np.empty(n, dtype=np.int64)
-    new_row[order] = np.arange(n)
-    key = new_row[rows]
-    key *= n_states + 1
-    key += new_state[next_state]
-    prob = next_prob if (scale == 1.0).all() else next_prob / scale[rows]
-    del rows
-    unique, merged = _merged(key, prob)
+    actions, new_action = _by_first_use(pair_action[order])
+    start, successors, prob = _canonical(next_prob, new_state[next_state], next_start, order, total)
 
     initial = np.bincount(new_state[initial_state], initial_prob, n_states + 1)[:n_states]
     listed_goals = list(dict.fromkeys(goals.tolist()))
@@ -353,31 +350,44 @@ def assemble(plain: Description) -> SSP:
         name=plain.name,
         states=tuple(names[s] for s in order_of_states),
         goals=tuple(names[s] for s in listed_goals),
-        actions=tuple(action_names[a] for a in used_actions[by_use]),
+        actions=tuple(action_names[a] for a in actions),
         initial=initial,
-        pair_state=new_state[pair_state][order],
-        pair_action=new_action[action_code],
+        pair_state=new_state[pair_state[order]].astype(np.int64),
+        pair_action=new_action,
         reward=reward[order],
         reward_sd=reward_sd[order],
-        next_start=np.searchsorted(unique // (n_states + 1), np.arange(n + 1)),
-        next_state=unique % (n_states + 1),
-        next_prob=merged,
+        next_start=start,
+        next_state=successors,
+        next_prob=prob,
         metadata=dict(plain.metadata),
     )
 
 
-def _merged(
-    key: Int[np.ndarray, "entries"], prob: Float[np.ndarray, "entries"]
-) -> tuple[Int[np.ndarray, "merged"], Float[np.ndarray, "merged"]]:
-    """Distinct keys, ascending, with the sums of their positive probabilities; holds few arrays at a time."""
-    if not (prob > 0).all():
-        key, prob = key[prob > 0], prob[prob > 0]
-    order = np.argsort(key, kind="stable")
-    key, prob = key[order], prob[order]
-    first = np.append(True, key[1:] != key[:-1])
-    if first.all():
-        return key, prob
-    return key[first], np.bincount(np.cumsum(first) - 1, prob)
+def _by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray, "used"], Int[np.ndarray, "pairs"]]:
+    """The actions in use in the order of their first use, and each pair's among them."""
+    used, first_use, code = np.unique(pair_action, return_index=True, return_inverse=True)
+    by_use = np.argsort(first_use)
+    return used[by_use], np.argsort(by_use)[code]
+
+
+def _canonical(
+    prob: Float[np.ndarray, "entries"],
+    state: Int[np.ndarray, "entries"],
+    start: Int[np.ndarray, "pairs_plus_1"],
+    order: Int[np.ndarray, "pairs"],
+    total: Float[np.ndarray, "pairs"],
+) -> tuple[Int[np.ndarray, "pairs_plus_1"], Int[np.ndarray, "merged"], Float[np.ndarray, "merged"]]:
+    """Successors of pairs in another order: ascending, equal ones merged, none of probability 0, summing to 1.
+
+    Rows are sorted and merged in place: large problems are built with few arrays at a time.
+    """
+    law = csr_array((prob, state, start))[order]
+    scale = np.where(np.abs(total - 1.0) > ROUNDING, total, 1.0)
+    if (scale != 1.0).any():
+        law.data /= np.repeat(scale[order], np.diff(law.indptr))
+    law.eliminate_zeros()
+    law.sum_duplicates()
+    return law.indptr.astype(np.int64), law.indices.astype(np.int64), law.data
 
 
 def _check_initial(
@@ -403,7 +413,7 @@ def _indices(what: str, values: ArrayLike, below: int) -> Int[np.ndarray, "n"]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise BadInputError(f"{what}: must be a list of whole numbers")
-    array = array.astype(np.int64, copy=False)
+    array = array.astype(np.int32 if array.dtype == np.int32 else np.int64, copy=False)
     if array.size and not (array.min() >= 0 and array.max() < below):
         raise BadInputError(f"{what}: an entry is outside 0 to {below - 1}")
     return array

@@ -62,7 +62,7 @@ def grid(
     require(first != last, "start is the goal: choose two cells")
 
     states = np.argwhere(_reachable(free, first, last))
-    number = np.full(size, -1)
+    number = np.full(size, -1, dtype=np.int32)
     number[tuple(states.T)] = np.arange(len(states))
     number[last] = len(states)
     actions = list(_MOVES)
@@ -74,15 +74,15 @@ def grid(
     pairs = len(actions) * len(states)
     model = assemble(
         Description(
-            state_names=[f"{row},{col}" for row, col in states.tolist()] + [GOAL],
+            state_names=[*(f"{row},{col}" for row, col in zip(*states.T.tolist(), strict=True)), GOAL],
             action_names=actions,
             goals=[len(states)],
             initial_state=[int(number[first])],
             initial_prob=[1.0],
-            pair_state=np.repeat(np.arange(len(states)), len(actions)),
-            pair_action=np.tile(np.arange(len(actions)), len(states)),
+            pair_state=np.repeat(np.arange(len(states), dtype=np.int32), len(actions)),
+            pair_action=np.tile(np.arange(len(actions), dtype=np.int32), len(states)),
             reward=np.full(pairs, -float(move_cost)),
-            next_start=np.arange(pairs + 1) * ways,
+            next_start=np.arange(0, pairs * ways + 1, ways, dtype=np.int32),
             next_state=next_state,
             next_prob=np.tile(next_prob.ravel(), len(states)),
             name=f"grid-{rows}x{columns}",

@@ -72,11 +72,12 @@ class SparseCoordinates:
         point = self.chart.solve(payment, value, start)
         if point.policy is None and self.is_exact:  # infinitesimal residuals must not undo a loop that costs less
             point = self.chart.solve(target.reward, value, start)
+        del payment, value  # large; unobserved values are in q as well
         if point.policy is None:
             return Place(x, point.q, -np.inf, None)
         square = self._squares(point.q)
         if self.is_exact and TIE_WIDTH * square > TILT:
-            square = self._squares(self.chart.solve(target.reward, value, point.policy).q)
+            square = self._squares(self.chart.solve(target.reward, point.q, point.policy).q)
         return Place(x, point.q, -0.5 * square - point.log_det, point.policy)
 
     def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:

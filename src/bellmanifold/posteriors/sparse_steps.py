@@ -81,6 +81,7 @@ def _slice(here: Place, at: Callable[[float], Place], rng: np.random.Generator) 
         there = at(angle)
         if there.log_likelihood > level:
             return there
+        del there  # large, and the next one is as large
         low, high = (angle, high) if angle < 0 else (low, angle)
         angle = low + rng.random() * (high - low)
     return here
