@@ -18,6 +18,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
 from bellmanifold.posteriors import cells as cells_module
 from bellmanifold.posteriors import mixture as engine
+from bellmanifold.posteriors.largest import largest
 from bellmanifold.posteriors.mixture import Mixture, mixture
 from bellmanifold.posteriors.orthant import orthants
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
@@ -57,6 +58,198 @@ def assert_sound(model: SSP, found: Mixture) -> None:
         assert np.all(np.isfinite(array))
     assert np.all(found.q_sd >= 0)
     assert 0 <= found.dropped <= 1.1e-6
+
+
+def bandit(rewards: list[float]) -> SSP:
+    """One state whose actions end at once."""
+    return from_moves("bandit", {("s", f"a{k}"): Move(r, {"goal": 1.0}) for k, r in enumerate(rewards)}, start="s")
+
+
+def test_four_independent_values_by_the_textbook():
+    """All actions seen: four normal numbers, which of them is the largest by quadrature.
+
+    False alarms: 9 comparisons at 6 standard errors with 15 degrees of freedom, 2e-4 in all.
+    """
+    model = bandit([-1.0, -0.6, 0.2, -3.0])
+    found = mixture(relaxed_target(Dataset.complete(model), 0.8, 2.0), accuracy=2e-4)
+    variance = 1.0 / (1.0 / 4.0 + 1.0 / 0.64)
+    mean = variance * model.reward / 0.64
+    best = largest(mean[None], np.full((1, 4), np.sqrt(variance))).probability[0]
+    action = action_probabilities(model, found.table)
+    assert np.all(np.abs(action.value - best) <= 6 * action.se)
+    assert action.se.max() <= 2e-4
+    assert np.all(np.abs(found.q_mean.value - mean) <= 6 * found.q_mean.se)
+    assert found.q_mean.se.max() < 1e-3
+    assert found.q_sd == pytest.approx(np.full(4, np.sqrt(variance)), rel=2e-3)
+    evidence = norm.logpdf(model.reward, scale=np.sqrt(4.64)).sum()
+    assert abs(found.log_evidence.value - evidence) <= 6 * found.log_evidence.se
+    assert (found.n_cells, found.dropped) == (4, 0.0)
+
+
+def walled_target() -> Target:
+    """A successor with two actions, and states with three and two that are none."""
+    moves = {
+        ("a", "x"): Move(-0.5, {"b": 0.5, "goal": 0.5}),
+        ("a", "y"): Move(-1.0, {"goal": 1.0}),
+        ("a", "z"): Move(0.2, {"goal": 1.0}),
+        ("b", "x"): Move(-0.3, {"goal": 1.0}),
+        ("b", "y"): Move(-0.7, {"goal": 1.0}),
+        ("c", "x"): Move(-0.4, {"b": 1.0}),
+        ("c", "y"): Move(-0.9, {"goal": 1.0}),
+    }
+    seen = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "x")]
+    return relaxed_target(Dataset.from_pairs(from_moves("walled", moves, start="a"), seen), 0.4, 1.5)
+
+
+def walled() -> cells_module.Cells:
+    """Its twelve cells."""
+    return cells_module.cells_of(walled_target(), 12)
+
+
+def test_bounds_are_evidence_times_the_least_probable_wall(monkeypatch):
+    """Wall by wall from means and covariances; in chunks and without keeping the Gaussians just the same."""
+    cells = walled()
+    expected = []
+    for cell in range(12):
+        gaussians = cells.computed(np.array([cell // cells.fastest]))
+        greedy, other = (rows[0] for rows in cells.walls(np.array([cell])))
+        covariance = gaussians.factor[0] @ gaussians.factor[0].T
+        walls = []
+        for i, j in zip(greedy, other, strict=True):
+            sd = np.sqrt(covariance[i, i] + covariance[j, j] - 2.0 * covariance[i, j])
+            walls.append(norm.logcdf((gaussians.mean[0, i] - gaussians.mean[0, j]) / sd))
+        expected.append(gaussians.log_evidence[0] + min(walls))
+    bound, kept = engine._bounds(cells)
+    assert bound == pytest.approx(expected, abs=1e-10)
+    assert kept is not None
+    assert kept.mean == pytest.approx(cells.computed(np.arange(2)).mean)
+    monkeypatch.setattr(engine, "CHUNK_NUMBERS", 1)
+    monkeypatch.setattr(engine, "STORED_NUMBERS", 0)
+    again, kept = engine._bounds(cells)
+    assert again == pytest.approx(bound)
+    assert kept is None
+
+
+def test_gaussians_are_kept_while_they_are_few(monkeypatch):
+    """Two choices of 7 x 7 numbers."""
+    for numbers, kept in ((98, True), (97, False)):
+        monkeypatch.setattr(engine, "STORED_NUMBERS", numbers)
+        assert (engine._bounds(walled())[1] is not None) == kept
+
+
+def test_choices_are_treated_in_chunks_of_limited_size(monkeypatch):
+    """Six cells of 7 x 7 numbers belong to each of the two choices."""
+    sizes, plain = [], cells_module.Cells.computed
+
+    def counted(self, choice):
+        sizes.append(len(choice))
+        return plain(self, choice)
+
+    monkeypatch.setattr(cells_module.Cells, "computed", counted)
+    for numbers, expected in ((2 * 6 * 49, [2]), (2 * 6 * 49 - 1, [1, 1]), (1, [1, 1])):
+        monkeypatch.setattr(engine, "CHUNK_NUMBERS", numbers)
+        sizes.clear()
+        engine._bounds(walled())
+        assert sizes == expected
+
+
+def test_differences_that_do_not_vary_are_walls_or_none(monkeypatch):
+    """Values 1 and 2 for certain: the first is never the larger one, the second always; and equal ones may be."""
+    cells = cells_module.cells_of(relaxed_target(Dataset.complete(bandit([1.0, 2.0])), 0.4, 1.5), 2)
+    for mean, expected in (([1.0, 2.0], [-np.inf, 0.5]), ([2.0, 2.0], [0.5, 0.5])):
+        fixed = cells_module.Gaussians(np.array([0.5]), np.array([mean]), np.zeros((1, 2, 2)))
+        monkeypatch.setattr(cells_module.Cells, "computed", lambda self, choice, fixed=fixed: fixed)
+        assert engine._bounds(cells)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("difference", [1.0, 1e-2, 1e-9])
+def test_sds_of_differences_survive_cancellation(difference):
+    """Two rows of a factor of size 1e3 that differ by little: a covariance has no digits of that left."""
+    factor = np.array([[[1e3, 2e3, 0.0], [1e3, 2e3, difference * 1e3], [5.0, 0.0, 0.0]]])
+    row, greedy, other = np.array([[0]]), np.array([[0, 2]]), np.array([[1, 0]])
+    found = engine._wall_sd(factor, row, greedy, other)
+    assert found[0] == pytest.approx([difference * 1e3, np.hypot(995.0, 2e3)], rel=1e-9)
+
+
+def test_cells_are_taken_best_first_until_the_rest_is_negligible(monkeypatch):
+    cells = walled()
+    bound, _ = engine._bounds(cells)
+    monkeypatch.setattr(engine, "FIRST_BLOCK", 2)
+    monkeypatch.setattr(engine, "BLOCK", 3)
+    monkeypatch.setattr(engine, "NEGLIGIBLE", 1e-300)
+    blocks, rest = engine._best_first(cells, bound, np.random.default_rng(0))
+    assert [len(block.cell) for block in blocks] == [2, 3, 3, 3, 1]
+    taken = np.concatenate([block.cell for block in blocks])
+    assert sorted(taken.tolist()) == list(range(12))
+    assert np.all(np.diff(bound[taken]) <= 0)
+    assert rest == -np.inf
+    monkeypatch.setattr(engine, "NEGLIGIBLE", 0.5)
+    blocks, rest = engine._best_first(cells, bound, np.random.default_rng(0))
+    taken = np.concatenate([block.cell for block in blocks])
+    assert len(taken) < 12
+    assert rest == pytest.approx(np.logaddexp.reduce(np.delete(bound, taken)))
+    total = np.logaddexp.reduce([np.logaddexp.reduce(b.log_weight().mean(axis=0)) for b in blocks])
+    assert rest <= total + np.log(0.5) + 0.1
+    found = engine._summary(walled_target(), cells, blocks, rest)
+    assert found.dropped == pytest.approx(np.exp(rest - found.log_evidence.value))
+
+
+@pytest.mark.parametrize(("pilot", "points"), [(2**17, 64), (16 * 12 * 4, 4), (1, 1)])
+def test_first_estimates_have_few_points(monkeypatch, pilot, points):
+    """A power of two between 1 and 64 for each cell and replicate, as many as the pilot's share allows."""
+    monkeypatch.setattr(engine, "PILOT_POINTS", pilot)
+    cells = walled()
+    blocks, _ = engine._best_first(cells, engine._bounds(cells)[0], np.random.default_rng(0))
+    assert {int(n) for block in blocks for n in block.points} == {points}
+    assert {int(n) for block in blocks for n in block.spent} == {points}
+
+
+def test_points_go_where_the_variance_is():
+    """In proportion to standard deviations, a power of two, and so many that the variance is divided as asked."""
+    weight = np.array([[1.0, 1.0, 1.0], [9.0, 3.0, 1.5], [5.0, 2.0, 1.25], [5.0, 2.0, 1.25]])
+    points = np.array([16, 16, 16])
+    found = engine._allocation(weight, points, 30.0)
+    assert np.all(np.log2(found) % 1 == 0)
+    single = weight.var(axis=0, ddof=1) * points
+    before, after = (single / points).sum(), (single / found).sum()
+    assert before / 30.0 / 2.0 <= after <= before / 30.0
+    exact = np.sqrt(single)
+    assert np.all(found / exact < 2.0 * (found / exact).min() * (1 + 1e-12))
+    assert np.array_equal(engine._allocation(weight, np.array([2**12, 2**12, 2**12]), 1e-9), [2**12] * 3), "never fewer"
+
+
+def test_a_lucky_estimate_is_not_believed():
+    """Replicates that agree exactly: a tenth of the weight counts as standard deviation. And nobody gets too many."""
+    weight = np.array([[4.0, 1.0], [4.0, 1.0], [4.0, 1.0]])
+    assert engine._allocation(weight, np.array([4, 4]), 16.0).tolist() == [128, 32]
+    assert engine._allocation(weight, np.array([4, 4]), 1e12).tolist() == [engine.MOST_POINTS] * 2
+
+
+def test_no_more_points_are_spent_than_allowed(monkeypatch):
+    """An accuracy that cannot be reached: it ends with what it has before the next round would exceed the budget."""
+    spent, budget = [], 10**6
+
+    def counting(staircase, points, replicates, generator):
+        spent.append(len(staircase.mean) * points * replicates)
+        assert sum(spent) <= budget
+        return orthants(staircase, points, replicates, generator)
+
+    monkeypatch.setattr(engine, "orthants", counting)
+    found = mixture(walled_target(), accuracy=1e-9, max_points=budget)
+    assert found.points == sum(spent)
+    assert len(spent) > 1, "one more round was possible"
+
+
+def test_small_spreads_of_huge_values_survive():
+    """Values of -1e6 known to 1e-3, beside a cell without weight in which they are -2e6: sds e, e and e sqrt(2)."""
+    moves = {
+        ("a", "on"): Move(-1.0, {"b": 1.0}),
+        ("b", "x"): Move(-1e6, {"goal": 1.0}),
+        ("b", "y"): Move(-2e6, {"goal": 1.0}),
+    }
+    found = mixture(relaxed_target(Dataset.complete(from_moves("huge", moves, start="a")), 1e-3, 1e7))
+    assert found.q_sd == pytest.approx([np.sqrt(2.0) * 1e-3, 1e-3, 1e-3], rel=1e-4)
+    assert found.q_mean.value == pytest.approx([-1e6 - 1.0, -1e6, -2e6], abs=1e-2)
 
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=[case["name"] for case in GOLDEN["cases"]])

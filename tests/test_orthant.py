@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.integrate import dblquad, quad
-from scipy.special import log_ndtr, ndtr
-from scipy.stats import multivariate_normal, norm
+from scipy.optimize import minimize_scalar
+from scipy.special import log_ndtr, ndtr, owens_t
+from scipy.stats import multivariate_normal, norm, truncnorm
 
-from bellmanifold.posteriors.orthant import Orthants, lattice, moments, orthants
+from bellmanifold.posteriors import orthant
+from bellmanifold.posteriors.orthant import Orthants, joined, lattice, moments, orthants
 from bellmanifold.posteriors.staircase import arrange, factor_of
 
 
@@ -65,6 +70,300 @@ def test_dimension_two_is_the_arcsine_formula(correlation):
 def test_two_opposite_components_are_never_both_positive():
     _, estimate = estimated([-1e-6, -1e-6], [[1.0, -1.0], [-1.0, 1.0]])
     assert log_probability(estimate)[0] == -np.inf
+
+
+# --- pieces of the sum, each against its definition ------------------------------------------------------------------
+
+
+def two_rows(mean, second, flat=False):
+    """Rows 0 and 1 of one cell: their means, and what the second is made of (the first is w_0 itself)."""
+    lower = np.array([[1.0, 0.0], second])[:, :, None]
+    return orthant._Rows(np.array(mean)[:, None], lower, np.array([[False], [flat]]), np.zeros((1, 1)))
+
+
+def bivariate(h, k, correlation):
+    """P(X >= -h, Y >= -k) for standard normals by Owen's T function, h and k not 0."""
+    root = np.sqrt(1.0 - correlation**2)
+    apart = np.where(h * k < 0, 0.5, 0.0)
+    one, other = owens_t(h, (k / h - correlation) / root), owens_t(k, (h / k - correlation) / root)
+    return 0.5 * (ndtr(h) + ndtr(k)) - one - other - apart
+
+
+def test_two_dimensions_by_owens_function():
+    """700 cells at once: near and far means of either sign, correlations of either sign up to 0.9999."""
+    place = [-5.0, -2.5, -0.7, 0.1, 1.1, 3.0, 8.0]
+    h, k, rho = (x.ravel() for x in np.meshgrid(place, place, [-0.9999, -0.9, -0.2, 0.0, 0.3, 0.95, 0.9999]))
+    factor = np.zeros((len(h), 2, 2))
+    factor[:, 0, 0], factor[:, 1, 0], factor[:, 1, 1] = 1.0, rho, np.sqrt(1.0 - rho**2)
+    value, _ = orthants(arrange(np.stack([h, k], axis=1), factor), 1, 1, np.random.default_rng(0)).summary()
+    np.testing.assert_allclose(np.exp(value), bivariate(h, k, rho), atol=3e-16, rtol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [-30.0, -3.0, 0.0, 4.0])
+@pytest.mark.parametrize("slope", [-200.0, -1.0, 0.3, 5.0, 1e4])
+def test_two_dimensions_in_the_far_tail(offset, slope):
+    """phi(w) Phi(offset + slope w) over w > 6, where Owen's function has no digits left, by adaptive quadrature."""
+
+    def density(w):
+        return norm.logpdf(w) + log_ndtr(offset + slope * w)
+
+    begin = 6.0
+    top = minimize_scalar(lambda w: -density(w), bounds=(begin, begin + 60), method="bounded").x
+    top = max((begin, top), key=density)
+    breaks = [begin, top, -offset / slope, *(top + s for s in (-1, -0.1, -0.01, 0.01, 0.1, 1.0, 12.0))]
+    breaks = sorted({min(max(b, begin), top + 12.0) for b in breaks})
+    scaled = [
+        quad(lambda w: np.exp(density(w) - density(top)), a, b, epsabs=0, epsrel=1e-10)[0] for a, b in pairwise(breaks)
+    ]
+    # the second row given the first: mean offset, lower (slope, 1), in units of its sd
+    sd = np.hypot(slope, 1.0)
+    rows = two_rows([-begin, offset / sd], [slope / sd, 1.0 / sd])
+    found = orthant._sweep(rows, *orthant._quadrature(rows))
+    expected = np.log(sum(scaled)) + density(top)
+    assert found.log_probability[0, 0] == pytest.approx(expected, rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(0.5, 0.8), (0.0, 0.8), (-1e-3, 0.0), (-40.0, 0.0)])
+def test_a_component_without_variance_beside_another(mean, expected):
+    """Exact in two dimensions: the one that varies is positive with probability 0.8, the other always or never."""
+    varying = float(norm.ppf(0.8))
+    for first in (0, 1):
+        means, factor = np.full((1, 2), mean), np.zeros((1, 2, 2))
+        means[0, first], factor[0, first, 0] = 3.0 * varying, 3.0
+        staircase = arrange(means, factor)
+        estimate = orthants(staircase, 1, 1, np.random.default_rng(0))
+        assert np.exp(log_probability(estimate)[0]) == pytest.approx(expected, abs=2e-12)  # what rounding is forgiven
+        if expected:
+            found, square = moments(staircase, estimate)
+            cut = truncnorm(-varying, np.inf, loc=3.0 * varying, scale=3.0)
+            assert found[0, first] == pytest.approx(cut.mean(), rel=1e-12)
+            assert square[0, first, first] == pytest.approx(cut.moment(2), rel=1e-9)
+            assert found[0, 1 - first] == pytest.approx(mean)
+
+
+def test_two_components_without_variance():
+    for means, log_expected in (([1.0, 0.0], 0.0), ([1.0, -1.0], -np.inf), ([-1.0, -1.0], -np.inf)):
+        estimate = orthants(arrange(np.array([means]), np.zeros((1, 2, 2))), 1, 1, np.random.default_rng(0))
+        assert log_probability(estimate)[0] == pytest.approx(log_expected, abs=1e-12)
+
+
+def test_two_dimensional_moments_by_rosenbaums_formulas():
+    """X > h, Y > k for standard normals of correlation rho (Rosenbaum 1961)."""
+    for h, k, rho in ((0.3, -1.1, -0.6), (-0.5, 0.8, 0.9), (1.5, 2.0, 0.2), (-3.0, -2.0, -0.95)):
+        root = np.sqrt(1.0 - rho**2)
+        whole = float(bivariate(np.array(-h), np.array(-k), rho))
+        one = norm.pdf(h) * norm.sf((k - rho * h) / root)
+        other = norm.pdf(k) * norm.sf((h - rho * k) / root)
+        corner = root / np.sqrt(2.0 * np.pi) * norm.pdf(np.sqrt(h * h - 2.0 * rho * h * k + k * k) / root)
+        mean = np.array([one + rho * other, rho * one + other]) / whole
+        xx = 1.0 + (h * one + rho**2 * k * other + rho * corner) / whole
+        yy = 1.0 + (rho**2 * h * one + k * other + rho * corner) / whole
+        xy = rho + (rho * h * one + rho * k * other + corner) / whole
+        staircase, estimate = estimated([-h, -k], [[1.0, rho], [rho, 1.0]])
+        first, second = moments(staircase, estimate)
+        place = np.array([h, k])
+        np.testing.assert_allclose(first[0], mean - place, rtol=1e-8)
+        raw = np.array([[xx, xy], [xy, yy]])
+        centred = raw - np.outer(mean, place) - np.outer(place, mean) + np.outer(place, place)
+        np.testing.assert_allclose(second[0], centred, rtol=1e-7)
+
+
+def test_independent_components_multiply():
+    """Without correlation the weights of all draws are equal: exact, and moments are those of cut-off normals."""
+    mean, sd = np.array([-1.0, 0.5, 2.0, -4.0]), np.array([1.0, 2.0, 0.3, 5.0])
+    staircase = arrange(mean[None], np.diag(sd)[None])
+    estimate = orthants(staircase, 8192, 16, np.random.default_rng(1))
+    value, error = log_probability(estimate)
+    assert value == pytest.approx(log_ndtr(mean / sd).sum(), rel=1e-12)
+    assert error < 1e-12
+    first, second = moments(staircase, estimate)
+    cut = truncnorm(-mean / sd, np.inf, loc=mean, scale=sd)
+    np.testing.assert_allclose(first[0], cut.mean(), rtol=2e-4)
+    products = np.outer(cut.mean(), cut.mean()) + np.diag(cut.var())
+    np.testing.assert_allclose(second[0], products, rtol=1e-3)
+
+
+def test_moments_of_equicorrelated_components():
+    """Given the common x they are independent and cut off: moments by quadrature over x."""
+    dim, centre, rho = 4, -0.5, 0.5
+    x, weight = np.polynomial.legendre.leggauss(200)
+    x, weight = 10.0 * x, 10.0 * weight
+    cut = truncnorm(-(centre + np.sqrt(rho) * x) / np.sqrt(1 - rho), np.inf)
+    own_mean = centre + np.sqrt(rho) * x + np.sqrt(1 - rho) * cut.mean()
+    own_square = own_mean**2 + (1 - rho) * cut.var()
+    mass = weight * norm.pdf(x) * ndtr((centre + np.sqrt(rho) * x) / np.sqrt(1 - rho)) ** dim
+    mass /= mass.sum()
+    covariance = np.full((dim, dim), rho) + (1 - rho) * np.eye(dim)
+    staircase, estimate = estimated(np.full(dim, centre), covariance, points=2048)
+    first, second = moments(staircase, estimate)
+    np.testing.assert_allclose(first[0], mass @ own_mean, rtol=1e-3)
+    np.testing.assert_allclose(np.diag(second[0]), mass @ own_square, rtol=2e-3)
+    np.testing.assert_allclose(second[0][~np.eye(dim, dtype=bool)], mass @ own_mean**2, rtol=2e-3)
+
+
+@pytest.mark.parametrize("edge", [-1e7, -1e3, -101.0, -99.0, -20.0, -1.0, 0.0, 3.0, 50.0])
+def test_variance_of_a_cut_off_normal_number(edge):
+    """Its excess t over the cut has density exp(-t^2/2 + edge t): nothing cancels there."""
+    unit = 1.0 / max(1.0, -edge)
+    high = 40.0 if edge < 0 else edge + 12.0
+
+    def moment(power):
+        low = max(0.0, edge - 12.0) if edge > 0 else 0.0
+        peak = max(0.0, edge) ** 2 / 2
+        return quad(lambda t: t**power * np.exp(-0.5 * (unit * t) ** 2 + edge * unit * t - peak), low, high, limit=200)[
+            0
+        ]
+
+    mass, mean = moment(0), moment(1) / moment(0)
+    expected = unit**2 * (moment(2) / mass - mean**2)
+    assert orthant._cut_variance(np.array([edge]))[0] == pytest.approx(expected, rel=2e-6)
+
+
+@pytest.mark.parametrize("edge", [-1e5, -36.0, -35.0, -34.0, -1.0, 0.0, 8.0, np.inf])
+def test_draws_beyond_an_edge_have_their_quantiles(edge):
+    """P(X > x | X > -edge) = u, in logarithms, as both may be beyond the range of numbers."""
+    uniform = np.array([0.9, 0.5, 1e-3, 2.0**-60]).reshape(1, -1, 1)
+    drawn = orthant._cut_normal(uniform, np.array([[[edge]]]))
+    np.testing.assert_allclose(log_ndtr(-drawn), np.log(uniform) + log_ndtr(edge), rtol=1e-9, atol=1e-15)
+    assert np.all(drawn >= -edge * (1 - 1e-15))
+
+
+def test_near_and_far_edges_are_drawn_beyond_side_by_side():
+    edge = np.array([-50.0, 1.0, -36.0]).reshape(1, 1, 3)
+    together = orthant._cut_normal(np.full((1, 2, 3), 0.3), edge)
+    for cell in range(3):
+        alone = orthant._cut_normal(np.full((1, 2, 1), 0.3), edge[:, :, [cell]])
+        np.testing.assert_array_equal(together[:, :, [cell]], alone)
+
+
+def test_logarithm_of_the_normal_distribution_function():
+    edge = np.array([-np.inf, -1e8, -36.0, -35.0, -34.5, -1.0, 0.0, 9.0, np.inf])
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(orthant._log_normal(edge), log_ndtr(edge), rtol=1e-13, atol=1e-16)
+
+
+@pytest.mark.parametrize(("mean", "rounding"), [(0.0, 1e-12), (1e6, 1e-6)])
+def test_rows_that_others_decide_forgive_rounding_and_no_more(mean, rounding):
+    """Row 1 is mean + w_0, without a part of its own: certain at 0 and what rounding leaves of 0, else impossible."""
+    rows = two_rows([mean, mean], [1.0, 0.0], flat=True)
+    for below, expected in ((0.0, np.inf), (0.3 * rounding, np.inf), (30.0 * rounding, -np.inf), (-1.0, np.inf)):
+        assert rows.edge(1, [np.array([[[-mean - below]]])])[0, 0, 0] == expected
+
+
+def test_edges_are_conditional_means_in_conditional_sds():
+    rows = two_rows([0.5, -0.2], [0.6, 0.8])
+    assert rows.edge(0, [])[0, 0, 0] == 0.5
+    w = np.array([[[-2.0], [1.0]]])
+    np.testing.assert_allclose(rows.edge(1, [w])[0, :, 0], [(-0.2 - 1.2) / 0.8, (-0.2 + 0.6) / 0.8])
+
+
+def test_the_mode_of_a_normal_density_times_a_distribution_function():
+    offset, slope = (x.ravel() for x in np.meshgrid([-50.0, -2.0, 0.0, 3.0], [-7.0, -0.5, 0.0, 1.0, 30.0]))
+    found = orthant._mode(offset, slope)
+    for o, s, w in zip(offset, slope, found, strict=True):
+        beyond = -w + s * np.exp(norm.logpdf(o + s * w) - log_ndtr(o + s * w))
+        assert beyond == pytest.approx(0.0, abs=1e-9 * max(1.0, s * s))
+
+
+def test_replicates_are_averaged_and_their_spread_is_an_error():
+    """Three replicates of three cells: ordinary, far below the range of numbers, impossible."""
+    share = np.array([1.0, 2.0, 3.0])
+    log_probability = np.stack([np.log(share), np.log(share) - 5000.0, np.full(3, -np.inf)], axis=1)
+    first = np.arange(18.0).reshape(3, 3, 2)
+    estimate = Orthants(log_probability, first, np.arange(12.0).reshape(3, 2, 2))
+    value, error = estimate.summary()
+    np.testing.assert_allclose(value[:2], [np.log(2.0), np.log(2.0) - 5000.0])
+    assert value[2] == -np.inf
+    np.testing.assert_allclose(error, [1.0 / np.sqrt(3.0) / 2.0, 1.0 / np.sqrt(3.0) / 2.0, 0.0])
+    np.testing.assert_allclose(estimate.mean()[:2], np.einsum("r,rcd->cd", share / 6.0, first)[:2])
+    np.testing.assert_array_equal(estimate.mean()[2], 0.0)
+    assert estimate.replicates == 3
+    back = joined([estimate.rows(np.array([0])), estimate.rows(np.array([1, 2]))])
+    for name in ("log_probability", "first", "spread"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(estimate, name))
+
+
+def test_one_replicate_has_no_error():
+    estimate = Orthants(np.array([[-1.0, -2.0]]), np.zeros((1, 2, 1)), np.zeros((2, 1, 1)))
+    value, error = estimate.summary()
+    np.testing.assert_array_equal(value, [-1.0, -2.0])
+    np.testing.assert_array_equal(error, [0.0, 0.0])
+
+
+@pytest.mark.parametrize(("dim", "cells"), [(1, 50), (2, 50), (3, 5)])
+def test_cells_are_treated_in_chunks_without_a_trace(monkeypatch, dim, cells):
+    """Small chunks give what each cell gives alone: exactly up to dimension 2.
+
+    Beyond, false alarms: |z| > 6 with 15 degrees of freedom, 2.5e-5 for each of 5 cells.
+    """
+    generator = np.random.default_rng(dim)
+    staircase = arrange(generator.normal(size=(cells, dim)), generator.normal(size=(cells, dim, dim)))
+    monkeypatch.setattr(orthant, "CHUNK", 7 if dim < 3 else 2 * 256 * 16)
+    together, error = orthants(staircase, 256, 16, generator).summary()
+    for c in range(cells):
+        alone, own = orthants(staircase.cells(np.array([c])), 4096, 16, generator).summary()
+        assert abs(together[c] - alone[0]) <= 6 * np.hypot(error[c], own[0]) + 1e-12
+    assert (error == 0).all() == (dim < 3)
+    monkeypatch.setattr(orthant, "CHUNK", 1)
+    assert np.isfinite(orthants(staircase, 256, 16, generator).log_probability).all()
+
+
+@pytest.mark.parametrize(
+    ("dim", "chunk", "expected"),
+    [(1, 15, [15, 15, 10]), (2, 15, [16, 16, 8]), (3, 120, [15, 15, 10]), (3, 7, [1] * 40)],
+)
+def test_chunks_have_no_more_points_than_allowed(monkeypatch, dim, chunk, expected):
+    """So many points at a time, 2 x 4 for each cell beyond dimension 2; in dimension 2 a cell has many nodes."""
+    sizes, plain = [], orthant._rows
+
+    def counted(staircase):
+        sizes.append(len(staircase))
+        return plain(staircase)
+
+    monkeypatch.setattr(orthant, "_rows", counted)
+    monkeypatch.setattr(orthant, "CHUNK", chunk)
+    generator = np.random.default_rng(0)
+    orthants(arrange(np.ones((40, dim)), generator.normal(size=(40, dim, dim))), 4, 2, generator)
+    assert sizes == expected
+
+
+@cache
+def fourier_series(points):
+    """The sum over h > 0 of cos(2 pi h x) / h^2 at x = 0, 1/points, 2/points, ..."""
+    h = np.arange(1, 2001)[:, None]
+    return (np.cos(2.0 * np.pi * h * np.arange(points) / points) / h**2).sum(axis=0)
+
+
+def worst_case_error(numbers, points):
+    """P_2 of a lattice: the sum of its kernel over all points, the kernel by its Fourier series."""
+    series, total = fourier_series(points), np.ones(points)
+    for j, number in enumerate(numbers):
+        total = total * (1.0 + 2.0 / (1.0 + j) * series[number * np.arange(points) % points])
+    return total.mean() - 1.0
+
+
+@pytest.mark.parametrize("points", [8, 16])
+def test_every_number_of_a_small_lattice_is_the_best_there_is(points):
+    """There are so few odd numbers below 16 that all are candidates: none is better than the one taken."""
+    taken = [round(float(row[1]) * points) for row in lattice(points, 5)]
+    for j in range(1, 5):
+        errors = {odd: worst_case_error([*taken[:j], odd], points) for odd in range(1, points, 2)}
+        assert errors[taken[j]] <= min(errors.values()) + 1e-6
+
+
+def test_large_lattices_are_better_than_most():
+    """P_2 below that of 95% of lattices drawn at random."""
+    generator = np.random.default_rng(0)
+    taken = [round(float(row[1]) * 256) for row in lattice(256, 4)]
+    drawn = [worst_case_error([taken[0], *(2 * generator.integers(0, 128, 3) + 1)], 256) for _ in range(60)]
+    assert np.mean(worst_case_error(taken, 256) < np.array(drawn)) > 0.95
+
+
+def test_a_lattice_of_no_dimension():
+    assert lattice(8, 0).shape == (0, 8)
+
+
+# --- whole orthants of more dimensions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

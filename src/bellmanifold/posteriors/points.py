@@ -30,7 +30,7 @@ def uniform_points(
     """
     children = np.random.SeedSequence([seed, dimension]).spawn(replicates)
     points = sobol_points(dimension, begin, size, [np.random.default_rng(child) for child in children])
-    np.clip(points, 2.0**-54, 1.0 - 2.0**-53, out=points)
+    np.maximum(points, 2.0**-54, out=points)
     points.setflags(write=False)
     return points
 

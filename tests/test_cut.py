@@ -1,0 +1,214 @@
+"""Cuts through observed loops: stationary laws, which pairs are cut, and how many may be."""
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+
+from bellmanifold.chart import batch_chart
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.posteriors import cut as module
+from bellmanifold.posteriors.cut import (
+    LargeCutError,
+    cut_coordinates,
+    cut_set,
+    other_cut,
+    proper_cut_set,
+    stationary_law,
+    without_rare_moves,
+)
+from bellmanifold.posteriors.target import relaxed_target
+
+
+def target_of(moves, start="a"):
+    return relaxed_target(Dataset.complete(from_moves("loops", moves, start=start)), 0.2, 10.0)
+
+
+def pair_of_states(stay, leave):
+    """Two states that move on to each other with probability 1 - stay and 1 - leave, and may both end."""
+    return {
+        ("a", "on"): Move(-0.1, {"a": stay, "b": 1.0 - stay}),
+        ("b", "on"): Move(-0.1, {"b": leave, "a": 1.0 - leave}),
+        ("a", "out"): Move(-1.0, {"goal": 1.0}),
+        ("b", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+
+
+def names(target, pairs):
+    return [target.model.pair_name(int(i)) for i in pairs]
+
+
+def test_stationary_law_of_two_states():
+    """Time in a state is inversely proportional to the probability of leaving it."""
+    model = target_of(pair_of_states(0.9, 0.6)).model
+    pairs = np.array([model.pair_index[s, "on"] for s in "ba"])
+    states = np.array([model.state_index[s] for s in "ba"])
+    np.testing.assert_allclose(stationary_law(model, states, pairs), [0.2, 0.8])
+
+
+def test_stationary_law_balances(rng):
+    """pi = pi P in a class of four, given in any order, beside a state that is not in it."""
+    law = rng.dirichlet(np.ones(4), size=4)
+    moves = {
+        (s, "on"): Move(-1.0, dict(zip("abcd", map(float, row), strict=True)))
+        for s, row in zip("abcd", law, strict=True)
+    }
+    moves["0", "in"] = Move(-1.0, {"a": 1.0})
+    moves["a", "out"] = Move(-1.0, {"goal": 1.0})
+    model = from_moves("class", moves, start="0")
+    order = ["c", "a", "d", "b"]
+    states = np.array([model.state_index[s] for s in order])
+    pairs = np.array([model.pair_index[s, "on"] for s in order])
+    pi = stationary_law(model, states, pairs)
+    matrix = law[np.ix_([2, 0, 3, 1], [2, 0, 3, 1])]
+    np.testing.assert_allclose(pi @ matrix, pi, atol=1e-12)
+    assert pi.sum() == pytest.approx(1.0)
+    assert (pi > 0).all()
+
+
+def test_the_pair_in_which_a_loop_spends_its_time_is_cut():
+    for stay, leave, heavy in ((0.99, 0.5, "a"), (0.5, 0.99, "b")):
+        target = target_of(pair_of_states(stay, leave))
+        assert names(target, cut_set(target)) == [(heavy, "on")]
+
+
+def test_a_pair_is_avoided_while_the_others_are_heavy_enough():
+    """The other pair has 1/3 of the time of the first, more than a quarter; or 1/9, which is too little."""
+    for leave, instead in ((0.7, ("b", "on")), (0.1, ("a", "on"))):
+        target = target_of(pair_of_states(0.9, leave))
+        assert names(target, cut_set(target)) == [("a", "on")]
+        assert names(target, cut_set(target, avoided=cut_set(target))) == [instead]
+
+
+def side_loop(rare):
+    """Round a, b at equal times, or waiting at b, where a has `rare` of the time of b's waiting."""
+    return {
+        ("a", "on"): Move(-0.1, {"b": 1.0}),
+        ("b", "on"): Move(-0.1, {"a": 1.0}),
+        ("b", "wait"): Move(-0.2, {"b": 1.0 - rare, "a": rare}),
+        ("a", "out"): Move(-1.0, {"goal": 1.0}),
+        ("b", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+
+
+@pytest.mark.parametrize(("rare", "cut"), [(0.3, 1), (0.2, 2)])
+def test_a_class_that_is_rarely_in_the_cut_is_cut_again(rare, cut):
+    """In a waiting class the cut pair (a, on) has `rare` times the time of the heaviest: a quarter is enough."""
+    target = target_of(side_loop(rare))
+    found = names(target, cut_set(target))
+    assert found[0] == ("a", "on")
+    assert found[1:] == [("b", "wait")][: cut - 1]
+
+
+def test_rare_moves_are_left_out_and_the_others_make_up_for_them():
+    """Rarer than a tenth of the pair's likeliest move; one that is just a tenth of it stays."""
+    moves = {
+        ("a", "x"): Move(-1.0, {"a": 0.6, "b": 0.35, "goal": 0.05}),
+        ("b", "x"): Move(-1.0, {"a": 0.0625, "b": 0.625, "goal": 0.3125}),
+        ("b", "y"): Move(-1.0, {"goal": 1.0}),
+    }
+    model = from_moves("rare", moves, start="a")
+    likely = without_rare_moves(model, 0.1)
+    found = {
+        model.pair_name(i): {
+            model.state_name(int(likely.next_state[e])): likely.next_prob[e]
+            for e in range(likely.next_start[i], likely.next_start[i + 1])
+        }
+        for i in range(3)
+    }
+    goal = model.state_name(model.n_states)
+    assert found["a", "x"] == pytest.approx({"a": 0.6 / 0.95, "b": 0.35 / 0.95})
+    assert found["b", "x"] == pytest.approx({"a": 0.0625, "b": 0.625, goal: 0.3125})
+    assert found["b", "y"] == {goal: 1.0}
+
+
+def hardly_left(leak):
+    """A loop of two states that is left with a small probability, and may be left at once."""
+    return {
+        ("a", "on"): Move(-0.1, {"b": 1.0 - leak, "goal": leak}),
+        ("b", "on"): Move(-0.1, {"a": 1.0}),
+        ("a", "out"): Move(-1.0, {"goal": 1.0}),
+        ("b", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+
+
+@pytest.mark.parametrize(("leak", "cut"), [(0.05, 0), (0.01, 1), (1e-9, 1), (0.0, 1)])
+def test_loops_that_are_hardly_ever_left_are_cut_too(leak, cut):
+    """With probability 0.05 it is left often enough. A cut for proper parameters leaves closed loops closed."""
+    moves = hardly_left(leak)
+    if leak == 0.0:
+        moves["a", "on"] = Move(-0.1, {"b": 1.0})
+    target = target_of(moves)
+    assert len(cut_set(target)) == cut
+    assert len(proper_cut_set(target)) == (cut if leak else 0)
+    treatments = cut_coordinates(target, batch_chart(target.model), proper_only=True)
+    assert len(treatments) == 2 ** len(proper_cut_set(target))
+
+
+def leaking_rings(leaks):
+    """States in a row that stay where they are, each with its own probability of being thrown out."""
+    moves = {}
+    for k, leak in enumerate(leaks):
+        after = f"s{k + 1}" if k + 1 < len(leaks) else "goal"
+        moves[f"s{k}", "stay"] = Move(-0.1, {f"s{k}": 1.0 - leak, after: leak})
+        moves[f"s{k}", "on"] = Move(-1.0, {after: 1.0})
+    return moves
+
+
+def test_only_the_loops_that_are_left_least_are_cut_if_there_are_many():
+    """Six at most: of seven that are left with probability 0.01 none; of two left far more rarely these two."""
+    six, seven = (target_of(leaking_rings([0.01] * n), start="s0") for n in (6, 7))
+    assert len(cut_set(six)) == len(proper_cut_set(six)) == 6
+    assert cut_set(seven) == proper_cut_set(seven) == []
+    mixed = target_of(leaking_rings([1e-6, *[0.01] * 6, 1e-5]), start="s0")
+    assert sorted(names(mixed, cut_set(mixed))) == [("s0", "stay"), ("s7", "stay")]
+    rare = target_of(leaking_rings([1e-6] * 7), start="s0")
+    assert len(cut_set(rare)) == 7, "the caller refuses these"
+    assert proper_cut_set(rare) == []
+
+
+def rings(number):
+    """So many states that can stay where they are, in a row."""
+    moves = {}
+    for k in range(number):
+        moves[f"s{k}", "stay"] = Move(-0.1, {f"s{k}": 1.0})
+        moves[f"s{k}", "on"] = Move(-1.0, {f"s{k + 1}" if k + 1 < number else "goal": 1.0})
+    return moves
+
+
+def test_every_subset_of_a_cut_is_a_treatment():
+    target = target_of(rings(3), start="s0")
+    found = cut_coordinates(target, batch_chart(target.model), proper_only=False)
+    cut = cut_set(target)
+    assert sorted(names(target, cut)) == [(f"s{k}", "stay") for k in range(3)]
+    assert all(set(treatment.cut) == set(cut) for treatment in found)
+    subsets = chain.from_iterable(combinations(sorted(cut), k) for k in range(4))
+    assert sorted(tuple(sorted(treatment.freed)) for treatment in found) == sorted(subsets)
+    assert set(found[0].freed) == set(cut), "the first one frees them all"
+
+
+def test_six_pairs_are_cut_and_seven_are_not():
+    six, seven = (target_of(rings(number), start="s0") for number in (6, 7))
+    assert len(cut_coordinates(six, batch_chart(six.model), proper_only=False)) == 2**6
+    with pytest.raises(LargeCutError, match="more than 6 pairs"):
+        cut_coordinates(seven, batch_chart(seven.model), proper_only=False)
+
+
+def test_a_second_cut_avoids_the_first():
+    target = target_of(pair_of_states(0.9, 0.7))
+    chart = batch_chart(target.model)
+    second = other_cut(cut_coordinates(target, chart, proper_only=False))
+    assert second is not None
+    assert names(target, second[0].cut) == [("b", "on")]
+    assert len(second) == 2
+
+
+def test_there_need_not_be_a_second_cut(monkeypatch):
+    """A loop of one pair can only be cut there; and a second cut may be too large."""
+    single = target_of(rings(1), start="s0")
+    assert other_cut(cut_coordinates(single, batch_chart(single.model), proper_only=False)) is None
+    target = target_of(pair_of_states(0.9, 0.7))
+    first = cut_coordinates(target, batch_chart(target.model), proper_only=False)
+    monkeypatch.setattr(module, "MAX_CUT", 0)
+    assert other_cut(first) is None

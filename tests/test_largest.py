@@ -1,0 +1,141 @@
+"""The largest of independent Gaussians against closed forms and one-dimensional integrals."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import norm
+
+from bellmanifold.posteriors import largest as module
+from bellmanifold.posteriors.largest import largest
+
+WIDE = (np.array([0.3, -1.0, 2.0, 0.5]), np.array([0.1, 4.0, 0.7, 2.0]))
+
+
+def by_definition(mean, sd):
+    """P(a is the largest) and the expectation, with adaptive quadrature of the integrals that define them."""
+
+    def density(x, a):
+        z = (x - mean) / sd
+        return norm.pdf(z[a]) / sd[a] * np.delete(ndtr(z), a).prod()
+
+    low, high = (mean - 12 * sd).min(), (mean + 12 * sd).max()
+    places = np.sort((mean[:, None] + sd[:, None] * np.array([-4.0, 0.0, 4.0])).ravel())
+    options = {"points": places, "epsabs": 1e-12, "epsrel": 1e-10, "limit": 400}
+    chance = [quad(density, low, high, args=(a,), **options)[0] for a in range(len(mean))]
+    mean = sum(quad(lambda x, a: x * density(x, a), low, high, args=(a,), **options)[0] for a in range(len(mean)))
+    return np.array(chance), mean
+
+
+def test_one_is_the_largest():
+    mean = np.array([[2.0], [-3.0]])
+    found = largest(mean, np.array([[1.0], [0.0]]))
+    np.testing.assert_array_equal(found.probability, [[1.0], [1.0]])
+    np.testing.assert_array_equal(found.expectation, [2.0, -3.0])
+
+
+def test_two_by_the_textbook():
+    """E max = m_1 Phi(g) + m_2 Phi(-g) + t phi(g), g the difference of the means over t = the sd of the difference."""
+    mean, sd = np.array([[0.3, -0.9], [-2.0, 1.0], [4.0, 4.0]]), np.array([[0.5, 1.2], [3.0, 4.0], [0.1, 0.0]])
+    spread = np.sqrt((sd**2).sum(axis=1))
+    gap = (mean[:, 0] - mean[:, 1]) / spread
+    found = largest(mean, sd)
+    np.testing.assert_allclose(found.probability, np.stack([norm.cdf(gap), norm.sf(gap)], axis=1), rtol=1e-14)
+    textbook = mean[:, 0] * norm.cdf(gap) + mean[:, 1] * norm.cdf(-gap) + spread * norm.pdf(gap)
+    np.testing.assert_allclose(found.expectation, textbook, rtol=1e-14)
+
+
+def test_two_constants_and_two_that_are_far_apart():
+    mean = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [0.0, 1e9], [1e300, -1e300]])
+    sd = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0], [1.0, 1.0]])
+    found = largest(mean, sd)
+    np.testing.assert_array_equal(found.probability, [[0, 1], [1, 0], [0.5, 0.5], [0, 1], [1, 0]])
+    np.testing.assert_array_equal(found.expectation, [2.0, 2.0, 1.0, 1e9, 1e300])
+
+
+def test_two_that_are_hardly_ever_mistaken():
+    """30 sds apart the less likely one still has its probability, to all digits."""
+    found = largest(np.array([[0.0, 42.0]]), np.array([[1.0, 1.0]]))
+    assert found.probability[0, 0] == pytest.approx(norm.sf(42.0 / np.sqrt(2.0)), rel=1e-12)
+
+
+def test_several_agree_with_their_definition():
+    for mean, sd in (WIDE, (np.array([1.0, 1.1, 0.9]), np.array([0.02, 0.5, 0.5])), (np.zeros(5), np.full(5, 3.0))):
+        chance, expectation = by_definition(mean, sd)
+        found = largest(mean[None], sd[None])
+        np.testing.assert_allclose(found.probability[0], chance, atol=1e-10)
+        assert found.expectation[0] == pytest.approx(expectation, abs=1e-9)
+
+
+def test_known_expectations_of_the_largest_of_equal_ones():
+    """3 / (2 sqrt(pi)) for three, 6 arctan(sqrt(2)) / pi^(3/2) for four; and 1/k each, also for many."""
+    for k, known in ((3, 1.5 / np.sqrt(np.pi)), (4, 6 * np.arctan(np.sqrt(2.0)) / np.pi**1.5)):
+        found = largest(np.full((2, k), 7.0), np.full((2, k), 2.0))
+        np.testing.assert_allclose(found.probability, 1 / k, atol=1e-13)
+        np.testing.assert_allclose(found.expectation, 7.0 + 2.0 * known, atol=1e-11)
+    np.testing.assert_allclose(largest(np.zeros((1, 300)), np.ones((1, 300))).probability, 1 / 300, atol=1e-13)
+
+
+def test_units_and_rows_do_not_matter():
+    """Rows of different width side by side, and the same in other units."""
+    mean, sd = WIDE
+    rows = np.stack([mean, 1e-6 * mean + 5.0, 1e6 * mean])
+    found = largest(rows, np.array([1.0, 1e-6, 1e6])[:, None] * sd)
+    np.testing.assert_allclose(found.probability, np.repeat(found.probability[:1], 3, axis=0), atol=1e-9)
+    one = found.expectation[0]
+    np.testing.assert_allclose(found.expectation, [one, 5.0 + 1e-6 * one, 1e6 * one], rtol=1e-9)
+
+
+def test_constants_beside_random_ones_are_limits():
+    """The best constant c against N(m, s^2), others far away: Phi of their distance; ties are shared."""
+    mean, sd = np.array([[1.0, 1.0, 0.5, 1.5, -1e3]]), np.array([[0.0, 0.0, 0.0, 2.0, 1.0]])
+    wins = norm.cdf(0.25)
+    found = largest(mean, sd)
+    np.testing.assert_allclose(found.probability[0], [(1 - wins) / 2, (1 - wins) / 2, 0.0, wins, 0.0], atol=1e-9)
+    assert found.expectation[0] == pytest.approx(1.0 + 0.5 * wins + 2.0 * norm.pdf(0.25), abs=1e-8)
+
+
+def test_constants_alone_and_beside_rows_of_random_ones():
+    mean = np.array([[3.0, 3.0, 1.0], [0.0, 0.0, 0.0], [2.0, 5.0, 4.0]])
+    sd = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    found = largest(mean, sd)
+    np.testing.assert_allclose(found.probability, [[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.0, 1.0, 0.0]], atol=1e-13)
+    np.testing.assert_allclose(found.expectation, [3.0, 1.5 / np.sqrt(np.pi), 5.0], atol=1e-12)
+
+
+def test_a_step_that_is_too_coarse_is_halved_where_it_shows(monkeypatch):
+    fine = largest(np.stack([WIDE[0], WIDE[0][::-1]]), np.stack([WIDE[1], WIDE[1][::-1]]))
+    monkeypatch.setattr(module, "STEP", 1.5)
+    coarse = largest(np.stack([WIDE[0], WIDE[0][::-1]]), np.stack([WIDE[1], WIDE[1][::-1]]))
+    np.testing.assert_allclose(coarse.probability, fine.probability, atol=1e-10)
+    np.testing.assert_allclose(coarse.expectation, fine.expectation, atol=1e-10)
+    assert not np.array_equal(coarse.probability, fine.probability)
+
+
+def test_rows_are_batched_without_a_trace(monkeypatch, rng):
+    mean, sd = rng.normal(size=(7, 4)), rng.uniform(0.1, 2.0, size=(7, 4))
+    together = largest(mean, sd)
+    for numbers in (1, 3000):
+        monkeypatch.setattr(module, "BATCH", numbers)
+        found = largest(mean, sd)
+        np.testing.assert_allclose(found.probability, together.probability, atol=1e-14)
+        np.testing.assert_allclose(found.expectation, together.expectation, atol=1e-14)
+
+
+def test_batches_hold_no_more_numbers_than_allowed(monkeypatch):
+    """Rows times nodes times variables, unless a single row has more."""
+    shapes, plain = [], module._densities
+
+    def counted(z):
+        shapes.append(z.shape)
+        return plain(z)
+
+    monkeypatch.setattr(module, "_densities", counted)
+    mean, sd = np.zeros((9, 3)), np.ones((9, 3))
+    largest(mean, sd)
+    ((_, nodes, k),) = shapes
+    for numbers, rows in ((4 * nodes * k, [4, 4, 1]), (4 * nodes * k - 1, [3, 3, 3]), (1, [1] * 9)):
+        monkeypatch.setattr(module, "BATCH", numbers)
+        shapes.clear()
+        largest(mean, sd)
+        assert [shape[0] for shape in shapes] == rows

@@ -1,0 +1,136 @@
+"""Actions that are almost equally good: what counts as a tie, as almost one, and as a clear difference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bellmanifold as bm
+from bellmanifold.chart import TooLargeError, batch_chart
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.posteriors import near_ties as module
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.near_ties import near_ties, without_near_ties
+from bellmanifold.posteriors.target import relaxed_target
+
+
+def two_actions(gap, reward=-1.0, unseen=0):
+    """Both observed, worth `reward` and a little less; perhaps beside others that nobody has tried."""
+    moves = {("s", "a"): Move(reward, {"goal": 1.0}), ("s", "b"): Move(reward - gap, {"goal": 1.0})}
+    moves |= {("s", f"u{k}"): Move(0.0, {"goal": 1.0}) for k in range(unseen)}
+    model = from_moves("two actions", moves, start="s")
+    return Dataset.from_pairs(model, [("s", "a"), ("s", "b")])
+
+
+def found(data, epsilon=0.0):
+    target = relaxed_target(data, epsilon, 10.0)
+    return near_ties(Coordinates(target, batch_chart(target.model)), 0)
+
+
+@pytest.mark.parametrize("reward", [-1.0, -1e6, -1e-6])
+def test_near_is_between_rounding_and_ten_widths(reward):
+    """Relative to the reward: below 1e-10 a tie, up to ten times 1e-8 too near to tell, above clearly different."""
+    size = abs(reward)
+    for gap, near in ((0.0, False), (0.5e-10, False), (2e-10, True), (1e-8, True), (0.9e-7, True), (1.1e-7, False)):
+        assert found(two_actions(gap * size, reward)) == (["s"] if near else []), gap
+
+
+def test_near_ties_are_seen_where_observed_actions_are_rarely_best():
+    assert found(two_actions(1e-9, unseen=4)) == ["s"]
+    assert found(two_actions(0.0, unseen=4)) == []
+
+
+def chain_of(*rewards, stop=0.0):
+    """Stop at once, or collect some rewards one after the other."""
+    names = [f"s{k}" for k in range(len(rewards))]
+    moves = {
+        (name, "go"): Move(r, {after: 1.0}) for name, r, after in zip(names, rewards, [*names[1:], "goal"], strict=True)
+    }
+    moves["s0", "stop"] = Move(stop, {"goal": 1.0})
+    return Dataset.complete(from_moves("chain", moves, start="s0"))
+
+
+def test_what_rounding_leaves_of_a_sum_is_a_tie():
+    """0.1 + 0.2 - 0.3 is 5.6e-17 as computed: a tie with 0, although relative to 0 any gap is large."""
+    assert 0.1 + 0.2 - 0.3 != 0.0
+    assert found(chain_of(0.1, 0.2, -0.3)) == []
+    assert found(chain_of(0.0, 0.1, 0.2, -0.3)) == [], "the sum is collected after a move that pays nothing"
+    assert found(chain_of(0.0, 0.1, 0.2, -0.3 + 1e-12)) == ["s0"], "more than rounding, less than the residuals"
+
+
+@pytest.mark.parametrize(("gap", "near"), [(0.5e-10, False), (2e-10, True)])
+def test_differences_are_measured_by_payments_too(gap, near):
+    """The values, next to 0, are what is left of 1 - 1: a tie is below 1e-10 of that 1."""
+    assert found(chain_of(1.0, -1.0 + gap, 0.0)) == (["s0"] if near else [])
+
+
+def test_gross_is_what_would_be_collected_if_nothing_were_negative():
+    """Along the greedy policy: by pair, its payment and then the best action's of its successor."""
+    target = relaxed_target(chain_of(0.5, -2.0, 3.0, stop=-7.0), 0.0, 10.0)
+    coordinates = Coordinates(target, batch_chart(target.model))
+    model, chart, s = target.model, coordinates.chart, coordinates.structure
+    reward = np.broadcast_to(np.asarray(s.reward)[..., None], (*s.reward.shape, 2))
+    greedy = chart.spread(np.array([model.pair_name(i)[1] == "go" for i in range(4)]), False)[..., None]
+    greedy = np.broadcast_to(greedy, reward.shape)
+    value = np.full(reward.shape, -np.inf)
+    gross = module._gross(coordinates, greedy, module.jnp.asarray(reward), module.jnp.asarray(value))[chart.place][:, 0]
+    expected = {("s0", "go"): 5.5, ("s1", "go"): 5.0, ("s2", "go"): 3.0, ("s0", "stop"): 7.0}
+    assert {model.pair_name(i): gross[i] for i in range(4)} == pytest.approx(expected)
+
+
+def test_often_is_more_than_a_tenth_of_the_points_where_observed_actions_are_best():
+    known = np.ones((1, 100), dtype=bool)
+    known[0, 50:] = False
+    near = np.zeros((2, 1, 100), dtype=bool)
+    near[1, 0, :5] = True
+    assert not module._often(near, known)[0], "5 of 50 are a tenth"
+    near[0, 0, 5] = True
+    assert module._often(near, known)[0]
+
+
+def test_sizes_are_those_of_an_action_or_of_the_best():
+    size, gap = np.array([1.0, 5.0, 2.0]).reshape(3, 1, 1), np.array([0.0, 0.3, 0.0]).reshape(3, 1, 1)
+    np.testing.assert_array_equal(module._or_of_best(size, gap).ravel(), [2.0, 5.0, 2.0])
+
+
+def test_only_exact_posteriors_with_two_observed_actions_are_looked_at(monkeypatch):
+    near = two_actions(1e-9, unseen=1)
+    one = Dataset.from_pairs(near.model, [("s", "a")])
+    assert not module._may_split(relaxed_target(one, 0.0, 10.0))
+    assert not module._may_split(relaxed_target(Dataset.from_pairs(near.model, []), 0.0, 10.0))
+    assert module._may_split(relaxed_target(near, 0.0, 10.0))
+    summary = bm.posterior(near.model, near, samples=2**15)
+    assert not summary.trustworthy
+    assert "1 states differ" in summary.reason
+    assert summary.diagnostics["near_ties"] == ["s"]
+    clean = replace(summary, trustworthy=True, reason="test", diagnostics={})
+    again = without_near_ties(clean)
+    assert not again.trustworthy
+    assert again.reason.startswith("test; ")
+    for other in (
+        replace(clean, target=relaxed_target(near, 0.1, 10.0)),
+        replace(clean, target=relaxed_target(one, 0.0, 10.0)),
+        replace(clean, diagnostics={"ties_split": []}),
+        replace(clean, target=relaxed_target(two_actions(1e-3), 0.0, 10.0)),
+    ):
+        assert without_near_ties(other) is other
+
+    def refuse(model):
+        raise TooLargeError("too large")
+
+    monkeypatch.setattr(module, "batch_chart", refuse)
+    assert without_near_ties(clean) is clean
+
+
+def test_large_problems_are_looked_at_in_fewer_points(monkeypatch):
+    """So many that an array has no more numbers than allowed, but never fewer than 64 nor more than 1,024."""
+    seen = []
+    normal_point = module.normal_point
+    monkeypatch.setattr(
+        module, "normal_point", lambda key, shape, scales: seen.append(shape[-1]) or normal_point(key, shape, scales)
+    )
+    for numbers in (10, 200, 2**22):
+        monkeypatch.setattr(module, "MOST_NUMBERS", numbers)
+        assert found(two_actions(1e-9)) == ["s"]
+    assert seen == [64, 100, 1024]

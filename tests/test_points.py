@@ -1,0 +1,62 @@
+"""Quasi-random points as normal numbers and as the largest of several: against SciPy's distributions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bellmanifold.posteriors import points
+from bellmanifold.posteriors.points import member_moments, normal_points, uniform_points
+
+UNIFORM = np.array([1e-12, 0.03, 0.4, 0.5, 0.77, 0.999])
+
+
+def test_one_normal_number_has_the_points_as_its_quantiles():
+    np.testing.assert_allclose(stats.norm.cdf(normal_points(UNIFORM)), UNIFORM, rtol=1e-13)
+
+
+@pytest.mark.parametrize("of", [2, 3, 10])
+def test_the_largest_of_several_has_the_points_as_its_quantiles(of):
+    """P(max <= x) = Phi(x)^k."""
+    np.testing.assert_allclose(stats.norm.cdf(normal_points(UNIFORM, of)) ** of, UNIFORM, rtol=1e-12)
+
+
+@pytest.mark.parametrize("of", [1, 2, 5])
+def test_any_one_of_several_given_their_largest(of):
+    """The largest itself with probability 1/k, else a normal number cut off above: SciPy's moments of that."""
+    part = (2, 0, 64, 3, 11)
+    largest = normal_points(uniform_points(*part)[1], of)
+    below = stats.truncnorm(-np.inf, largest)
+    first, second = member_moments(part, 1, of)
+    np.testing.assert_allclose(first, (largest + (of - 1) * below.mean()) / of, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(second, (largest**2 + (of - 1) * below.moment(2)) / of, rtol=1e-7, atol=1e-9)
+
+
+def test_members_have_the_moments_of_a_normal_number_again():
+    """Averaged over the law of the largest: 0 and 1, whatever number they are the largest of."""
+    for of in (1, 2, 7):
+        first, second = member_moments((1, 0, 4096, 4, 3), 0, of)
+        assert first.mean() == pytest.approx(0.0, abs=1e-4)
+        assert second.mean() == pytest.approx(1.0, abs=3e-3)
+
+
+def test_nets_are_scrambled_independently_and_kept_from_harm():
+    found = uniform_points(2, 0, 256, 3, 5)
+    nets = found.reshape(2, 3, 256)
+    assert not np.array_equal(nets[:, 0], nets[:, 1])
+    for net in nets.reshape(6, 256):
+        np.testing.assert_array_equal(np.sort(np.floor(256 * net)), np.arange(256))
+    assert found is uniform_points(2, 0, 256, 3, 5)
+    with pytest.raises(ValueError, match="read-only"):
+        found[0, 0] = 0.5
+    assert not np.array_equal(found, uniform_points(2, 0, 256, 3, 6))
+
+
+def test_a_point_on_the_edge_of_the_cube_is_a_finite_normal_number(monkeypatch):
+    """A net may hold 0; other points, multiples of 2^-30, are left as they are."""
+    net = np.array([[0.0, 2.0**-30, 0.5, 1.0 - 2.0**-30]])
+    monkeypatch.setattr(points, "sobol_points", lambda *_: net.copy())
+    found = uniform_points.__wrapped__(1, 0, 4, 1, 0)
+    np.testing.assert_array_equal(found[:, 1:], net[:, 1:])
+    normal = normal_points(found)
+    assert np.isfinite(normal).all()
+    assert normal[0, 0] < -8.0, "less probable than any other point of the net"

@@ -1,0 +1,142 @@
+"""Gaussian vectors in triangular form: the form, the order of rows and the tilting, each against a plain version."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.optimize import approx_fprime
+from scipy.special import log_ndtr
+
+from bellmanifold.posteriors import staircase as module
+from bellmanifold.posteriors.staircase import arrange, factor_of, hazard_of
+
+
+def plain_order(mean, covariance):
+    """Next the least probable row, those before it at their conditional means; a new Cholesky factor for each look."""
+    order, w = [], []
+    while len(order) < len(mean):
+        edges = {}
+        for row in set(range(len(mean))) - set(order):
+            lower = np.linalg.cholesky(covariance[np.ix_([*order, row], [*order, row])])
+            edges[row] = (mean[row] + lower[-1, :-1] @ np.array(w)) / lower[-1, -1]
+        order.append(min(edges, key=edges.get))
+        w.append(stats.truncnorm(-edges[order[-1]], np.inf).mean())
+    return order
+
+
+def test_a_factor_squares_to_its_covariance(rng):
+    root = rng.normal(size=(4, 3, 3))
+    root[3, 2] = root[3, 0] - root[3, 1]  # singular
+    covariance = root @ root.transpose(0, 2, 1)
+    factor = factor_of(covariance)
+    np.testing.assert_allclose(factor @ factor.transpose(0, 2, 1), covariance, atol=1e-13)
+    assert np.isfinite(factor_of(np.array([[[1.0, 1.0], [1.0, 1.0 - 1e-15]]]))).all()
+
+
+@pytest.mark.parametrize("rank", [2, 4, 6])
+def test_the_triangular_form_is_the_same_vector(rng, rank):
+    mean, factor = rng.normal(size=(5, 4)), rng.normal(size=(5, 4, rank)) * np.array([1.0, 100.0, 0.01, 1.0])[:, None]
+    found = arrange(mean, factor)
+    covariance = np.take_along_axis(factor, found.order[:, :, None], axis=1)
+    covariance = covariance @ covariance.transpose(0, 2, 1)
+    lower = found.scale[:, :, None] * found.lower
+    np.testing.assert_allclose(lower @ lower.transpose(0, 2, 1), covariance, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.scale * found.mean, np.take_along_axis(mean, found.order, axis=1))
+    np.testing.assert_allclose(found.scale**2, np.einsum("cii->ci", covariance))
+    assert np.all(np.triu(found.lower, 1) == 0)
+    assert np.all(np.diagonal(found.lower, axis1=1, axis2=2) >= 0)
+    gram = found.direction.transpose(0, 2, 1) @ found.direction
+    np.testing.assert_allclose(gram, np.repeat(np.eye(4)[None], 5, axis=0), atol=1e-12)
+    along = np.take_along_axis(factor, found.order[:, :, None], axis=1) @ found.direction[:, :rank]
+    np.testing.assert_allclose(lower, along, atol=1e-10)
+    assert (len(found), found.dimension) == (5, 4)
+    some = found.cells(np.array([3, 1]))
+    np.testing.assert_array_equal(some.lower, found.lower[[3, 1]])
+    np.testing.assert_array_equal(some.shift, found.shift[[3, 1]])
+
+
+def test_a_row_without_variance_has_scale_one():
+    found = arrange(np.array([[0.5, -7.0]]), np.array([[[2.0, 0.0], [0.0, 0.0]]]))
+    assert found.order.tolist() == [[1, 0]], "a condition that fails comes first"
+    np.testing.assert_array_equal(found.scale, [[1.0, 2.0]])
+    np.testing.assert_array_equal(found.mean, [[-7.0, 0.25]])
+
+
+@pytest.mark.parametrize("dim", [2, 3, 6])
+def test_the_hardest_rows_come_first(rng, dim):
+    mean, factor = rng.normal(size=(8, dim)), rng.normal(size=(8, dim, dim + 1))
+    found = arrange(mean, factor)
+    for cell in range(8):
+        sd = np.linalg.norm(factor[cell], axis=1)
+        scaled = factor[cell] / sd[:, None]
+        assert found.order[cell].tolist() == plain_order(mean[cell] / sd, scaled @ scaled.T)
+
+
+def test_rows_are_ordered_in_chunks_without_a_trace(monkeypatch, rng):
+    mean, factor = rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4))
+    together = arrange(mean, factor).order
+    for numbers in (1, 50):
+        monkeypatch.setattr(module, "ORDER_NUMBERS", numbers)
+        np.testing.assert_array_equal(arrange(mean, factor).order, together)
+
+
+def test_chunks_hold_no_more_covariances_than_allowed(monkeypatch, rng):
+    """Cells of 4 x 4 numbers: three fit into 50, none into 1, but one at a time there must be."""
+    sizes, plain = [], module._order_chunk
+
+    def counted(mean, factor):
+        sizes.append(len(mean))
+        return plain(mean, factor)
+
+    monkeypatch.setattr(module, "_order_chunk", counted)
+    for numbers, expected in ((50, [3, 3, 1]), (48, [3, 3, 1]), (47, [2, 2, 2, 1]), (1, [1] * 7)):
+        monkeypatch.setattr(module, "ORDER_NUMBERS", numbers)
+        sizes.clear()
+        arrange(rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4)))
+        assert sizes == expected
+
+
+def psi(point, mean, lower):
+    """The logarithm of a tilted draw's weight at (w_1 .. w_{d-1}, m_1 .. m_{d-1}), as the module's text defines it."""
+    dim = len(mean)
+    w, m = np.append(point[: dim - 1], 0.0), np.append(point[dim - 1 :], 0.0)
+    edge = (mean + np.tril(lower, -1) @ w) / np.diag(lower)
+    return float(np.sum(0.5 * m**2 - m * w + log_ndtr(edge + m)))
+
+
+def test_tilting_is_at_the_saddle_point(monkeypatch):
+    """Where the gradient of psi vanishes, in w and in the shifts alike; w_j = m_j + hazard_j."""
+    monkeypatch.setattr(module, "TILT_TOLERANCE", 1e-10)
+    monkeypatch.setattr(module, "TILT_ATTEMPTS", 100)
+    dim = 4
+    covariance = 0.4 + 0.6 * np.eye(dim)
+    found = arrange(np.array([[-3.0, -1.0, 0.5, -4.0]]), factor_of(covariance[None]))
+    mean, lower, shift = found.mean[0], found.lower[0], found.shift[0]
+    assert np.all(shift != 0), "found, not given up"
+    w = np.zeros(dim)
+    for j in range(dim - 1):
+        edge = (mean[j] + lower[j, :j] @ w[:j]) / lower[j, j]
+        w[j] = shift[j] + hazard_of(np.array([edge + shift[j]]))[0]
+    gradient = approx_fprime(np.append(w[:-1], shift), psi, 1e-6, mean, lower)
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
+
+
+def test_small_dimensions_and_lost_cells_are_not_tilted(monkeypatch):
+    assert arrange(np.full((3, 2), -5.0), np.repeat(np.eye(2)[None], 3, axis=0)).shift.tolist() == [[0.0]] * 3
+    mean, factor = np.full((1, 3), -3.0), factor_of((0.5 + 0.5 * np.eye(3))[None])
+    assert (arrange(mean, factor).shift != 0).all()
+    monkeypatch.setattr(module, "TILT_TOLERANCE", 0.0)
+    assert (arrange(mean, factor).shift == 0).all(), "never close enough: the plain draws are kept"
+
+
+def test_a_row_that_the_others_decide_does_not_tilt_them():
+    """The third row is the second: it has no say of its own, so shifts are those of two rows and a free one."""
+    base = np.array([[1.0, 0.0], [0.6, 0.8]])
+    twice = arrange(np.array([[-2.0, -1.0, -1.0]]), base[None, [0, 1, 1]])
+    assert np.isfinite(twice.shift).all()
+    assert np.abs(twice.shift).max() < 10.0
+
+
+@pytest.mark.parametrize("edge", [-1e6, -40.0, -1.0, 0.0, 2.0, 30.0])
+def test_hazard(edge):
+    expected = np.exp(stats.norm.logpdf(edge) - log_ndtr(edge)) if edge > -1e3 else -edge
+    assert hazard_of(np.array([edge])) == pytest.approx(expected, rel=1e-11)

@@ -1,0 +1,161 @@
+"""What a posterior is made of: widths, masks, constants and the numbers that are refused."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.laws import Gaussian, Laplace, Uniform
+from bellmanifold.posteriors.noise_scale import HalfNormal, scale_table
+from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target, tie_width
+
+
+def row():
+    """a -> b -> c -> goal; each state can also give up."""
+    after = {"a": "b", "b": "c", "c": "goal"}
+    moves = {(s, "on"): Move(-1.0, {t: 1.0}) for s, t in after.items()}
+    moves |= {(s, "stop"): Move(-3.0, {"goal": 1.0}) for s in after}
+    return from_moves("row", moves, start="a")
+
+
+def seen(*observations):
+    return Dataset.from_pairs(row(), observations)
+
+
+def named(model, states):
+    return {model.states[s] for s in np.flatnonzero(states)}
+
+
+def test_successors_and_coupled_states():
+    """Seen: (a, on), which leads to b, and (c, stop), which ends. So b is a successor, and all three are coupled."""
+    target = relaxed_target(seen(("a", "on"), ("c", "stop")), 0.1, 1.0)
+    assert named(target.model, target.successors) == {"b"}
+    assert named(target.model, target.coupled) == {"a", "b", "c"}
+    last = relaxed_target(seen(("c", "on")), 0.1, 1.0)
+    assert named(last.model, last.successors) == set()
+    assert named(last.model, last.coupled) == {"c"}
+    assert [last.model.pair_name(i) for i in last.own] == [("c", "on"), ("c", "stop")]
+
+
+def test_loops_are_those_of_observed_pairs():
+    moves = {("s", "stay"): Move(-1.0, {"s": 1.0}), ("s", "go"): Move(-1.0, {"goal": 1.0})}
+    model = from_moves("loop", moves, start="s")
+    assert relaxed_target(Dataset.from_pairs(model, [("s", "go")]), 0.1, 1.0).loops == []
+    (loop,) = relaxed_target(Dataset.complete(model), 0.1, 1.0).loops
+    assert loop.pairs.tolist() == [model.pair_index["s", "stay"]]
+
+
+def test_relaxed_widths_and_laws():
+    target = relaxed_target(seen(("a", "on"), ("a", "on")), 0.25, 2, "uniform")
+    index = target.model.pair_index["a", "on"]
+    assert target.scale.tolist() == [0.25 if i == index else 0.0 for i in range(6)]
+    assert target.reward[index] == -1.0
+    assert (target.prior_scale, target.epsilon, target.law, target.kernel) == (2.0, 0.25, Uniform(), "uniform")
+    assert not target.is_exact
+    assert not target.is_gaussian
+    assert tie_width(target) == 0.0
+
+
+def test_an_exact_posterior_has_no_kernel():
+    target = relaxed_target(seen(("a", "on"), ("b", "stop")), 0, 2.0, "uniform")
+    assert target.is_exact
+    assert target.is_gaussian
+    assert target.epsilon == 0.0
+    assert tie_width(target) == pytest.approx(3e-8), "relative to the largest of the rewards -1 and -3"
+
+
+def test_ties_of_rewards_that_are_all_nothing_have_a_width_too():
+    model = row()
+    for data in (Dataset.from_pairs(model, [("a", "on", 0.0)]), Dataset.from_pairs(model, [])):
+        assert tie_width(relaxed_target(data, 0.0, 2.0)) == pytest.approx(1e-8)
+
+
+def test_one_width_of_zero_does_not_make_it_exact():
+    model = row()
+    observed, scale = np.array([True, True, False, False, False, False]), np.array([0.0, 0.1, 0, 0, 0, 0])
+    assert not Target(model, observed, np.zeros(6), scale, 1.0).is_exact
+
+
+def test_repeats_narrow_the_kernel():
+    """eta / sqrt(m), around the mean of m rewards; evidence is the joint density of all rewards."""
+    data = seen(("a", "on", 1.0), ("a", "on", 2.0), ("a", "on", 4.5), ("c", "stop", -1.0))
+    target = noisy_target(data, 0.6, 2.0, Gaussian())
+    on, stop = (target.model.pair_index[pair] for pair in (("a", "on"), ("c", "stop")))
+    assert target.scale[[on, stop]] == pytest.approx([0.6 / np.sqrt(3.0), 0.6])
+    assert np.count_nonzero(target.scale) == 2
+    assert target.reward[on] == pytest.approx(2.5)
+    assert (target.noise_sd, target.epsilon, target.noise_scale) == (0.6, None, None)
+    assert target.is_gaussian
+    for g in (0.0, 1.7):
+        joint = stats.norm.logpdf([1.0, 2.0, 4.5], g, 0.6).sum()
+        assert target.log_constant + stats.norm.logpdf(2.5, g, 0.6 / np.sqrt(3.0)) == pytest.approx(joint)
+
+
+def test_an_inferred_scale_leaves_relative_widths():
+    data = seen(("a", "on", 1.0), ("a", "on", 2.0))
+    prior = HalfNormal(1.5)
+    target = noisy_target(data, prior, 2.0, Gaussian())
+    assert target.scale[target.observed] == pytest.approx([1 / np.sqrt(2.0)])
+    assert target.noise_sd is None
+    assert target.noise_scale is not None
+    assert target.log_constant == target.noise_scale.log_mass == scale_table(data, prior).log_mass
+    assert target.kernel == "gaussian of inferred width"
+    assert not target.is_gaussian
+
+
+def test_noise_of_other_laws_needs_pairs_seen_once():
+    once, twice = seen(("a", "on", 1.0), ("b", "on", 2.0)), seen(("a", "on", 1.0), ("a", "on", 1.0))
+    assert noisy_target(once, 0.5, 2.0, Laplace()).law == Laplace()
+    assert noisy_target(twice, 0.5, 2.0, Gaussian()).law == Gaussian()
+    with pytest.raises(UnsupportedError, match="seen once"):
+        noisy_target(twice, 0.5, 2.0, Laplace())
+    assert not noisy_target(seen(), 0.5, 2.0, Laplace()).observed.any()
+
+
+@pytest.mark.parametrize("noise", [0.0, -1.0, float("nan"), float("inf")])
+def test_noise_has_a_positive_scale(noise):
+    with pytest.raises(BadInputError, match="noise_sd"):
+        noisy_target(seen(("a", "on")), noise, 2.0, Gaussian())
+
+
+@pytest.mark.parametrize("epsilon", [-1e-9, float("nan"), float("inf")])
+def test_epsilon_is_not_negative(epsilon):
+    with pytest.raises(BadInputError, match="epsilon"):
+        relaxed_target(seen(("a", "on")), epsilon, 2.0)
+
+
+@pytest.mark.parametrize("prior_scale", [0.0, -2.0, float("nan"), float("inf")])
+def test_the_prior_has_a_positive_scale(prior_scale):
+    with pytest.raises(BadInputError, match="prior_scale is"):
+        relaxed_target(seen(("a", "on")), 0.1, prior_scale)
+
+
+@pytest.mark.parametrize(
+    ("reward", "epsilon", "prior_scale", "fine"),
+    [
+        (1.0, 1e-100, 1.0, True),
+        (1.0, 1e-101, 1.0, False),
+        (1.0, 0.1, 1e100, True),
+        (1.0, 0.1, 1.01e100, False),
+        (1.0, 0.1, 1e-101, False),
+        (-1e100, 0.1, 1.0, True),
+        (-1e101, 0.1, 1.0, False),
+        (1e-101, 0.1, 1.0, False),
+        (0.0, 0.0, 1.0, True),
+    ],
+)
+def test_sizes_that_can_be_squared(reward, epsilon, prior_scale, fine):
+    """Every size between 1e-100 and 1e100, ends included, or 0 where that means something."""
+    data = seen(("a", "on", reward))
+    if fine:
+        assert relaxed_target(data, epsilon, prior_scale).observed.sum() == 1
+    else:
+        with pytest.raises(BadInputError, match="other units"):
+            relaxed_target(data, epsilon, prior_scale)
+
+
+def test_unknown_kernel():
+    with pytest.raises(BadInputError, match="choose from gaussian, uniform"):
+        relaxed_target.__wrapped__(seen(), 0.1, 1.0, "cauchy")
