@@ -8,6 +8,7 @@ import pytest
 from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import cut as module
 from bellmanifold.posteriors.cut import (
     LargeCutError,
@@ -18,6 +19,7 @@ from bellmanifold.posteriors.cut import (
     stationary_law,
     without_rare_moves,
 )
+from bellmanifold.posteriors.inference import by_chart, by_mixture
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -212,3 +214,43 @@ def test_there_need_not_be_a_second_cut(monkeypatch):
     first = cut_coordinates(target, batch_chart(target.model), proper_only=False)
     monkeypatch.setattr(module, "MAX_CUT", 0)
     assert other_cut(first) is None
+
+
+@pytest.mark.parametrize("proper_only", [False, True])
+@pytest.mark.parametrize("leaving", [0.01, 1e-3, 1e-6, 1e-12])
+def test_loops_that_are_hardly_ever_left_are_cut(leaving, proper_only):
+    """Waiting is proper, but worth -0.73 / leaving unless its residual is almost 0.73: improper it would be as easy.
+
+    Within 5 combined standard errors of enumeration (t with 31 degrees: false alarm 2e-5 each), however rare the way
+    out is; without the cut points hardly meet this window, or not at all, and do not notice.
+    """
+    moves = {
+        ("s", "wait"): Move(-0.73, {"s": 1 - leaving, "goal": leaving}),
+        ("s", "out"): Move(-1.0, {"goal": 1.0}),
+    }
+    target = relaxed_target(Dataset.complete(from_moves("waiting", moves, start="s")), 0.2, 100.0)
+    assert not target.loops
+    chart, exact = by_chart(target, proper_only, None, 0), by_mixture(target, "test", 0)
+    assert chart.trustworthy
+    assert chart.log_evidence.value == pytest.approx(exact.log_evidence.value, abs=5 * float(chart.log_evidence.se))
+    assert chart.diagnostics["cut"] == [["s", "wait"]]
+    found, truth = chart.action_probability, exact.action_probability
+    assert float(truth.value[0]) > 0.01
+    assert np.all(np.abs(found.value - truth.value) <= 5 * np.hypot(found.se, truth.se) + 1e-6)
+
+
+def test_many_loops_that_are_hardly_ever_left_are_refused():
+    """Six are cut open. With seven there are ways out that are used often enough, or the chart does not answer."""
+
+    def waiting(states, leaving):
+        moves = {}
+        for k in range(states):
+            after = f"s{k + 1}" if k + 1 < states else "goal"
+            moves[f"s{k}", "wait"] = Move(-0.73, {f"s{k}": 1 - leaving, after: leaving})
+            moves[f"s{k}", "out"] = Move(-1.0, {after: 1.0})
+        return relaxed_target(Dataset.complete(from_moves("waiting", moves, start="s0")), 0.2, 100.0)
+
+    assert len(cut_set(waiting(6, 0.01))) == 6
+    assert cut_set(waiting(7, 0.01)) == []
+    with pytest.raises(UnsupportedError, match="hardly ever left"):
+        by_chart(waiting(7, 1e-4), False, None, 0)
