@@ -168,7 +168,7 @@ def moves_of(model, allowed=None):
 def test_edges_of_allowed_pairs(rng):
     for model in problems(rng, 20):
         allowed = rng.random(model.n_pairs) < 0.6
-        np.testing.assert_array_equal(state_graph(model, allowed).toarray(), moves_of(model, allowed))
+        np.testing.assert_array_equal(state_graph(model, allowed).toarray() > 0, moves_of(model, allowed))
 
 
 def test_reachable_against_the_closure(rng):
