@@ -21,7 +21,7 @@ test: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --quiet --numprocesses 2
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile
 
 test-slow: setup
 	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow
