@@ -10,6 +10,7 @@ from bellmanifold.envs.building import with_action_order
 from bellmanifold.experiments.measured import play_run, play_runs
 
 
+@pytest.mark.slow
 def test_chains_play_the_posterior():
     """All pairs of a depth-2 deep sea seen, epsilon 1: each of 40 chains' shares of routes average to the posterior's.
     Chains are nearly independent; 5 standard errors of their mean: false alarm 2e-6 a route."""

@@ -437,6 +437,7 @@ def test_noisy_rewards_through_the_posterior_call():
     assert for_chains(noisy_evidence(data), 3).reward.shape == (3, 2, 4)
 
 
+@pytest.mark.slow
 def test_chains_walk_until_they_know_enough_or_may_not_go_on(monkeypatch):
     """Standard errors up to 1 are reached in a round; 0 never is, so all rounds are walked and the reason says so."""
     model, data = two_state()

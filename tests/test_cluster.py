@@ -73,6 +73,7 @@ def cluster(tmp_path_factory):
         yield address, (one, two)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_gives_the_same_bits(cluster, tmp_path):
     """Failures are reported first, then one of two workers is killed after the third result."""
     address, (victim, _) = cluster

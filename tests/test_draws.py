@@ -189,6 +189,7 @@ def test_draws_of_many_unobserved_actions(epsilon):
     assert np.all(np.abs(frequency - expected) <= 6 * np.sqrt(expected * (1 - expected) / effective(draws)) + 1e-6)
 
 
+@pytest.mark.slow
 def test_chains_draw_from_the_posterior():
     """Ends of chains at epsilon 0: moments of the enumeration near the limit, and the observed equations hold."""
     model = wide()

@@ -68,7 +68,8 @@ def bandit(rewards: list[float]) -> SSP:
 def test_four_independent_values_by_the_textbook():
     """All actions seen: four normal numbers, which of them is the largest by quadrature.
 
-    False alarms: 9 comparisons at 6 standard errors with 15 degrees of freedom, 2e-4 in all.
+    False alarms: 9 comparisons at 6 standard errors with 15 degrees of freedom, 2e-4 in all. Standard deviations come
+    without an error; 2 % is five times the most that they were off by with twenty seeds.
     """
     model = bandit([-1.0, -0.6, 0.2, -3.0])
     found = mixture(relaxed_target(Dataset.complete(model), 0.8, 2.0), accuracy=2e-4)
@@ -80,7 +81,7 @@ def test_four_independent_values_by_the_textbook():
     assert action.se.max() <= 2e-4
     assert np.all(np.abs(found.q_mean.value - mean) <= 6 * found.q_mean.se)
     assert found.q_mean.se.max() < 1e-3
-    assert found.q_sd == pytest.approx(np.full(4, np.sqrt(variance)), rel=2e-3)
+    assert found.q_sd == pytest.approx(np.full(4, np.sqrt(variance)), rel=2e-2)
     evidence = norm.logpdf(model.reward, scale=np.sqrt(4.64)).sum()
     assert abs(found.log_evidence.value - evidence) <= 6 * found.log_evidence.se
     assert (found.n_cells, found.dropped) == (4, 0.0)

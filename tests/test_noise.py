@@ -120,7 +120,7 @@ def test_evidence_counts_every_repeat():
         assert summary.q_sd[0] == pytest.approx(precision**-0.5, rel=1e-2)
 
 
-@pytest.mark.parametrize("law", [Gaussian(), Laplace(), StudentT(3.0)], ids=str)
+@pytest.mark.parametrize("law", [pytest.param(Gaussian(), marks=pytest.mark.slow), Laplace(), StudentT(3.0)], ids=str)
 def test_two_state_by_quadrature(law):
     """Example 1, whose improper half needs a cut, for every law: evidence and improper mass within 5 SE + 1e-4."""
     model, sigma, eta = envs.two_state(), 2.0, 0.5
@@ -190,6 +190,7 @@ def test_inferred_scale_against_quadrature(rewards):
     assert float(draws.weight.values @ draws.noise_scale.values) == pytest.approx(eta, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "inferred"), [("gaussian", False), ("gaussian", True), ("student-t:4", True)])
 def test_noisy_posterior_is_calibrated(law, inferred):
     """Q, eta and noise drawn from their laws: posterior ranks of each are uniform. 200 replications of a depth-2 deep

@@ -176,6 +176,7 @@ def test_near_ties_are_seen_where_observed_actions_are_rarely_best(gap, trusted)
     assert bm.posterior(*rare(gap)).trustworthy == trusted
 
 
+@pytest.mark.slow
 def test_walks_are_checked_for_near_ties(monkeypatch):
     monkeypatch.setattr("bellmanifold.posteriors.inference.MOST_COORDINATES", 0)
     for gap, found in ((1e-9, ["s"]), (0.0, None)):

@@ -297,7 +297,8 @@ def test_cells_are_treated_in_chunks_without_a_trace(monkeypatch, dim, cells):
     Beyond, false alarms: |z| > 6 with 15 degrees of freedom, 2.5e-5 for each of 5 cells.
     """
     generator = np.random.default_rng(dim)
-    staircase = arrange(generator.normal(size=(cells, dim)), generator.normal(size=(cells, dim, dim)))
+    factor = np.eye(dim) + 0.3 * generator.normal(size=(cells, dim, dim))  # far tails have no useful standard errors
+    staircase = arrange(generator.normal(size=(cells, dim)), factor)
     monkeypatch.setattr(orthant, "CHUNK", 7 if dim < 3 else 2 * 256 * 16)
     together, error = orthants(staircase, 256, 16, generator).summary()
     for c in range(cells):

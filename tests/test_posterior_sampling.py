@@ -59,6 +59,7 @@ def chi_square(model, counts, summary, draws):
     return stats.chisquare(observed[keep], predicted[keep] * observed[keep].sum() / predicted[keep].sum()).pvalue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["A", "B"])
 @pytest.mark.parametrize(
     ("name", "depth", "epsilon"), [("deep_sea", 3, 0.0), ("deep_sea", 3, 0.5), ("swirl", 3, 0.5), ("swirl", 3, 0.0)]
@@ -80,6 +81,7 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
     assert chi_square(model, counts, summary, draws) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "many_states", [pytest.param(64, marks=pytest.mark.slow, id="sweeps"), pytest.param(0, id="levels")]
 )
@@ -228,10 +230,18 @@ def other_world(model, kept, rng):
     return changed
 
 
+EXACT, RELAXED = Settings(epsilon=0.0), Settings(epsilon=0.1, optimism=4)
+
+
 @pytest.mark.parametrize(
-    "settings", [Settings(epsilon=0.0), Settings(epsilon=0.1, optimism=4)], ids=["exact", "relaxed"]
+    ("settings", "walking"),
+    [
+        pytest.param(EXACT, False, id="exact-importance"),
+        pytest.param(EXACT, True, id="exact-walk", marks=pytest.mark.slow),
+        pytest.param(RELAXED, False, id="relaxed-importance", marks=pytest.mark.slow),
+        pytest.param(RELAXED, True, id="relaxed-walk"),
+    ],
 )
-@pytest.mark.parametrize("walking", [False, True], ids=["importance", "walk"])
 def test_what_was_not_visited_changes_nothing(settings, walking, monkeypatch):
     """Six episodes on deep sea, and on a problem that differs everywhere they did not come: the same, bit for bit."""
     if walking:
@@ -274,6 +284,7 @@ def test_a_mean_reward_that_changed_is_believed():
     assert agent.policy(rng).tolist() == [1]
 
 
+@pytest.mark.slow
 def test_points_without_weight_are_not_drawn_from(monkeypatch):
     """Where no point of a cut has weight the agent walks."""
     model = envs.two_state()
@@ -313,6 +324,7 @@ def test_random_cycles_are_walked_sparsely():
         np.testing.assert_array_equal(model.pair_state[episode.policy], np.arange(model.n_states))
 
 
+@pytest.mark.slow
 def test_small_random_cycles():
     model = envs.grid(3, 3, slip=0.2)
     found = bm.learn(model, agent="manifold", episodes=40, runs=1, seed=0).to_dict()

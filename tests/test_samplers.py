@@ -116,6 +116,7 @@ def test_moments_of_a_normal_law_by_hmc(run):
     within_four_errors(points)
 
 
+@pytest.mark.slow
 def test_moments_of_a_normal_law_by_nuts():
     """As for HMC: false alarms 1e-3 in all."""
     keys, state, own = chains(64, [0.3] * 64)
