@@ -283,7 +283,7 @@ def test_two_cuts_must_agree(monkeypatch):
     model = shared_pair()
     target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
     monkeypatch.setattr("bellmanifold.posteriors.cut.SHARE", 0.0)
-    monkeypatch.setattr("bellmanifold.posteriors.cut.RARE", (0.0,))
+    monkeypatch.setattr("bellmanifold.posteriors.lingering.MOST_VISITS", np.inf)
     unsound = by_chart(target, False, None, 0)
     assert float(unsound.improper_mass.value) < 0.01
     assert unsound.diagnostics["cut"] == [["x", "on"]]

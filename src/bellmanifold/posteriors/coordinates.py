@@ -187,7 +187,7 @@ class Coordinates:
         """What kind of coordinates these are, in a word."""
         return "centred" if self.centred else "cut" if self.cut else "non-centred"
 
-    @property
+    @cached_property
     def covers_improper(self) -> bool:
         """Whether points reach the parameters whose greedy policy stays among observed pairs for ever, if any do."""
         uncut = self.target.observed.copy()

@@ -25,9 +25,7 @@ Whether some class breaks this for a given j is a question about the best mean r
 j and -1 for every pair of F: there is one if and only if that is positive, and Howard's iteration returns it. Then its
 heaviest pair is cut, too.
 
-A loop that is left, but hardly ever, is not improper, and yet almost as hard to meet: with a probability p of leaving,
-values of a moderate size need residuals in a window of width p, where points weigh 1/p. So loops that remain when rare
-moves are left out are cut, too, as long as the cut stays small.
+Loops that are left, but hardly ever, are cut, too (`bellmanifold.posteriors.lingering`).
 
 `other_cut` finds a second sound cut that avoids the pairs of the first where it can: two cuts must agree on the
 improper mass.
@@ -48,17 +46,13 @@ from bellmanifold.gain import MeanReward, best_mean_reward
 from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.linear import chain_on
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.lingering import MOST_VISITS, lingering_cut
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 MAX_CUT = 6
 SHARE = 0.25
 """The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
-
-RARE = (0.02, 0.001)
-"""A loop counts as closed if only moves less probable than this (relative to the pair's likeliest) lead out of it.
-
-The second number is for problems that would need too large a cut by the first."""
 
 
 class LargeCutError(UnsupportedError):
@@ -82,6 +76,8 @@ def cut_set(target: Target, avoided: Collection[int] = ()) -> list[int]:
         for component in components:
             cut.append(_heaviest(model, best_mean_reward(model, component), avoided))
             left[cut[-1]] = False
+        if len(cut) > MAX_CUT:
+            return cut
     for component in target.loops:
         while len(cut) <= MAX_CUT and (rare := _rarely_cut(model, component, cut)):
             cut.append(_heaviest(model, rare, avoided))
@@ -89,35 +85,45 @@ def cut_set(target: Target, avoided: Collection[int] = ()) -> list[int]:
         return cut
     left = target.observed.copy()
     left[cut] = False
-    return [*cut, *_lingering(model, left, MAX_CUT - len(cut), avoided)]
+    return [*cut, *lingering_cut(model, left, MAX_CUT - len(cut))]
 
 
 def proper_cut_set(target: Target) -> list[int]:
-    """Observed pairs that meet loops which are hardly ever left, and belong to no closed class: these stay closed."""
+    """Observed pairs that meet the loops which are left, but hardly ever; closed classes are not cut open.
+
+    Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
+    class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
+    """
     left = target.observed.copy()
-    for component in target.loops:
-        left[component.pairs] = False
-    cut = _lingering(replace(target.model, reward=target.reward), left, MAX_CUT, ())
-    return cut if len(cut) <= MAX_CUT else []
-
-
-def _lingering(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: int, avoided: Collection[int]) -> list[int]:
-    """Pairs that meet all loops of allowed pairs which only rare moves leave; very rare ones, if there are too many."""
-    for rare in RARE:
-        likely, left, cut = without_rare_moves(model, rare), allowed.copy(), []
-        while components := end_components(likely, left):
-            for component in components:
-                cut.append(_heaviest(likely, best_mean_reward(likely, component), avoided))
-                left[cut[-1]] = False
-        if len(cut) <= most:
-            break
+    cut: list[int] = []
+    while len(cut) <= MAX_CUT:
+        if not (outside := _outside(target, left)):
+            for component in target.loops:
+                left[component.pairs] = False
+            return [*cut, *lingering_cut(target.model, left, MAX_CUT - len(cut))]
+        cut.append(outside[0])
+        left[cut[-1]] = False
     return cut
 
 
-def without_rare_moves(model: SSP, rare: float) -> SSP:
-    """The problem without moves that are less probable than the likeliest move of their pair by a factor `rare`."""
+def lingers_outside(target: Target) -> bool:
+    """Whether some loop that is not closed becomes so without rare moves; also for problems of any size."""
+    return bool(_outside(target, target.observed))
+
+
+def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[int]:
+    """Pairs of loops that only rare moves leave, but of no closed class."""
+    closed = np.zeros(target.model.n_pairs, dtype=bool)
+    for component in target.loops:
+        closed[component.pairs] = True
+    likely = end_components(without_rare_moves(target.model), allowed)
+    return [int(pair) for component in likely for pair in component.pairs if not closed[pair]]
+
+
+def without_rare_moves(model: SSP) -> SSP:
+    """The problem without moves that are less probable by a factor `MOST_VISITS` than the likeliest of their pair."""
     likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
-    keep = model.next_prob >= rare * likeliest[model.next_pair]
+    keep = model.next_prob * MOST_VISITS >= likeliest[model.next_pair]
     pair, probability = model.next_pair[keep], model.next_prob[keep]
     return replace(
         model,
@@ -161,7 +167,8 @@ def cut_coordinates(target: Target, chart: BatchChart, proper_only: bool) -> lis
     if len(cut) > MAX_CUT:
         raise LargeCutError(
             f"the observed loops, closed or hardly ever left, can only be cut open by more than {MAX_CUT} pairs, "
-            "too many to enumerate: use --proper-only, --epsilon 0 or, for few cells, --engine mixture"
+            f"too many to enumerate: use {'' if proper_only else '--proper-only, '}--epsilon 0 or, for few cells, "
+            "--engine mixture"
         )
     return _treatments(target, chart, cut)
 

@@ -315,8 +315,9 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
 def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinates:
     """Coordinates in which chains cover the posterior: the chart's, or action values where the chart needs a cut."""
     from bellmanifold.posteriors.coordinates import Coordinates
+    from bellmanifold.posteriors.cut import cut_set
 
-    covered = target.is_exact or proper_only or not target.loops
+    covered = target.is_exact or proper_only or not cut_set(target)
     return Coordinates(target, chart, centred=not covered)
 
 
@@ -362,14 +363,18 @@ def _summarise(nets: Nets, drawn: Sample) -> Summary:
 def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
     from bellmanifold.chart import batch_chart
+    from bellmanifold.posteriors.cut import proper_cut_set
     from bellmanifold.posteriors.walk import CHAINS, ROUND, Chains
 
     coordinates = walkable(target, batch_chart(target.model), proper_only)
+    lingers = proper_only and not target.is_exact and bool(proper_cut_set(target))
     chains = Chains(coordinates, seed)
     rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
     while True:
         walked = chains.walk(rounds)
         summary = _summarise_walk(coordinates, walked, f"{why}: slice chains instead")
+        if lingers:
+            return _missing_loops(summary)
         if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
             return summary
         rounds *= 2
@@ -377,6 +382,7 @@ def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, se
 
 def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
     """Slice chains on sparse linear systems, for large cyclic problems."""
+    from bellmanifold.posteriors.cut import lingers_outside
     from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
     from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
 
@@ -392,7 +398,13 @@ def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | N
     steps = max(1, (SPARSE_STEPS if samples is None else samples) // CHAINS)
     coordinates = SparseCoordinates(target)
     walked = sparse_walk(coordinates, steps, warm_up=steps // 4, seed=seed)
-    return _summarise_walk(coordinates, walked, f"{why}: slice chains on sparse systems instead")
+    summary = _summarise_walk(coordinates, walked, f"{why}: slice chains on sparse systems instead")
+    return summary if target.is_exact or not lingers_outside(target) else _missing_loops(summary)
+
+
+def _missing_loops(summary: Summary) -> Summary:
+    reason = f"{summary.reason}; observed loops are hardly ever left, and chains do not find their policies"
+    return replace(summary, trustworthy=False, reason=reason)
 
 
 def _summarise_walk(coordinates: Coordinates | SparseCoordinates, walked: Walk, reason: str) -> Summary:
