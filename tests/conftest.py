@@ -5,7 +5,6 @@ fixed; `--master-seed N` mixes N into every one of them, so that one can see whe
 """
 
 import signal
-import sys
 from pathlib import Path
 
 import jax
@@ -13,8 +12,6 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(Path(__file__).parent))
-
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell are deaf to it
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(ROOT / ".venv" / "jax-cache"))

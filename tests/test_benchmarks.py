@@ -8,8 +8,15 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import measuring
 import numpy as np
+import numpy_hmc
+import posteriors as posterior_rows
+import published_method
 import pytest
+import run
+import solving
+import temporal_differences
 
 from bellmanifold import envs
 from bellmanifold.bellman import log_likelihood, transitions
@@ -19,15 +26,6 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.target import relaxed_target
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
-
-import measuring  # noqa: E402
-import numpy_hmc  # noqa: E402
-import posteriors as posterior_rows  # noqa: E402
-import published_method  # noqa: E402
-import run  # noqa: E402
-import solving  # noqa: E402
-import temporal_differences  # noqa: E402
 
 
 def some_seen(depth: int, count: int) -> Dataset:

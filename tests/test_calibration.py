@@ -8,8 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import calibration
+import engines
+import histograms
 import numpy as np
 import pytest
+import ranks
+import simulated
 
 from bellmanifold.chart import batch_chart
 from bellmanifold.envs.building import Move, from_moves
@@ -17,13 +22,6 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "validation"))
-
-import calibration  # noqa: E402
-import engines  # noqa: E402
-import histograms  # noqa: E402
-import ranks  # noqa: E402
-import simulated  # noqa: E402
 
 
 def p_values(problem, likelihood, draw, replications, prior_scale=simulated.PRIOR_SCALE):
