@@ -173,6 +173,29 @@ def test_loops_of_gain_0_do_not_look_improper():
     assert bool(answer.solvable[0])
     np.testing.assert_allclose(np.asarray(answer.q)[chart.place][:, 0], [-1.0, -1.0, -1.0, -4.5])
     assert float(answer.log_det[0]) == 0.0
+    answer = chart.solve(np.ones(4, dtype=bool), jnp.zeros_like(payment), jnp.full(payment.shape, -jnp.inf))
+    assert bool(answer.solvable[0]), "nor where nothing pays anything"
+    np.testing.assert_array_equal(np.asarray(answer.q)[chart.place][:, 0], 0.0)
+
+
+def test_policy_iteration_counts_its_switches_down(monkeypatch):
+    """So that policies which rounding makes look better than each other do not swap for ever: here, one switch."""
+    left = []
+
+    def plain_loop(goes_on, body, state):
+        while goes_on(state) and len(left) < 9:
+            state = body(state)
+            left.append(int(state[-1]))
+        return state
+
+    monkeypatch.setattr(jax.lax, "while_loop", plain_loop)
+    inside, out = jnp.array([[[0.5]], [[0.0]]]), jnp.array([[0.5], [1.0]])
+    q, pivots, proper = chart_module._policy_iteration(
+        inside, out, jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64)
+    )
+    assert left == [59, 0]
+    np.testing.assert_array_equal(q[:, 0, 0], [-1.75, -1.5])
+    assert (float(pivots[0, 0]), bool(proper[0])) == (1.0, True)
 
 
 def random_coordinates(rng, model, batch):

@@ -35,6 +35,7 @@ def test_a_chain_that_is_stuck_has_not_converged(rng):
     assert (found.effective > 0).tolist() == [True, False]
     assert not found.is_good
     assert converged(values[:, :, :1]).is_good
+    assert converged(1e-3 * values[:, :, :1]).is_good, "in small steps, too"
     assert len(converged(np.tile(values[:, :, :1], 100)).r_hat) == chains.LOOKED_AT
 
 

@@ -204,6 +204,30 @@ def test_traps_are_named(epsilon, way_out):
     assert Coordinates(target, batch_chart(target.model), cut=ring).structure.free.sum() == 0, "nor in a cut"
 
 
+def test_loops_with_an_unobserved_way_out_are_no_traps():
+    """Of three observed loops the second has none."""
+    moves = {(state, "stay"): Move(-1.0, {state: 1.0}) for state in "abc"}
+    moves |= {(state, "out"): Move(-1.0, {"goal": 1.0}) for state in "ac"}
+    moves["d", "in"] = Move(-1.0, {"a": 0.25, "b": 0.25, "c": 0.25, "goal": 0.25})
+    model = from_moves("one trap", moves, start="d")
+    target = relaxed_target(Dataset.from_pairs(model, [*((state, "stay") for state in "abc"), ("d", "in")]), 0.5, 1.0)
+    with pytest.raises(UnsupportedError, match="trap b: "):
+        _ = Coordinates(target, batch_chart(model)).structure
+
+
+def test_states_that_no_data_touch_do_not_make_points_unsolvable():
+    """Not even in one block with those that are touched: here two states without chance lead to each other."""
+    moves = {(state, "on"): Move(-1.0, {after: 1.0}) for state, after in (("a", "b"), ("b", "a"))}
+    moves |= {(state, "out"): Move(-1.0, {"goal": 1.0}) for state in "ab"}
+    model = from_moves("half seen", moves, start="a")
+    target = relaxed_target(Dataset.from_pairs(model, [("a", "out")]), 0.5, 2.0)
+    coordinates = Coordinates(target, batch_chart(model))
+    assert (target.coupled.tolist(), len(coordinates.chart.blocks)) == ([True, False], 1)
+    weighed = coordinates.propose(random_key(0), 8)
+    out = by_pair(coordinates, weighed.q)[model.pair_index["a", "out"]]
+    np.testing.assert_allclose(weighed.log_weight, stats.norm.logpdf(out, scale=2.0))
+
+
 def test_weight_is_prior_density_over_determinant(rng):
     """w = prod N(theta_i; 0, sigma^2) / |det A|, times what makes a law of the images of normal numbers."""
     law = StudentT(3.0)

@@ -196,6 +196,14 @@ def test_six_pairs_are_cut_and_seven_are_not():
         cut_coordinates(seven, batch_chart(seven.model), proper_only=False)
 
 
+def test_a_class_that_would_need_one_more_pair_is_refused(monkeypatch):
+    """An unsound cut of as many pairs as are allowed is none."""
+    target = target_of(side_loop(0.2))
+    for most, refused in ((2, False), (1, True)):
+        monkeypatch.setattr(module, "MAX_CUT", most)
+        assert (len(cut_set(target)) > most) == refused
+
+
 def test_a_second_cut_avoids_the_first():
     target = target_of(pair_of_states(0.9, 0.7))
     chart = batch_chart(target.model)

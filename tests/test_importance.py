@@ -217,6 +217,11 @@ def test_what_each_coordinate_of_a_net_is_for():
     part = importance._Part(Coordinates(noisy, batch_chart(model)), 0, PIECE, 7)
     assert part.key[0] == 3
     assert np.asarray(part.row)[:, 0].tolist() == [2, 0, 3, 3, 3], "coordinate 1 is the noise scale"
+    model = from_moves("uneven", {tuple(pair): Move(-1.0, {"goal": 1.0}) for pair in ("sa", "sb", "ta")}, start="s")
+    complete = Coordinates(relaxed_target(Dataset.complete(model), 0.5, 2.0), batch_chart(model))
+    part = importance._Part(complete, PIECE, PIECE, 7)
+    slots, rows = complete.chart.slot.ravel().tolist(), np.asarray(part.row).ravel().tolist()
+    assert dict(zip(slots, rows, strict=True)) == {0: 0, 1: 1, 2: 2, 3: 3}, "a slot without a pair holds 0"
 
 
 def test_reference_points_are_normal_and_come_in_calls():

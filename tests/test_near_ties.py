@@ -79,6 +79,22 @@ def test_gross_is_what_would_be_collected_if_nothing_were_negative():
     assert {model.pair_name(i): gross[i] for i in range(4)} == pytest.approx(expected)
 
 
+def test_gross_goes_on_with_an_unobserved_value_only_where_that_is_best():
+    """First with 4, then with -1.5, better than -2; at the last point the observed action is better than -3."""
+    moves = {("s0", "go"): Move(0.5, {"s1": 1.0}), ("s1", "go"): Move(-2.0, {"goal": 1.0})}
+    model = from_moves("chain", {**moves, ("s1", "unseen"): Move(0.0, {"goal": 1.0})}, start="s0")
+    target = relaxed_target(Dataset.from_pairs(model, list(moves)), 0.0, 10.0)
+    coordinates = Coordinates(target, batch_chart(model))
+    chart, index = coordinates.chart, model.pair_index
+    reward = np.repeat(chart.spread(target.reward, 0.0)[..., None], 3, axis=2)
+    greedy, value = np.zeros((3, 3), dtype=bool), np.full((3, 3), -np.inf)
+    greedy[index["s0", "go"]], greedy[index["s1", "go"]] = True, [False, False, True]
+    value[index["s1", "unseen"]] = [4.0, -1.5, -3.0]
+    greedy, value = chart.spread(greedy, False), chart.spread(value, -np.inf)
+    gross = module._gross(coordinates, greedy, module.jnp.asarray(reward), module.jnp.asarray(value))
+    np.testing.assert_allclose(gross[chart.place][index["s0", "go"]], [4.5, 2.0, 2.5])
+
+
 def test_often_is_more_than_a_tenth_of_the_points_where_observed_actions_are_best():
     known = np.ones((1, 100), dtype=bool)
     known[0, 50:] = False

@@ -123,6 +123,21 @@ def test_two_dimensions_in_the_far_tail(offset, slope):
     assert found.log_probability[0, 0] == pytest.approx(expected, rel=1e-9, abs=1e-8)
 
 
+@pytest.mark.parametrize("begin", [1.0, 30.0, 1e3, 1e5])
+def test_two_dimensions_where_both_factors_fall(begin):
+    """phi(w) Phi(-w) is the derivative of -Phi(-w)^2 / 2."""
+    rows = two_rows([-begin, 0.0], [-np.sqrt(0.5), np.sqrt(0.5)])
+    found = orthant._sweep(rows, *orthant._quadrature(rows)).log_probability[0, 0]
+    assert found == pytest.approx(2.0 * log_ndtr(-begin) - np.log(2.0), abs=1e-13, rel=1e-13)
+
+
+def test_two_dimensions_where_the_second_row_decides():
+    """The first row is above 6 wherever the second is above 30, but for 240 of its conditional sds."""
+    rows = two_rows([-6.0, -30.0], [0.995, np.sqrt(1.0 - 0.995**2)])
+    found = orthant._sweep(rows, *orthant._quadrature(rows)).log_probability[0, 0]
+    assert found == pytest.approx(log_ndtr(-30.0), rel=1e-13)
+
+
 @pytest.mark.parametrize(("mean", "expected"), [(0.5, 0.8), (0.0, 0.8), (-1e-3, 0.0), (-40.0, 0.0)])
 def test_a_component_without_variance_beside_another(mean, expected):
     """Exact in two dimensions: the one that varies is positive with probability 0.8, the other always or never."""
@@ -258,7 +273,7 @@ def test_edges_are_conditional_means_in_conditional_sds():
 
 
 def test_the_mode_of_a_normal_density_times_a_distribution_function():
-    offset, slope = (x.ravel() for x in np.meshgrid([-50.0, -2.0, 0.0, 3.0], [-7.0, -0.5, 0.0, 1.0, 30.0]))
+    offset, slope = (x.ravel() for x in np.meshgrid([-50.0, -2.0, 0.0, 3.0], [-7.0, -0.5, 0.0, 0.5, 1.0, 30.0]))
     found = orthant._mode(offset, slope)
     for o, s, w in zip(offset, slope, found, strict=True):
         beyond = -w + s * np.exp(norm.logpdf(o + s * w) - log_ndtr(o + s * w))

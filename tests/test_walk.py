@@ -11,10 +11,12 @@ from by_hand import walk_of
 from bellmanifold import envs
 from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.convergence import r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed
+from bellmanifold.posteriors.steps import Cost
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import Chains, diagnose, end_points
 
@@ -132,6 +134,25 @@ def test_records_are_counted_and_averaged(rng, monkeypatch, scales):
         assert found.noise_scale is None
     with pytest.raises(UnsupportedError, match="no chain found"):
         walk._summarise(coordinates, [told_round(rng, coordinates, 5, 5)])
+
+
+def test_a_round_adds_up_the_moments_of_its_steps(monkeypatch):
+    """Where a state has one action, that action's value is the state's, which is recorded at every step."""
+    model = from_moves("row", {("s", "on"): Move(-1.0, {"t": 1.0}), ("t", "on"): Move(-2.0, {"goal": 1.0})}, start="s")
+    coordinates = coordinates_of(model, [0, 1])
+
+    def step(kind, structure, key, here):
+        return here._replace(point=here.point._replace(x=here.point.x + 0.5)), Cost(jnp.array(1))
+
+    monkeypatch.setattr(walk, "step", step)
+    position = Point(jnp.asarray(np.linspace(-1.0, 1.0, 6).reshape(1, 2, 3)), jnp.zeros((0, 3)))
+    run = walk._run.__wrapped__  # what is compiled would not see this step
+    done = run(coordinates.kind, 4, coordinates.structure, jnp.arange(2), jax.random.key(0), position)
+    np.testing.assert_array_equal(done.position.x, position.x + 2.0)
+    value = np.asarray(done.record.value)
+    assert value.shape == (4, 2, 3)
+    np.testing.assert_allclose(done.first[0], value.sum(axis=0))
+    np.testing.assert_allclose(done.second[0], (value**2).sum(axis=0))
 
 
 def test_chains_warm_up_once_and_then_record_rounds(monkeypatch):

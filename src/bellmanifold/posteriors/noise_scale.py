@@ -95,7 +95,7 @@ def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
     t = np.linspace(-WIDEST, WIDEST, KNOTS)
     for _ in range(4):  # a narrow peak shows its width only to a fine grid
         log_values = log_density(t)
-        if np.isnan(log_values).any() or not np.isfinite(log_values.max()):
+        if not np.isfinite(log_values.max()):  # NaN if there is one
             raise BadInputError("the prior of the noise scale is not a log density: give finite numbers or -inf")
         counts = np.flatnonzero(log_values > log_values.max() - NEGLIGIBLE)
         if counts[0] == 0 or counts[-1] == KNOTS - 1:
