@@ -208,7 +208,7 @@ def recurrent_classes(model: SSP, policy: Policy, within: States) -> list[Int[np
 
 
 def levels(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"] | None:
-    """Longest way of each state among states by allowed pairs, and a pair more; None if some cycle makes it unbounded.
+    """How many moves each state can make at most by allowed pairs before it leaves them; None if some go in a circle.
 
     A state of level k moves only to states of lower levels, so one sweep by rising level solves the problem.
     States without an allowed pair have level 0.
