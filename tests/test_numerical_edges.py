@@ -10,7 +10,7 @@ import bellmanifold as bm
 from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.errors import UnsupportedError
+from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.near_ties import near_ties
 from bellmanifold.posteriors.target import relaxed_target
@@ -275,3 +275,26 @@ def test_a_problem_of_some_hundred_pairs():
     answer = bm.posterior(model, Dataset.from_pairs(model, [("0,0", "left")]), samples=131_072).to_dict()
     assert answer["trustworthy"]
     assert answer["q_mean"]["22,3"]["left"] == pytest.approx(0.0, abs=0.2)
+
+
+def test_value_iteration_does_not_promise_what_rounding_takes():
+    """Rewards that cancel in a loop which is left with probability 1e-12: its value is 1e6, but nothing bounds it."""
+    moves = {
+        ("a", "x"): Move(1e6, {"b": 1 - 1e-12, "goal": 1e-12}),
+        ("b", "x"): Move(-1e6, {"a": 1.0}),
+        ("b", "y"): Move(-1e-3, {"goal": 1.0}),
+    }
+    model = from_moves("cancelling", moves, start="a")
+    with pytest.raises(UnsupportedError, match="cannot bound its error"):
+        bm.solve(model, "vi")
+    assert bm.solve(model, "pi").value[0] == pytest.approx(1e6, rel=1e-8)
+
+
+@pytest.mark.parametrize("method", ["pi", "vi", "lp", None])
+def test_rewards_beyond_all_measure_are_refused(method):
+    moves = {("a", "x"): Move(-1e308, {"b": 1.0}), ("b", "x"): Move(-1e308, {"goal": 1.0})}
+    with pytest.raises(BadInputError, match="at most 1e\\+200 in size"):
+        bm.solve(from_moves("beyond", moves, start="a"), method)
+    moves = {("a", "x"): Move(-1e200, {"a": 1 - 1e-15, "goal": 1e-15})}
+    value = bm.solve(from_moves("huge", moves, start="a"), "pi").value
+    assert value == pytest.approx([-1e215], rel=1e-9)

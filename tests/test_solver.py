@@ -215,16 +215,6 @@ def test_almost_free_loops_do_not_stop_value_iteration():
     assert solution.value_at_start == pytest.approx(-1.0)
 
 
-def test_values_beyond_floating_point_are_null():
-    from bellmanifold.envs.building import Move, from_moves
-
-    moves = {("a", "stay"): Move(-1.7e308, {"a": 1.0}), ("a", "go"): Move(-1.7e308, {"goal": 1.0})}
-    with np.errstate(over="ignore"):
-        answer = solve(from_moves("huge", moves, start="a")).to_dict()
-    assert answer["value"]["a"] == -1.7e308
-    assert answer["q"]["a"]["stay"] is None
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -10,7 +10,8 @@ first and refuses where they fail: then the equations may have many solutions an
 *Value iteration* (`vi`). On an acyclic problem one sweep in level order is exact. Otherwise it is run on rewards
 raised by a tiny slack e > 0, upwards from the value of a proper policy, until the last step changes nothing by more
 than e. Then W >= r + P W for every pair, so W >= V* (monotonicity), while the greedy policy's own value is <= V*: the
-answer lies between two computed vectors, and their distance is the error bound. A small last step alone bounds nothing.
+answer lies between two computed vectors; their distance, and what rounding may add, is the error bound. A small last
+step alone bounds nothing.
 
 *Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only where another
 pair is strictly better, which keeps every iterate proper.
@@ -29,7 +30,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from bellmanifold.errors import UnsupportedError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import Policy, is_proper, levels, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
@@ -42,6 +43,8 @@ SWEEPS_BETWEEN = 50
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
+LARGEST = 1e200
+"""Rewards of this size may be collected 1e100 times without leaving the range of floating point."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +83,19 @@ class Solution:
         best: dict[str, list[str]] = {state: [] for state in model.states}
         for i in range(model.n_pairs):
             state, action = model.pair_name(i)
-            values[state][action] = _finite(self.q[i])
+            values[state][action] = float(self.q[i])
             if self.optimal[i]:
                 best[state].append(action)
         return {
-            "value": {state: _finite(value) for state, value in zip(model.states, self.value, strict=True)},
+            "value": {state: float(value) for state, value in zip(model.states, self.value, strict=True)},
             "q": values,
             "optimal_actions": best,
-            "value_at_start": _finite(self.value_at_start),
+            "value_at_start": float(self.value_at_start),
             "method": self.method,
             "iterations": self.iterations,
-            "max_residual": _finite(self.max_residual),
+            "max_residual": float(self.max_residual),
             "error_bound": self.error_bound,
         }
-
-
-def _finite(value: float) -> float | None:
-    """A number for JSON; null where it left the range of floating point."""
-    return float(value) if np.isfinite(value) else None
 
 
 def solve(model: SSP, method: Method | None = None, discount: float | None = None) -> Solution:
@@ -109,6 +107,7 @@ def solve(model: SSP, method: Method | None = None, discount: float | None = Non
         discount: solve the discounted problem instead.
 
     Raises:
+        BadInputError: if rewards are so large that values may leave the range of floating point.
         UnsupportedError: where Assumption 2 fails, naming the loop or the states that cannot arrive.
 
     >>> from bellmanifold import envs
@@ -117,6 +116,8 @@ def solve(model: SSP, method: Method | None = None, discount: float | None = Non
     """
     if discount is not None:
         model = model.discounted(discount)
+    if np.abs(model.reward).max() > LARGEST:
+        raise BadInputError(f"rewards must be at most {LARGEST:g} in size: choose another unit")
     verdict = assumption_2(model)
     if not verdict.holds:
         raise UnsupportedError(
@@ -243,9 +244,10 @@ def _value_iteration(model: SSP, policy: Policy) -> Solution:
         if not is_proper(model, policy):  # the slack outweighs the cost of some loop
             continue
         value = policy_value(model, policy)
-        bound = float(np.abs(upper - value).max())
+        gross = _gross(model, policy, value)
+        bound = float(np.abs(upper - value).max() + _rounding(model, gross).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
-            return _solution(model, value, _gross(model, policy, value), ("vi", sweeps, bound))
+            return _solution(model, value, gross, ("vi", sweeps, bound))
     if scale == 0.0:
         return _solution(model, value, np.zeros_like(value), ("vi", 1, 0.0))
     raise UnsupportedError(
