@@ -72,12 +72,14 @@ def cut_set(target: Target, avoided: Collection[int] = ()) -> list[int]:
     model = replace(target.model, reward=target.reward)
     left = target.observed.copy()
     cut: list[int] = []
-    while components := end_components(model, left):
+    components = target.loops
+    while components:
         for component in components:
             cut.append(_heaviest(model, best_mean_reward(model, component), avoided))
             left[cut[-1]] = False
         if len(cut) > MAX_CUT:
             return cut
+        components = end_components(model, left)
     for component in target.loops:
         while len(cut) <= MAX_CUT and (rare := _rarely_cut(model, component, cut)):
             cut.append(_heaviest(model, rare, avoided))

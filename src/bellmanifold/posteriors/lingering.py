@@ -40,6 +40,8 @@ def lingering_cut(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: int) -> 
 
 def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> int | None:
     """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often."""
+    if np.all(model.next_prob == 1.0):  # then what is left is not come back to
+        return None
     _, label = connected_components(state_graph(model, allowed), connection="strong")
     own = label[model.pair_state[model.next_pair]]
     stays = np.zeros(model.n_pairs, dtype=bool)
