@@ -166,7 +166,7 @@ def eta_by_quadrature(data, sigma, prior):
     "rewards",
     [
         pytest.param([[0.5], [0.2]], marks=pytest.mark.slow, id="once"),
-        pytest.param([[0.5, 0.7, 0.1], [0.2, 0.4]], id="repeats"),
+        pytest.param([[0.5, 0.7, 0.1], [0.2, 0.4]], marks=pytest.mark.slow, id="repeats"),
     ],
 )
 def test_inferred_scale_against_quadrature(rewards):

@@ -115,6 +115,7 @@ def exact_cases(rng, count):
     return found
 
 
+@pytest.mark.slow
 def test_small_epsilon_meets_the_manifold_and_needs_the_determinant(rng):
     """The limit epsilon -> 0 of enumeration is the exact posterior; without |det A| it is not: the test can fail."""
     worst_without = 0.0
@@ -540,7 +541,7 @@ def test_evidence_curve_against_enumeration():
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-8, 1e-4, 1.0, 1e3])
-@pytest.mark.parametrize("prior_scale", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("prior_scale", [1e-3, pytest.param(1.0, marks=pytest.mark.slow), 1e6])
 def test_extremes_are_finite_and_normalised(epsilon, prior_scale):
     for model in (envs.deep_sea(2), envs.two_state()):
         for data in (Dataset.complete(model), seen(model, np.arange(model.n_pairs) % 2 == 0)):
