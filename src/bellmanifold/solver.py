@@ -116,8 +116,11 @@ def solve(model: SSP, method: Method | None = None, discount: float | None = Non
     """
     if discount is not None:
         model = model.discounted(discount)
-    if np.abs(model.reward).max() > LARGEST:
-        raise BadInputError(f"rewards must be at most {LARGEST:g} in size: choose another unit")
+    largest = int(np.argmax(np.abs(model.reward)))
+    if abs(model.reward[largest]) > LARGEST:
+        state, action = (quote(name) for name in model.pair_name(largest))
+        reward = f"the reward of ({state}, {action}) is {model.reward[largest]:g}"
+        raise BadInputError(f"{reward}: it must be at most {LARGEST:g} in size, choose another unit")
     verdict = assumption_2(model)
     if not verdict.holds:
         raise UnsupportedError(
