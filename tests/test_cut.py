@@ -21,7 +21,8 @@ from bellmanifold.posteriors.cut import (
     stationary_law,
     without_rare_moves,
 )
-from bellmanifold.posteriors.inference import by_chart, by_mixture, by_walk, walkable
+from bellmanifold.posteriors.from_walks import by_walk, walkable
+from bellmanifold.posteriors.inference import by_chart, by_mixture
 from bellmanifold.posteriors.target import relaxed_target
 
 

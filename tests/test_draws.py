@@ -29,7 +29,8 @@ from bellmanifold.posteriors.draws import (
     resampled,
     weighted_draws,
 )
-from bellmanifold.posteriors.inference import by_mixture, walkable
+from bellmanifold.posteriors.from_walks import walkable
+from bellmanifold.posteriors.inference import by_mixture
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, Chains, end_points
 

@@ -149,7 +149,7 @@ def accuracy(monkeypatch):
 @pytest.mark.parametrize(("factor", "said"), [(1.5, True), (1.0, False), (0.5, False)])
 def test_errors_that_stay_large_are_said_once(accuracy, factor, said):
     summary = summary_of(complete(TREE), weights_with_error(factor * accuracy))
-    assert inference._largest_error(summary) == factor * accuracy
+    assert summary.largest_error == factor * accuracy
     assert ("stopped at a largest" in inference._with_its_error(summary).reason) == said
     told = replace(summary, reason="stopped early")
     assert inference._with_its_error(told).reason == "stopped early"
@@ -171,9 +171,9 @@ def test_the_largest_error_is_one_of_an_action_or_of_a_route():
     table = replace(summary.table, policy=policy, weight=weight)
     summary = replace(summary, findings=replace(summary.findings, table=table))
     assert summary.action_probability.se.max() == pytest.approx(0.0, abs=1e-12)
-    assert inference._largest_error(summary) == pytest.approx(0.05)
+    assert summary.largest_error == pytest.approx(0.05)
     random = from_moves("random", {("s", "on"): Move(-1.0, {"s": 0.5, "goal": 0.5})}, start="s")
-    assert inference._largest_error(summary_of(complete(random), [[1, 0]])) == 0.0
+    assert summary_of(complete(random), [[1, 0]]).largest_error == 0.0
 
 
 @pytest.mark.parametrize(("pays", "exists"), [(-1e-9, True), (0.0, False), (1e-9, False)])

@@ -14,7 +14,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform, named_law
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
-from bellmanifold.posteriors.inference import by_walk
+from bellmanifold.posteriors.from_walks import by_walk
 from bellmanifold.posteriors.noise_scale import HalfNormal, log_scatter, scale_table
 from bellmanifold.posteriors.target import noisy_target
 

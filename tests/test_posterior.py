@@ -26,7 +26,8 @@ from bellmanifold.health import assumption_2
 from bellmanifold.posteriors.coordinates import Coordinates, mixer_of
 from bellmanifold.posteriors.cut import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
-from bellmanifold.posteriors.inference import by_chart, by_mixture, by_sparse_walk, by_walk
+from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk
+from bellmanifold.posteriors.inference import by_chart, by_mixture
 from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import diagnose

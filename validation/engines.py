@@ -22,7 +22,8 @@ from bellmanifold.laws import Gaussian
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.draws import chain_draws
 from bellmanifold.posteriors.from_chains import by_chains
-from bellmanifold.posteriors.inference import posterior_draws, walkable
+from bellmanifold.posteriors.from_walks import walkable
+from bellmanifold.posteriors.inference import posterior_draws
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
 

@@ -45,6 +45,7 @@ TESTS = {
     "draws": ("draws",),
     "findings": ("findings", "mixture"),
     "from_chains": ("from_chains", "convergence"),
+    "from_walks": ("inference", "cut"),
     "importance": ("importance", "points"),
     "inference": ("inference", "summary", "importance"),
     "keys": ("walk",),

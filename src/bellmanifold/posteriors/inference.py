@@ -15,9 +15,10 @@ from bellmanifold.gain import best_mean_reward
 from bellmanifold.health import complaint
 from bellmanifold.laws import Gaussian, Law, Uniform, named_law
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
+from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk, walkable
 from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
-from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.summary import ACCURACY, Summary
 from bellmanifold.posteriors.target import Kernel, Target, noisy_target, relaxed_target
 from bellmanifold.ssp import SSP
 
@@ -27,12 +28,8 @@ if TYPE_CHECKING:
     from bellmanifold.chart import BatchChart
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.importance import Nets, Sample
-    from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
-    from bellmanifold.posteriors.walk import Walk
 
 Engine = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
-ACCURACY = 1e-3
-"""Every reported probability is computed to this standard error, unless a number of samples is asked for."""
 ENOUGH = 400.0
 """An effective sample size below this is too low to trust."""
 GOOD = 0.2
@@ -47,11 +44,9 @@ MOST_IN_PIECE = 2**23
 MOST_COORDINATES = 400
 PILOT = 12
 """Binary logarithm of the points in each net that are weighed first."""
-MOST_ROUNDS = 8
 DRAWS = 8192
 MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
 """Uneven draws are resampled from this many, as long as they are not more numbers than that."""
-SPARSE_STEPS = 2000
 
 
 class TooManyCoordinatesError(UnsupportedError):
@@ -136,7 +131,7 @@ def posterior(
 
 def _with_its_error(summary: Summary) -> Summary:
     """The summary, whose reason says so if it stopped before every standard error was as small as it should be."""
-    error = _largest_error(summary)
+    error = summary.largest_error
     if error <= ACCURACY or "stopped" in summary.reason:
         return summary
     return replace(summary, reason=f"{summary.reason}; stopped at a largest standard error of {error:.1g}")
@@ -275,7 +270,7 @@ def by_chart(target: Target, proper_only: bool, samples: int | None, seed: int) 
         return _confirmed(nets, _summarise(nets, drawn if asked == log2_size else nets.sample(asked)))
     summary = _summarise(nets, drawn)
     hopeless = drawn.effective_sample_size * most_points < ENOUGH * drawn.points
-    while not hopeless and _largest_error(summary) > ACCURACY and 2 * drawn.points <= most_points:
+    while not hopeless and summary.largest_error > ACCURACY and 2 * drawn.points <= most_points:
         log2_size += 1
         drawn = nets.sample(log2_size)
         summary = _summarise(nets, drawn)
@@ -312,15 +307,6 @@ def covering(target: Target, chart: BatchChart, proper_only: bool) -> list[list[
     return [cut] if proper_only else [cut, [Coordinates(target, chart, centred=True)]]
 
 
-def walkable(target: Target, chart: BatchChart, proper_only: bool) -> Coordinates:
-    """Coordinates in which chains cover the posterior: the chart's, or action values where the chart needs a cut."""
-    from bellmanifold.posteriors.coordinates import Coordinates
-    from bellmanifold.posteriors.cut import cut_set
-
-    covered = target.is_exact or proper_only or not cut_set(target)
-    return Coordinates(target, chart, centred=not covered)
-
-
 def require_assumption_2(target: Target) -> None:
     """The exact posterior needs every loop of observed pairs to cost something."""
     for component in target.loops:
@@ -330,12 +316,6 @@ def require_assumption_2(target: Target) -> None:
                 f"{complaint(target.model, mean)}; the exact posterior does not exist: use --epsilon above 0, "
                 "or --discount 0.99"
             )
-
-
-def _largest_error(summary: Summary) -> float:
-    errors = [float(summary.action_probability.se.max(initial=0.0))]
-    errors += [route.se for route in summary.routes or []]
-    return max(errors)
 
 
 def _summarise(nets: Nets, drawn: Sample) -> Summary:
@@ -356,74 +336,6 @@ def _summarise(nets: Nets, drawn: Sample) -> Summary:
             "unsolvable_share": drawn.unsolvable,
             "cut": [list(model.pair_name(i)) for i in coordinates.cut],
             "ties_split": [model.states[s] for s in drawn.tied_states],
-        },
-    )
-
-
-def by_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
-    """Slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
-    from bellmanifold.chart import batch_chart
-    from bellmanifold.posteriors.cut import proper_cut_set
-    from bellmanifold.posteriors.walk import CHAINS, ROUND, Chains
-
-    coordinates = walkable(target, batch_chart(target.model), proper_only)
-    lingers = proper_only and not target.is_exact and bool(proper_cut_set(target))
-    chains = Chains(coordinates, seed)
-    rounds = 1 if samples is None else max(1, samples // (CHAINS * ROUND))
-    while True:
-        walked = chains.walk(rounds)
-        summary = _summarise_walk(coordinates, walked, f"{why}: slice chains instead")
-        if lingers:
-            return _missing_loops(summary)
-        if samples is not None or rounds >= MOST_ROUNDS or (walked.trustworthy and _largest_error(summary) <= ACCURACY):
-            return summary
-        rounds *= 2
-
-
-def by_sparse_walk(target: Target, proper_only: bool, why: str, samples: int | None, seed: int) -> Summary:
-    """Slice chains on sparse linear systems, for large cyclic problems."""
-    from bellmanifold.posteriors.cut import lingers_outside
-    from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
-    from bellmanifold.posteriors.sparse_walk import CHAINS, sparse_walk
-
-    covered = target.is_exact or proper_only or not target.loops
-    if not covered or not target.is_gaussian:
-        remedy = "use --proper-only or --epsilon 0"
-        if not target.is_gaussian:
-            remedy = "use --kernel gaussian" if target.epsilon is not None else "give --noise-sd, and gaussian noise"
-        raise UnsupportedError(
-            f"{why}, and beyond it only Gaussian kernels of known width without improper parameters can be walked: "
-            f"{remedy}"
-        )
-    steps = max(1, (SPARSE_STEPS if samples is None else samples) // CHAINS)
-    coordinates = SparseCoordinates(target)
-    walked = sparse_walk(coordinates, steps, warm_up=steps // 4, seed=seed)
-    summary = _summarise_walk(coordinates, walked, f"{why}: slice chains on sparse systems instead")
-    return summary if target.is_exact or not lingers_outside(target) else _missing_loops(summary)
-
-
-def _missing_loops(summary: Summary) -> Summary:
-    reason = f"{summary.reason}; observed loops are hardly ever left, and chains do not find their policies"
-    return replace(summary, trustworthy=False, reason=reason)
-
-
-def _summarise_walk(coordinates: Coordinates | SparseCoordinates, walked: Walk, reason: str) -> Summary:
-    counted = {} if walked.evaluations is None else {"evaluations_per_step": walked.evaluations}
-    return Summary(
-        target=coordinates.target,
-        findings=walked,
-        engine="chart",
-        reason=reason,
-        dimension=coordinates.dimension,
-        effective_sample_size=walked.effective_sample_size,
-        trustworthy=walked.trustworthy,
-        diagnostics={
-            "chains": len(walked.table.weight),
-            "lost_chains": walked.lost,
-            "steps": walked.steps,
-            "r_hat": walked.r_hat,
-            "coordinates": coordinates.way,
-            **counted,
         },
     )
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 EXACT = Estimate.of(0.0, 0.0)
 
+ACCURACY = 1e-3
+"""Every reported probability is computed to this standard error, unless a number of samples is asked for."""
+
 
 @dataclass(frozen=True, eq=False)
 class Summary:
@@ -119,6 +122,13 @@ class Summary:
         if len(policy) != model.n_states or not ((first <= policy) & (policy < after)).all():
             raise BadInputError(f"the policy does not name one pair of each of the {model.n_states} states")
         return policy_probability(self.target.model, self.table, policy)
+
+    @property
+    def largest_error(self) -> float:
+        """The largest standard error of the action and route probabilities."""
+        errors = [float(self.action_probability.se.max(initial=0.0))]
+        errors += [route.se for route in self.routes or []]
+        return max(errors)
 
     @cached_property
     def improper_mass(self) -> Estimate:
