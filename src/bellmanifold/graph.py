@@ -114,12 +114,13 @@ def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | No
     return _reach_surely(model, goals, all_pairs(model) if allowed is None else allowed)
 
 
-def leaving_policy(model: SSP, solved: Pairs) -> Policy | None:
+def leaving_policy(model: SSP, solved: Pairs, avoided: Pairs | None = None) -> Policy | None:
     """A proper policy of the problem in which pairs that are not solved end at the goal, or None if it has none.
 
-    States with such a pair play the first of them.
+    States with such a pair, unless it is to be avoided, play the first of them.
     """
-    free = np.where(solved, model.n_pairs, np.arange(model.n_pairs))
+    ends = ~solved if avoided is None else ~(solved | avoided)
+    free = np.where(ends, np.arange(model.n_pairs), model.n_pairs)
     first_free = np.minimum.reduceat(free, model.pair_start[:-1])
     at_once = first_free < model.n_pairs
     states, policy = reach_goal(model, solved, also_goals=at_once)

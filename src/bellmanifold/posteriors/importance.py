@@ -1,15 +1,18 @@
-"""Importance sampling: weigh quasi-random points of a posterior's reference law.
+"""Importance sampling: weigh quasi-random points of a posterior's reference distribution.
 
 The points are independent scramblings of one Sobol net; every answer is a ratio of weighted sums, its standard error
 comes from the spread between scramblings, and the effective sample size (sum w)^2 / sum w^2 says how evenly the weights
 lie. Everything goes through the compiled programs in pieces of one size: more points never mean another compilation.
 A piece is small, so that its arrays stay in the processor's cache, and a program weighs several, so that calls are few.
+
+`by_importance` is the engine: it weighs a pilot in each of the coordinates that cover the posterior, takes those that
+weigh best, and doubles the points until the answers are as sharp as they shall be.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -17,20 +20,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
-from bellmanifold.posteriors.coordinates import (
-    Coordinates,
-    Kind,
-    Point,
-    Structure,
-    Subsets,
-    Weighed,
-    n_policies,
-    policy_table,
-    weigh_with,
-)
-from bellmanifold.posteriors.findings import Findings, from_moments
+from bellmanifold.chart.batch import BatchChart, batch_chart
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cuts import Covering, covering, other_cut
 from bellmanifold.posteriors.points import Part, member_moments, normal_points, uniform_points
-from bellmanifold.posteriors.policies import Estimate, ratio
+from bellmanifold.posteriors.policies import (
+    Estimate,
+    PolicyTable,
+    action_probabilities,
+    improper_mass,
+    ratio,
+    resolution_of,
+)
+from bellmanifold.posteriors.result import Moments, Result
+from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.weight import Point, System, Weighed, n_policies, system_of, weigh
 
 PIECE = 1024
 """Points that are weighed at a time; also the smallest net."""
@@ -40,24 +46,130 @@ REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
 FEW_POLICIES = 2**16
 """Up to this many policies are counted instead of sorted."""
-NOTHING = jnp.zeros((0, 0, 0))
+GOOD = 0.2
+"""Coordinates in which this share of the points is effective need no comparison with others."""
+DISAGREEMENT = 5.0
+"""Two cuts disagree if their improper masses differ by more than this many standard errors, and by the accuracy."""
+UNEVEN = "importance weights are too uneven"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Sample(Findings):
+def by_importance(target: Target, budget: Budget) -> Result:
+    """Importance sampling through the chart, in the coordinates that weigh best.
+
+    Raises:
+        TooLargeError, LargeCutError: if the problem does not fit a batch chart, or its loops cannot be cut open.
+        UnsupportedError: if no point fits the data.
+    """
+    chart, cover = batch_chart(target.model, budget.chart), covering(target, budget.cut)
+    most_points = min(budget.points, budget.held // max(1, largest_way(cover)))
+    if budget.samples is not None and budget.samples * largest_way(cover) > budget.held:
+        fits = budget.held // largest_way(cover)
+        raise BadInputError(f"samples is {budget.samples}: at most {fits} points of {largest_way(cover)} coordinates fit")
+    asked = budget.pilot
+    if budget.samples is not None:
+        asked = int(np.ceil(np.log2(max(1.0, budget.samples / REPLICATES))))
+    nets, drawn = _best_way(cover, chart, min(budget.pilot, asked), budget.seed)
+    if drawn.unsolvable == 1.0:
+        raise UnsupportedError(
+            "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
+            "leave --proper-only out, or use --discount 0.99"
+            if target.proper_only
+            else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
+        )
+    if budget.samples is not None:
+        drawn = nets.sample(asked)
+    else:
+        hopeless = drawn.effective_sample_size * most_points < budget.enough * drawn.points
+        while not hopeless and 2 * drawn.points <= most_points and drawn.largest_error(target) > budget.accuracy:
+            drawn = nets.sample(nets.log2_size + 1)
+    result = _result(nets, drawn, budget)
+    return _confirmed(nets, result, budget).doubted(cover.missed)
+
+
+def largest_way(cover: Covering) -> int:
+    """The largest number of coordinates of a way to cover a posterior, infinitesimal residuals included."""
+    return max(coordinates.size - coordinates.scales for way in cover.ways for coordinates in way)
+
+
+def _best_way(cover: Covering, chart: BatchChart, log2_size: int, seed: int) -> tuple[Nets, Sample]:
+    """Weigh a pilot in each of the coordinates, and go on with those that weigh best."""
+    tried: list[tuple[Nets, Sample]] = []
+    for components in cover.ways:
+        nets = Nets(components, chart, seed)
+        drawn = nets.sample(log2_size)
+        tried.append((nets, drawn))
+        if drawn.effective_sample_size > GOOD * drawn.points:
+            break
+    return max(tried, key=lambda entry: entry[1].effective_sample_size)
+
+
+def _result(nets: Nets, drawn: Sample, budget: Budget) -> Result:
+    coordinates = nets.components[0]
+    target, model = coordinates.target, coordinates.target.model
+    restricted = not target.is_exact and not coordinates.covers_improper
+    uneven = f"{UNEVEN} (effective sample size {drawn.effective_sample_size:.0f})"
+    return Result(
+        table=drawn.table,
+        q_mean=drawn.q_mean,
+        q_sd=drawn.q_sd,
+        log_evidence=None if restricted else drawn.log_evidence,
+        noise_scale=drawn.noise_scale,
+        engine="chart",
+        reason=f"importance sampling in {coordinates.way} coordinates of the chart",
+        dimension=coordinates.dimension,
+        effective_sample_size=drawn.effective_sample_size,
+        doubts=() if drawn.effective_sample_size >= budget.enough else (uneven,),
+        diagnostics={
+            "points": drawn.points,
+            "coordinates": coordinates.way,
+            "unsolvable_share": drawn.unsolvable,
+            "cut": [list(model.pair_name(i)) for i in coordinates.cut],
+            "ties_split": [model.states[s] for s in drawn.tied_states],
+        },
+    )
+
+
+def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:
+    """The result, no longer trusted if a second cut of the observed loops finds another improper mass."""
+    first = nets.components[0]
+    target = first.target
+    confirmable = result.trustworthy and first.cut and target.loops and first.covers_improper
+    other = other_cut(nets.components, budget.cut) if confirmable else None
+    if other is None:
+        return result
+    others = Nets(other, nets.chart, budget.seed)
+    second = _result(others, others.sample(budget.pilot), budget)
+    mass, again = (improper_mass(target.model, found.table, target.observed) for found in (result, second))
+    gap = abs(float(mass.value) - float(again.value))
+    agree = not second.trustworthy or gap <= max(budget.accuracy, DISAGREEMENT * float(np.hypot(mass.se, again.se)))
+    doubt = "" if agree else "two ways to cut the observed loops open disagree on the improper mass"
+    return result.doubted(doubt, second_cut=second.diagnostics["cut"], second_cut_improper_mass=float(again.value))
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
     """A weighed sample of a posterior, reduced to what answers need.
 
     Attributes:
-        effective_sample_size: (sum w)^2 / sum w^2.
+        table, q_mean, q_sd, log_evidence, noise_scale, effective_sample_size: as in `Result`.
         points: number of points weighed.
         unsolvable: share of points without a proper solution.
         tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
     """
 
+    table: PolicyTable
+    q_mean: Estimate
+    q_sd: Float[np.ndarray, "pairs"]
+    log_evidence: Estimate
+    noise_scale: tuple[float, float] | None
     effective_sample_size: float
     points: int
     unsolvable: float
     tied_states: Int[np.ndarray, "tied"]
+
+    def largest_error(self, target: Target) -> float:
+        """The largest standard error of an action's probability."""
+        return float(action_probabilities(target.model, self.table).se.max(initial=0.0))
 
 
 class Nets:
@@ -67,22 +179,30 @@ class Nets:
 
     Args:
         components: coordinates whose weights are relative to the mixture of all of them; mostly just one.
+        chart: of the problem.
         seed: fixes the points.
     """
 
-    def __init__(self, components: list[Coordinates], seed: int) -> None:
-        self.components, self.seed = components, seed
+    def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
+        self.components, self.chart, self.seed = components, chart, seed
+        self.systems = [system_of(coordinates, chart) for coordinates in components]
         self.size = 0
         self.sums: list[_Sums] = []
+
+    @property
+    def log2_size(self) -> int:
+        """Binary logarithm of the points in each net."""
+        return self.size.bit_length() - 1
 
     def sample(self, log2_size: int) -> Sample:
         """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and sum up."""
         while self.size < max(PIECE, 2**log2_size):
             more = self.size or max(PIECE, 2**log2_size)
-            for k, coordinates in enumerate(self.components):
-                self.sums.append(_weigh(_Part(coordinates, self.size, more, self.seed + (k << 32))))
+            for k, (coordinates, system) in enumerate(zip(self.components, self.systems, strict=True)):
+                part = _Part(coordinates, system, self.size, more, self.seed + (k << 32))
+                self.sums.append(_weigh(part, n_policies(self.chart)))
             self.size += more
-        return _sample(self.components[0], self.sums)
+        return _sample(self.components[0], self.chart, self.sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +213,9 @@ class _Sums:
         reference: -inf where nothing has any weight.
         points, unsolvable: how many.
         square: sum of squared weights.
-        whole: sum of weights, shape (replicates,).
-        first, second: of q and q^2, shape (replicates, pairs).
-        noise_scale: of the noise scale and its square, or nothing unless it is inferred, shape (2 or 0,).
-        code, choice, weight: distinct policies: code, action slots and weights.
+        moments: of the action values.
+        noise_scale: of the noise scale, or nothing unless it is inferred; pairs are scales.
+        code, choice, weight: distinct policies: code, actions and weights.
         tied: states where best actions tie, shape (states,).
     """
 
@@ -104,33 +223,28 @@ class _Sums:
     points: int
     unsolvable: int
     square: float
-    whole: Float[np.ndarray, "replicates"]
-    first: Float[np.ndarray, "replicates pairs"]
-    second: Float[np.ndarray, "replicates pairs"]
-    noise_scale: Float[np.ndarray, "powers"]
+    moments: Moments
+    noise_scale: Moments
     code: UInt64[np.ndarray, "rows"]
     choice: Int[np.ndarray, "rows states"]
     weight: Float[np.ndarray, "replicates rows"]
     tied: Bool[np.ndarray, "states"]
 
 
-def _weigh(part: _Part) -> _Sums:
+def _weigh(part: _Part, policies: int) -> _Sums:
     weighed = part.weigh()
     top = float(weighed.log_weight.max())
     reference = top if np.isfinite(top) else 0.0
     weight = np.exp(weighed.log_weight - reference).reshape(REPLICATES, -1)
-    code, choice, by_policy = _merged(weighed, weight, n_policies(part.coordinates.chart))
-    first, second = part.moments(weighed, weight, reference)
-    eta = weighed.noise_scale.transpose(1, 0, 2).reshape(part.coordinates.scales, weight.size)
+    code, choice, by_policy = _merged(weighed, weight, policies)
+    eta = weighed.noise_scale.transpose(1, 0, 2).reshape(part.coordinates.scales, *weight.shape)
     return _Sums(
         top,
         weight.size,
         int(np.isneginf(weighed.log_weight).sum()),
         float((weight**2).sum()),
-        weight.sum(axis=1),
-        first,
-        second,
-        np.concatenate([eta @ weight.ravel(), eta**2 @ weight.ravel()]),
+        part.moments(weighed, weight, reference),
+        _weighted(weight, eta, np.zeros_like(eta)),
         code,
         choice,
         by_policy,
@@ -138,12 +252,23 @@ def _weigh(part: _Part) -> _Sums:
     )
 
 
+def _weighted(
+    weight: Float[np.ndarray, "replicates points"],
+    mean: Float[np.ndarray, "rows replicates points"],
+    variance: Float[np.ndarray, "rows replicates points"],
+) -> Moments:
+    """Moments of quantities that have a mean and a variance at each point."""
+    total = weight.sum(axis=1)
+    centre = np.einsum("rp,krp->rk", weight, mean) / np.where(total > 0, total, 1.0)[:, None]
+    square = np.einsum("rp,krp->rk", weight, variance + (mean - centre.T[..., None]) ** 2)
+    return Moments(total, centre, square)
+
+
 def _merged(
     weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
 ) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows states"], Float[np.ndarray, "replicates rows"]]:
     """Codes, choices and weights of the distinct policies that have any weight."""
-    codes = weighed.code.ravel()
-    code, place, row = distinct(codes, policies)
+    code, place, row = distinct(weighed.code.ravel(), policies)
     summed = _by_row(row.reshape(weight.shape), weight, len(code))
     keep = summed.sum(axis=0) > 0
     choice = weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE]
@@ -175,45 +300,51 @@ def _by_row(
     return summed.reshape(REPLICATES, rows).astype(np.float64)  # of nothing NumPy counts in integers
 
 
-def _sample(coordinates: Coordinates, parts: list[_Sums]) -> Sample:
+def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> Sample:
     """Add the sums of all parts up, on one scale."""
+    target = coordinates.target
     top = max(part.reference for part in parts)
     reference = top if np.isfinite(top) else 0.0
     factor = [float(np.exp(part.reference - reference)) for part in parts]
-
-    def total(name: str) -> np.ndarray:
-        return np.asarray(sum(scale * getattr(part, name) for scale, part in zip(factor, parts, strict=True)))
-
-    whole, points = total("whole"), sum(part.points for part in parts)
+    moments, eta = (
+        Moments.pooled([getattr(part, name).scaled(scale) for scale, part in zip(factor, parts, strict=True)])
+        for name in ("moments", "noise_scale")
+    )
+    whole, points = moments.weight, sum(part.points for part in parts)
     square = sum(scale**2 * part.square for scale, part in zip(factor, parts, strict=True))
+    effective = float(whole.sum() ** 2 / square) if square > 0 else 0.0
     mean_weight = ratio(whole * REPLICATES / points, np.ones(REPLICATES))
     with np.errstate(divide="ignore", invalid="ignore"):
-        constant = reference + coordinates.target.log_constant
+        constant = reference + target.log_constant
         evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
     codes = np.concatenate([part.code for part in parts])
     code, first, row = np.unique(codes, return_index=True, return_inverse=True)
     weights = np.concatenate([scale * part.weight for scale, part in zip(factor, parts, strict=True)], axis=1)
     summed = _by_row(np.broadcast_to(row, weights.shape), weights, len(code))
-    q_mean, q_sd = from_moments(coordinates.target, ratio(total("first"), whole), ratio(total("second"), whole))
-    eta = total("noise_scale") / (whole.sum() or np.nan)
+    policy = chart.pairs(np.concatenate([part.choice for part in parts])[first].T).T[:, target.coupled]
+    tied = np.any([part.tied for part in parts], axis=0)
+    exact = coordinates.dimension == 0 and not tied.any()
+    resolution = 0.0 if exact else resolution_of(effective)
+    q_mean, q_sd = moments.estimate(target)
     return Sample(
-        table=policy_table(coordinates, np.concatenate([part.choice for part in parts])[first], summed),
+        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=evidence,
-        effective_sample_size=float(whole.sum() ** 2 / square) if square > 0 else 0.0,
+        noise_scale=eta.mean_and_sd(),
+        effective_sample_size=effective,
         points=points,
         unsolvable=sum(part.unsolvable for part in parts) / points,
-        tied_states=np.sort(coordinates.chart.order[np.any([part.tied for part in parts], axis=0)]),
-        noise_scale=(float(eta[0]), float(np.sqrt(max(0.0, eta[1] - eta[0] ** 2)))) if len(eta) else None,
+        tied_states=np.sort(np.asarray(chart.layout.state)[tied]),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Points of all nets from `begin` on, by slot: free pairs come first, as Sobol's first dimensions are the best."""
+    """Points of all nets from `begin` on: free pairs come first, as Sobol's first dimensions are the best."""
 
     coordinates: Coordinates
+    system: System
     begin: int
     size: int
     seed: int
@@ -229,62 +360,77 @@ class _Part:
     @cached_property
     def group(self) -> Int[np.ndarray, "free"]:
         """How many exchangeable pairs each free pair stands for."""
-        return np.bincount(self.coordinates.stand_in, minlength=len(self.coordinates.free))[self.free]
+        return self.coordinates.alternatives[self.free]
+
+    @cached_property
+    def extra(self) -> int:
+        """Coordinates that belong to no pair: noise scale and coins."""
+        return self.coordinates.scales + len(self.coordinates.lingering)
 
     @cached_property
     def key(self) -> Part:
-        dimension = max(1, len(self.free) + len(self.residual) + self.coordinates.scales)
+        dimension = max(1, len(self.free) + len(self.residual) + self.extra)
         return dimension, self.begin, self.size, REPLICATES, self.seed
 
     @cached_property
-    def row(self) -> Int[Array, "actions states"]:
-        """The coordinate each slot holds; the last one, which is 0, where it holds none."""
-        chart = self.coordinates.chart
-        row = np.full(len(self.coordinates.free), -1)
+    def row(self) -> Int[Array, "pairs"]:
+        """The row of the points that belongs to each pair; the last one is all zeros."""
+        row = np.full(self.coordinates.target.model.n_pairs, self.key[0])
         row[self.free] = np.arange(len(self.free))
         row[self.residual] = len(self.free) + self.coordinates.scales + np.arange(len(self.residual))
-        return jnp.asarray(chart.spread(row % (self.key[0] + 1), self.key[0]))
+        return jnp.asarray(row)
+
+    @cached_property
+    def lowered(self) -> Int[np.ndarray, "lowered"]:
+        """Pairs that stand for several and may be drawn below their prior: their values are kept."""
+        exits = [pair for loop in self.coordinates.lingering for pair in loop.exits]
+        return np.array([pair for pair in exits if self.coordinates.alternatives[pair] > 1], dtype=np.int64)
 
     def weigh(self) -> _Pieces:
-        """All pieces weighed, without their action values: those would fill the memory."""
+        """Weigh them all. Without the action values: those would fill the memory."""
         of, groups = self.coordinates, tuple(int(of) for of in self.group)
-        kind, structure, subsets = of.kind, of.structure, of.subsets_used
-        most = max(1, CALL_NUMBERS // (PIECE * structure.free.size))
+        most = max(1, CALL_NUMBERS // (PIECE * len(of.free)))
         calls = reference_points(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
         scales = slice(len(groups), len(groups) + of.scales) if of.scales else slice(0)
-        found = [weigh_pieces(kind, structure, subsets, Point(_arranged(self.row, x), x[:, scales])) for x in calls]
+        coins = slice(self.key[0] - len(of.lingering), self.key[0])
+        kept = jnp.asarray(self.lowered)
+        found = [
+            weigh_pieces(self.system, kept, Point(_arranged(self.row, x), x[:, scales], x[:, coins])) for x in calls
+        ]
         return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
 
-    def moments(
-        self, weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], reference: float
-    ) -> list[Float[np.ndarray, "replicates pairs"]]:
-        """Weighted sums of q and q^2 for every pair of a coupled state; 0 elsewhere."""
-        coordinates, model = self.coordinates, self.coordinates.target.model
+    def moments(self, weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], reference: float) -> Moments:
+        """Moments of every pair of a coupled state, in each replicate."""
+        of, prior = self.coordinates, self.coordinates.target.prior
         factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
-        action, state = coordinates.chart.place
-        sums = []
-        for power, by_piece in ((1, weighed.first), (2, weighed.second)):
-            scaled = by_piece[:, action, state] * factor[:, None]
-            by_replicate = scaled.reshape(REPLICATES, -1, model.n_pairs).sum(axis=1)
-            for row, (pair, of) in enumerate(zip(self.free, self.group, strict=True)):
-                if of > 1:
-                    member = member_moments(self.key, row, int(of))[power - 1].reshape(weight.shape)
-                    by_replicate[:, pair] = (weight * member).sum(axis=1) * coordinates.target.prior_scale**power
-            coupled = coordinates.target.coupled[model.pair_state]
-            sums.append(np.where(coupled, by_replicate[:, coordinates.stand_in], 0.0))
-        return sums
+        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None]).grouped(REPLICATES)
+        for row, (pair, several) in enumerate(zip(self.free, self.group, strict=True)):
+            if several == 1:
+                continue
+            if pair in self.lowered:
+                largest = prior_units(prior, pair, weighed.q[:, np.flatnonzero(self.lowered == pair)[0]].ravel())
+                first, second = moments_below(largest, int(several))
+            else:
+                first, second = member_moments(self.key, row, int(several))
+            mean, variance = (np.reshape(array, (1, *weight.shape)) for array in (first, second - first**2))
+            own = _weighted(weight, mean, variance)
+            found.mean[:, pair] = prior.mean[pair] + prior.sd[pair] * own.mean[:, 0]
+            found.square[:, pair] = prior.sd[pair] ** 2 * own.square[:, 0]
+        return found.of_pairs(of.stand_in)
 
 
 class _Pieces(NamedTuple):
-    """Pieces of points with their weights: `Weighed` without action values, pieces along the first axis."""
+    """Pieces of points with their weights: `Weighed` with few action values, pieces along the first axis."""
 
     log_weight: Float[np.ndarray, "pieces piece"]
     choice: Int[np.ndarray, "pieces states piece"]
     code: UInt64[np.ndarray, "pieces piece"]
+    q: Float[np.ndarray, "pieces kept piece"]
     noise_scale: Float[np.ndarray, "pieces scales piece"]
     log_scale: Float[np.ndarray, "pieces"]
-    first: Float[np.ndarray, "pieces actions states"]
-    second: Float[np.ndarray, "pieces actions states"]
+    weight: Float[np.ndarray, "pieces"]
+    mean: Float[np.ndarray, "pieces pairs"]
+    square: Float[np.ndarray, "pieces pairs"]
     tied: Bool[np.ndarray, "pieces states"]
 
 
@@ -299,14 +445,19 @@ def reference_points(part: Part, groups: tuple[int, ...], call: int) -> list[Flo
     return [jnp.asarray(pieces[k : k + call]) for k in range(0, len(pieces), call)]
 
 
-@partial(jax.jit, static_argnames="kind")
-def weigh_pieces(kind: Kind, s: Structure, subsets: Subsets | None, point: Point) -> Weighed:
-    """Weigh pieces of points one after the other."""
-    return jax.lax.map(lambda piece: weigh_with(kind, s, subsets, piece)._replace(q=NOTHING), point)
+@jax.jit
+def weigh_pieces(system: System, kept: Int[Array, "kept"], point: Point) -> Weighed:
+    """Weigh pieces of points one after the other; of the action values only some pairs' are kept."""
+
+    def one(piece: Point) -> Weighed:
+        weighed = weigh(system, piece)
+        return weighed._replace(q=weighed.q[kept])
+
+    return jax.lax.map(one, point)
 
 
 @jax.jit
 def _arranged(
-    row: Int[Array, "actions states"], points: Float[Array, "pieces coordinates piece"]
-) -> Float[Array, "pieces actions states piece"]:
+    row: Int[Array, "pairs"], points: Float[Array, "pieces coordinates piece"]
+) -> Float[Array, "pieces pairs piece"]:
     return points.at[:, row].get(mode="promise_in_bounds")

@@ -40,12 +40,15 @@ class PolicyTable:
         policy: the greedy pair of each coupled state, ascending by state, shape (rows, coupled states).
         weight: unnormalised weight of each row in each replicate, on one common scale, shape (replicates, rows).
         stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
+        resolution: the least standard error of a probability close to 0 or 1: a policy as probable as this may be
+            missing; 0 for exact answers.
     """
 
     coupled: Bool[np.ndarray, "states"]
     policy: Int[np.ndarray, "rows coupled_states"]
     weight: Float[np.ndarray, "replicates rows"]
     stand_in: Int[np.ndarray, "pairs"] | None = None
+    resolution: float = 0.0
 
     @classmethod
     def of_chains(
@@ -53,13 +56,14 @@ class PolicyTable:
         coupled: Bool[np.ndarray, "states"],
         policy: Int[np.ndarray, "chains draws coupled_states"],
         stand_in: Int[np.ndarray, "pairs"] | None = None,
+        resolution: float = 0.0,
     ) -> PolicyTable:
         """Count the greedy policies of chains' draws; replicates are chains."""
         chains, draws, _ = policy.shape
         rows, row = np.unique(np.concatenate(policy), axis=0, return_inverse=True)
         cell = np.repeat(np.arange(chains), draws) * len(rows) + row.ravel()
         weight = np.bincount(cell, minlength=chains * len(rows)).reshape(chains, -1)
-        return cls(coupled, rows, weight.astype(np.float64), stand_in)
+        return cls(coupled, rows, weight.astype(np.float64), stand_in, resolution)
 
     @cached_property
     def whole(self) -> Float[np.ndarray, "replicates"]:
@@ -84,6 +88,11 @@ class PolicyTable:
         stand = np.where(self.coupled[model.pair_state], own, first)
         return stand, 1.0 / np.bincount(stand, minlength=model.n_pairs)[stand]
 
+    def share_of(self, part: Float[np.ndarray, "replicates *k"]) -> Estimate:
+        """Weights as shares of the whole; close to 0 and 1 the error is no less than what may have been missed."""
+        found = ratio(part, self.whole)
+        return Estimate(found.value, _resolved(found.value, found.se, self.resolution))
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -96,6 +105,18 @@ class Estimate:
     def of(cls, value: float | np.ndarray, se: float | np.ndarray) -> Estimate:
         """From numbers or arrays."""
         return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
+
+
+def resolution_of(effective: float) -> float:
+    """The error of the probability of what no draw met: its posterior mean after so many failures, from a flat prior."""
+    return 1.0 / (effective + 2.0)
+
+
+def _resolved(
+    value: Float[np.ndarray, "*k"], se: Float[np.ndarray, "*k"], resolution: float | Float[np.ndarray, "*k"]
+) -> Float[np.ndarray, "*k"]:
+    at_edge = (value < resolution) | (value > 1.0 - np.asarray(resolution))
+    return np.where(at_edge, np.maximum(se, resolution), se)
 
 
 def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "replicates"]) -> Estimate:
@@ -119,7 +140,10 @@ def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
     for state, sums in zip(np.flatnonzero(table.coupled), summed(model, table), strict=True):
         part[:, model.pair_start[state] : model.pair_start[state + 1]] = sums
     stand, share = table.standing(model)
-    return ratio(part[:, stand] * share, table.whole)
+    found = ratio(part[:, stand] * share, table.whole)
+    kinds = np.add.reduceat(stand == np.arange(model.n_pairs), model.pair_start[:-1])
+    undecided = (table.coupled & (kinds > 1))[model.pair_state]
+    return Estimate(found.value, _resolved(found.value, found.se, np.where(undecided, table.resolution, 0.0)))
 
 
 def _sums_of_most(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
@@ -175,7 +199,7 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
     if not finished:
         return []
     parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in finished], axis=1)
-    found = ratio(parts, table.whole)
+    found = table.share_of(parts)
     return [
         Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
         for one, value, se in zip(finished, found.value, found.se, strict=True)
@@ -224,7 +248,7 @@ def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "
     """The probability that a given deterministic policy is greedy everywhere, that is, optimal."""
     stand, share = table.standing(model)
     agree = (table.policy == stand[policy][table.coupled]).all(axis=1)
-    return ratio(table.weight[:, agree].sum(axis=1) * share[policy].prod(), table.whole)
+    return table.share_of(table.weight[:, agree].sum(axis=1) * share[policy].prod())
 
 
 def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pairs"]) -> Estimate:
@@ -234,7 +258,7 @@ def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pair
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
     policy[:, table.coupled] = table.policy
     improper = ~_all_reach_goal(model, policy, solved)
-    return ratio(table.weight[:, improper].sum(axis=1), table.whole)
+    return table.share_of(table.weight[:, improper].sum(axis=1))
 
 
 def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator) -> Estimate:
@@ -249,7 +273,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
     everything = np.ones(model.n_pairs, dtype=bool)
     if (share == 1.0).all():
         improper = ~_all_reach_goal(model, policy, everything)
-        return ratio(table.weight[:, improper].sum(axis=1), table.whole)
+        return table.share_of(table.weight[:, improper].sum(axis=1))
     members = np.argsort(stand, kind="stable")
     first = np.searchsorted(stand[members], np.arange(model.n_pairs))
     size = np.bincount(stand, minlength=model.n_pairs)
@@ -261,7 +285,8 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
         chosen = policy[rows]
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
-    return ratio(part, weights.sum(axis=1))
+    found = ratio(part, weights.sum(axis=1))
+    return Estimate(found.value, _resolved(found.value, found.se, table.resolution))
 
 
 def _all_reach_goal(

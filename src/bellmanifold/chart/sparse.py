@@ -1,6 +1,6 @@
 """The chart for one point at a time on large cyclic problems: sparse policy iteration from where the last one ended.
 
-The same map as `bellmanifold.chart`, for problems whose strong components are too large to eliminate densely in
+The same map as `bellmanifold.chart.batch`, for problems whose strong components are too large to eliminate densely in
 batches. Three things keep a point cheap:
 
 - Only M~ itself is looked at: solved pairs, the states that have one or may be reached by one, and for each of these

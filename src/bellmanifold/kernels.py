@@ -1,17 +1,17 @@
-"""Laws of standardised residuals: the shape of a tolerance kernel, or of the noise in rewards.
+"""Kernels, distributions of standardised residuals: the shape of a tolerance, or of the noise in rewards.
 
-A pair's reward is r = g(theta) + scale * w with w from such a law (the paper's p^W), or the law is the kernel that
-relaxes r = g(theta). Chart coordinates want w as a function of a standard normal number x, so that every sampler sees
+A pair's reward is r = g(theta) + scale * w with w from such a distribution (the paper's p^W), or the kernel relaxes
+r = g(theta). Chart coordinates want w as a function of a standard normal number x, so that every sampler sees
 normal coordinates only: `from_normal` is an increasing odd map, and
 
     log_correction(z) = log density(z) - log (the density that values of `from_normal` have at z)
 
-makes up for the difference. The map is the law's own quantile function, and the correction 0, except for Student's t,
+makes up for the difference. The map is the kernel's own quantile function, and the correction 0, except for Student's t,
 which has no elementary one: there z = sqrt(nu (exp(x^2 / nu) - 1)) with the sign of x (Wallace 1959) has the right
 tails, and the correction stays small.
 
-For Gaussian noise `scale` is its standard deviation; for the others it is the scale of the law in its standard form
-(a Laplace law of scale b has standard deviation b sqrt(2); Student's t need not have one).
+For Gaussian noise `scale` is its standard deviation; for the others it is the scale of the standard form (a
+Laplace distribution of scale b has standard deviation b sqrt(2); Student's t need not have one).
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ NAMES = "gaussian, student-t:DF (for instance student-t:4) or laplace"
 
 
 @runtime_checkable
-class Law(Protocol):
-    """A symmetric law of standardised residuals; immutable and hashable, as it is part of compiled programs."""
+class Kernel(Protocol):
+    """A symmetric distribution of standardised residuals; immutable and hashable, as it is part of compiled programs."""
 
     def log_density(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Log density of the law."""
+        """Log density."""
 
     def from_normal(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """An increasing map of standard normal numbers."""
 
     def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Log density of the law relative to that of the values of `from_normal`."""
+        """Log density relative to that of the values of `from_normal`."""
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """The standard normal law."""
+    """The standard normal distribution."""
 
     def __str__(self) -> str:
         return "gaussian"
@@ -131,10 +131,10 @@ class StudentT:
         return self.log_density(z) + 0.5 * x_squared + 0.5 * LOG_2_PI - log_z_over_x + log_growth
 
 
-def named_law(name: str) -> Law:
-    """The noise law of a name: gaussian, student-t:DF or laplace.
+def named_kernel(name: str) -> Kernel:
+    """The kernel of a name: gaussian, student-t:DF or laplace.
 
-    >>> named_law("student-t:4")
+    >>> named_kernel("student-t:4")
     StudentT(degrees=4.0)
     """
     kind, _, degrees = name.partition(":")
@@ -152,5 +152,5 @@ def named_law(name: str) -> Law:
 
 
 def log_normal(z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Log density of the standard normal law."""
+    """Log density of the standard normal distribution."""
     return -0.5 * z**2 - 0.5 * LOG_2_PI

@@ -1,0 +1,96 @@
+"""Dense elimination for batches: policies of a block of states, evaluated without subtraction.
+
+GTH elimination (Grassmann, Taksar and Heyman 1985) solves (I - P) x = right with the probabilities of leaving as an
+explicit column, so that no pivot is a difference: a loop that is left with probability 1e-12 keeps its digits. The
+pivots multiply up to det(I - P), and one of them is 0 exactly where the policy never leaves.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+STRICTLY = 1e-14
+"""How much better, relative to the values at hand, an action must be to be switched to."""
+
+_Iterate = tuple[Array, Array, Array, Array, Array]
+"""Policy, pivots, action values, properness, and how many more switches are allowed."""
+
+
+def policy_iteration(
+    inside: Float[Array, "actions own own _"],
+    out: Float[Array, "actions own _"],
+    start: Float[Array, "actions own batch"],
+    first: Int[Array, "own"],
+) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
+    """Solve a block for every member of the batch at once.
+
+    Args:
+        inside: moves of solved pairs among the block's states (0 for other pairs), for all members or for each.
+        out: mass leaving the block, likewise.
+        start: what each pair collects before the block is entered again; -inf for actions that do not exist.
+        first: action slots of a proper policy.
+    """
+    slots = jnp.arange(start.shape[0])[:, None, None]
+    size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
+
+    def chosen(table: Float[Array, "actions own ..."], policy: Int[Array, "own batch"]) -> Float[Array, "..."]:
+        here = slots == policy
+        here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
+        return jnp.sum(jnp.where(here, table, 0.0), axis=0)
+
+    def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array, Array]:
+        pivots, values = eliminate_batch(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
+        proper = jnp.all(pivots > 0, axis=0)
+        values = jnp.where(proper, values, 0.0)
+        if inside.shape[-1] == 1:
+            return pivots, start + jnp.einsum("aij,jb->aib", inside[..., 0], values), proper
+        q = start + jnp.sum(inside * values, axis=2)
+        return pivots, q, proper
+
+    def improve(state: _Iterate) -> _Iterate:
+        policy, _, _, _, left = state
+        pivots, q, proper = evaluate(policy)
+        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
+        top = jnp.max(q, axis=0)
+        switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
+        policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
+        return policy, pivots, q, proper, jnp.where(jnp.any(switch), left - 1, 0)
+
+    policy = jnp.broadcast_to(first[:, None], start.shape[1:])
+    most = jnp.array(50 + 10 * len(first))  # two policies that rounding makes look better than each other swap for ever
+    blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), most)
+    _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1] > 0, improve, (policy, *blank))
+    return q, pivots, proper
+
+
+def eliminate_batch(
+    moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
+) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
+    """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.linear.eliminate`."""
+    n = len(out)
+    pivots = []
+    for k in range(n - 1, -1, -1):
+        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
+        pivots.append(pivot)
+        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
+        moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
+        out = out.at[:k].add(share * out[k])
+        right = right.at[:k].add(share * right[k])
+    pivots = pivots[::-1]
+    x: list[Array] = []
+    for k in range(n):
+        total = right[k]
+        for j in range(k):
+            total = total + moves[k, j] * x[j]
+        x.append(total / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+    return jnp.stack(pivots), jnp.stack(x)
+
+
+def moves_within(
+    successor: Int[Array, "own successors"], law: Float[Array, "own successors _"], begin: int, end: int
+) -> Float[Array, "own states _"]:
+    """Transition probabilities of pairs to each of a run of states."""
+    hits = successor[..., None] == jnp.arange(begin, end)
+    return jnp.sum(jnp.where(hits[..., None], law[:, :, None], 0.0), axis=1)

@@ -1,0 +1,52 @@
+"""How much work a posterior may cost, and how sharp its answers shall be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bellmanifold.chart.batch import LIMITS, ChartLimits
+from bellmanifold.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What bounds the work of engines.
+
+    Attributes:
+        accuracy: largest standard error of a reported probability, unless a number of samples is asked for.
+        samples: number of points; None for as many as the accuracy takes, within limits.
+        seed: fixes every result.
+        enough: an effective sample size below this is too low to trust.
+        coordinates: most coordinates for importance sampling; more are walked.
+        points: most points of importance sampling.
+        held: points times coordinates it may hold: they are kept, twice, for the next posterior.
+        in_piece: numbers in an array of one piece of the points; some ten such arrays are held at a time.
+        pilot: binary logarithm of the points in each net that are weighed first.
+        cut: most pairs of a cut.
+        cells, cell_points: most cells the mixture enumerates, and most points it spends on them.
+        rounds: most rounds of slice chains.
+        sparse_steps: steps of all slice chains on sparse systems.
+        chart: what fits a batch chart.
+    """
+
+    accuracy: float = 1e-3
+    samples: int | None = None
+    seed: int = 0
+    enough: float = 400.0
+    coordinates: int = 400
+    points: int = 2**21
+    held: int = 2**27
+    in_piece: int = 2**23
+    pilot: int = 12
+    cut: int = 6
+    cells: int = 2**17
+    cell_points: int = 2**25
+    rounds: int = 8
+    sparse_steps: int = 2000
+    chart: ChartLimits = LIMITS
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise BadInputError(f"samples is {self.samples}: give a positive number")
+        if self.seed < 0:
+            raise BadInputError(f"seed is {self.seed}: give a number that is not negative")

@@ -1,0 +1,422 @@
+"""Cutting the observed end components open, so that the chart also covers improper parameters.
+
+Where observed pairs hold an end component the chart misses the parameters whose greedy policy stays in it. Choose a set
+F of observed pairs that meets every such component. With the pairs of F treated as free no policy is improper, so the
+values of F become coordinates and their equations likelihood factors: everything is covered, but the proper points,
+where theta_f nearly solves its equation, are hit rarely. So points are proposed from all 2^|F| ways of treating each
+pair of F as *free* (theta_f ~ N(0, sigma^2), reaches the improper half-lines) or *solved* (xi_f from the kernel), in
+equal shares, and weighed against the density of the whole mixture (the balance heuristic of Veach and Guibas 1995):
+
+    w = prod_{i observed} N(theta_i; 0, sigma^2) prod_{f in F} K(e_f)
+        / prod_blocks mean_b [ |det A_b(theta)| prod_{f in b} K(e_f) prod_{f not in b} N(theta_f; 0, sigma^2) ],
+
+with e_f = g_f(theta) - r_f and A_b the chart's matrix with b solved and the rest of F free. The determinant of a b that
+could not have produced theta is 0 exactly. Strong components of the graph do not share determinants, so the mean over
+subsets factorises over them.
+
+Which pairs are cut matters. In a closed class C with stationary law pi the residuals obey sum_j pi_j e_j = -pi.r; with
+f the only free pair, e_f = -(pi.r + eps sum_{j != f} pi_j xi_j)/pi_f: a pair that is rarely visited almost never meets
+the improper mode, and no diagnostic notices. A pair may be heavy in one class and rare in another, so a cut is *sound*
+if in every closed class of observed pairs
+
+    time in F = sum_{f in F and C} pi_f  >=  SHARE pi_j    for every pair j of C.
+
+Whether some class breaks this for a given j is a question about the best mean reward of a process that pays SHARE for
+j and -1 for every pair of F: there is one if and only if that is positive, and Howard's iteration returns it. Then its
+heaviest pair is cut, too.
+
+Loops that are left, but hardly ever, are cut, too. They are not improper, and yet almost as hard to meet by points of
+the chart: where a greedy policy comes back to a state N times before it leaves, values of a moderate size need
+residuals in a window of width 1/N, where points weigh N. How rare single moves are does not tell: four states that are
+each left backwards with probability 0.97 hold a policy for tens of thousands of steps. So the question is asked for
+every state: how often can a policy of observed pairs visit it, from there on, before it leaves them? That is the
+optimum of a small shortest path problem which pays 1 for a visit; it is finite if no policy stays for ever, and found
+by policy iteration within each strong component.
+
+Under an exact posterior residuals are infinitesimal and there is nothing to cut. There the exits of such a loop are
+drawn below what lingering is worth (`bellmanifold.posteriors.coordinates`). That covers the loop unless it can also be
+left by observed pairs towards unobserved values: `covering` then says that it does not.
+
+`other_cut` finds a second sound cut that avoids the pairs of the first where it can: two cuts must agree on the
+improper mass.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse.csgraph import connected_components
+
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.gain import MeanReward, best_mean_reward
+from bellmanifold.graph import EndComponent, end_components, leaving_policy, state_graph
+from bellmanifold.health import complaint
+from bellmanifold.linear import chain_on, solve_chain
+from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
+from bellmanifold.posteriors.target import Target
+from bellmanifold.ssp import SSP
+
+MAX_CUT = 6
+"""Pairs of a cut, or loops, at most: all subsets are enumerated."""
+SHARE = 0.25
+"""The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
+MOST_VISITS = 200.0
+"""Loops that are visited more often than this are treated as if they were closed."""
+MISSED = "observed loops are hardly ever left, and points do not find their policies"
+
+
+class LargeCutError(UnsupportedError):
+    """The observed loops cannot be cut open by a few pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Covering:
+    """Coordinates in which points cover a posterior.
+
+    Attributes:
+        ways: each a mixture of coordinates in equal shares; the first good one is used.
+        missed: what they do not cover, in words; empty if they cover everything.
+    """
+
+    ways: list[list[Coordinates]]
+    missed: str = ""
+
+
+def covering(target: Target, most: int = MAX_CUT) -> Covering:
+    """Ways to cover a posterior.
+
+    Args:
+        target: the posterior.
+        most: pairs of a cut, at most.
+
+    Raises:
+        LargeCutError: if the cut is too large to enumerate its subsets.
+    """
+    if target.is_exact:
+        loops, missed = lingering_loops(target, most)
+        return Covering([[Coordinates(target, lingering=loops)]], missed)
+    cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
+    if len(cut) > most:
+        raise LargeCutError(
+            f"the observed loops, closed or hardly ever left, can only be cut open by more than {most} pairs, "
+            f"too many to enumerate: use {'' if target.proper_only else '--proper-only, '}--epsilon 0 or, for few "
+            "cells, --engine mixture"
+        )
+    treatments = _treatments(target, cut)
+    return Covering([treatments] if target.proper_only else [treatments, [Coordinates(target, centred=True)]])
+
+
+def walked(target: Target, batch: bool, most: int = MAX_CUT) -> tuple[Coordinates, str]:
+    """Coordinates in which chains walk a posterior within the parameters not known to be improper, and what they miss.
+
+    Args:
+        target: the posterior.
+        batch: whether the problem fits a batch chart; else only moves that are rare by themselves are looked for.
+        most: pairs of a cut, at most.
+    """
+    if batch:
+        lingers = bool(lingering_loops(target, most)[0] if target.is_exact else proper_cut_set(target, most))
+    else:
+        lingers = bool(_outside(target, target.observed))
+    return Coordinates(target), MISSED if lingers else ""
+
+
+def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
+    """Whether non-centred coordinates leave out parameters that belong to the posterior."""
+    return not (target.is_exact or target.proper_only) and bool(cut_set(target, most))
+
+
+def check_exact(target: Target) -> None:
+    """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something.
+
+    Raises:
+        UnsupportedError: naming the loop.
+    """
+    for component in target.loops if target.is_exact else ():
+        mean = best_mean_reward(replace(target.model, reward=target.reward), component)
+        if mean.sign >= 0:
+            raise UnsupportedError(
+                f"{complaint(target.model, mean)}; the exact posterior does not exist: use --epsilon above 0, "
+                "or --discount 0.99"
+            )
+
+
+def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) -> list[int]:
+    """A sound cut: observed pairs that meet every closed class of observed pairs where it spends its time.
+
+    Args:
+        target: the posterior.
+        most: give up after so many pairs.
+        avoided: pairs that are cut only where no other pair of the class is nearly as heavy.
+
+    Returns:
+        The pairs; more than `most` of them if the search was given up.
+    """
+    model = replace(target.model, reward=target.reward)
+    left = target.observed.copy()
+    cut: list[int] = []
+    components = target.loops
+    while components:
+        for component in components:
+            cut.append(_heaviest(model, best_mean_reward(model, component), avoided))
+            left[cut[-1]] = False
+        if len(cut) > most:
+            return cut
+        components = end_components(model, left)
+    for component in target.loops:
+        while len(cut) <= most and (rare := _rarely_cut(model, component, cut)):
+            cut.append(_heaviest(model, rare, avoided))
+    if len(cut) > most:
+        return cut
+    left = target.observed.copy()
+    left[cut] = False
+    while len(cut) <= most and (found := most_visited(model, left)):
+        cut.append(found.pair)
+        left[found.pair] = False
+    return cut
+
+
+def proper_cut_set(target: Target, most: int = MAX_CUT) -> list[int]:
+    """Observed pairs that meet the loops which are left, but hardly ever; closed classes are not cut open."""
+    return [found.pair for found in _lingering(target, most)]
+
+
+def other_cut(components: list[Coordinates], most: int = MAX_CUT) -> list[Coordinates] | None:
+    """The coordinates of a second cut, to check the first one by; None if there is no other of a moderate size."""
+    first = components[0]
+    cut = cut_set(first.target, most, avoided=first.cut)
+    if len(cut) > most or set(cut) == set(first.cut):
+        return None
+    return _treatments(first.target, cut)
+
+
+def _treatments(target: Target, cut: list[int]) -> list[Coordinates]:
+    """One set of coordinates for each way of freeing the pairs of a cut; together they cover the posterior."""
+    subsets = itertools.chain.from_iterable(itertools.combinations(cut, k) for k in range(len(cut), -1, -1))
+    return [Coordinates(target, cut=tuple(cut), freed=freed) for freed in subsets]
+
+
+# --- closed classes -------------------------------------------------------------------------------------------------
+
+
+def _rarely_cut(model: SSP, component: EndComponent, cut: list[int]) -> MeanReward | None:
+    """A closed class that spends more than 1/SHARE times as long on some pair as it spends in the cut."""
+    for pair in np.setdiff1d(component.pairs, cut):
+        reward = np.zeros(model.n_pairs)
+        reward[cut] = -1.0
+        reward[pair] = SHARE
+        best = best_mean_reward(replace(model, reward=reward), component)
+        if best.value > 1e-12:
+            return best
+    return None
+
+
+def _heaviest(model: SSP, loop: MeanReward, avoided: Collection[int]) -> int:
+    """The pair with the largest stationary weight; one of the avoided only if the others are lighter by SHARE."""
+    law = stationary_law(model, loop.loop, loop.policy)
+    law = np.where(np.isin(loop.policy, list(avoided)), SHARE * law, law)
+    return int(loop.policy[np.argmax(law)])
+
+
+def stationary_law(
+    model: SSP, states: Int[np.ndarray, "loop"], pairs: Int[np.ndarray, "loop"]
+) -> Float[np.ndarray, "loop"]:
+    """The stationary law of the closed class in which each state plays its pair: pi = pi P, sum pi = 1."""
+    policy = np.zeros(model.n_states, dtype=np.int64)
+    policy[states] = pairs
+    ordered = np.sort(states)
+    moves, leaving, _ = chain_on(model, policy, ordered)
+    balance = moves.toarray().T - np.diag(leaving)
+    system = np.vstack([balance, np.ones(len(ordered))])
+    law = np.linalg.lstsq(system, np.append(np.zeros(len(ordered)), 1.0), rcond=None)[0]
+    return law[np.searchsorted(ordered, states)]
+
+
+# --- loops that are hardly ever left --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Lingering:
+    """A way to stay long.
+
+    Attributes:
+        pair: the pair that is visited most often.
+        visits: how often, from its own state on.
+        states: where the policy that does so can come to.
+        pairs: what it may play there.
+    """
+
+    pair: int
+    visits: float
+    states: Int[np.ndarray, "loop"]
+    pairs: Int[np.ndarray, "played"]
+
+
+def _lingering(target: Target, most: int) -> list[Lingering]:
+    """Loops that are left, but hardly ever, each cut open before the next is looked for; at most `most` + 1 of them.
+
+    Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
+    class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
+    """
+    left = target.observed.copy()
+    closed = np.concatenate([component.pairs for component in target.loops] or [np.zeros(0, dtype=np.int64)])
+    loops: list[Lingering] = []
+    while len(loops) <= most:
+        found = next(iter(_outside(target, left)), None)
+        if found is None:
+            open_only = left.copy()
+            open_only[closed] = False
+            found = most_visited(target.model, open_only)
+        if found is None:
+            break
+        loops.append(found)
+        left[found.pair] = False
+    return loops
+
+
+def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingering]:
+    """Loops that only rare moves leave, by their pairs that belong to no closed class; for problems of any size."""
+    model = target.model
+    closed = np.zeros(model.n_pairs, dtype=bool)
+    for component in target.loops:
+        closed[component.pairs] = True
+    found = []
+    for component in end_components(without_rare_moves(model), allowed):
+        rarest = model.next_prob[np.isin(model.next_pair, component.pairs)].min()
+        found += [
+            Lingering(int(pair), 1.0 / rarest, component.states, component.pairs)
+            for pair in component.pairs[~closed[component.pairs]]
+        ]
+    return found
+
+
+def without_rare_moves(model: SSP) -> SSP:
+    """The problem without moves that are less probable by a factor `MOST_VISITS` than the likeliest of their pair."""
+    likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
+    keep = model.next_prob * MOST_VISITS >= likeliest[model.next_pair]
+    pair, probability = model.next_pair[keep], model.next_prob[keep]
+    return replace(
+        model,
+        next_start=np.append(0, np.cumsum(np.bincount(pair, minlength=model.n_pairs))),
+        next_state=model.next_state[keep],
+        next_prob=probability / np.bincount(pair, probability)[pair],
+    )
+
+
+def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ...], str]:
+    """The loops of an exact posterior that are hardly ever left, with their exits, and what that does not cover."""
+    found = _lingering(target, most)
+    if len(found) > most:
+        return (), MISSED
+    unseen = ~target.observed & target.coupled[target.model.pair_state]
+    exits_of = unseen & (stand_ins(target, unseen) == np.arange(len(unseen)))
+    loops: list[Loop] = []
+    for one in found:
+        exits = np.flatnonzero(exits_of & np.isin(target.model.pair_state, one.states))
+        loop = Loop(tuple(one.states.tolist()), tuple(exits.tolist()), one.visits)
+        for other in [other for other in loops if set(other.exits) & set(loop.exits)]:
+            loops.remove(other)
+            loop = _merged(loop, other)
+        loops.append(loop)
+    avoided = np.isin(np.arange(len(unseen)), [pair for loop in loops for pair in loop.exits])
+    if leaving_policy(target.model, target.observed, avoided) is None:
+        return (), MISSED
+    return tuple(loops), MISSED if any(_left_otherwise(target, one) for one in found) else ""
+
+
+def _merged(one: Loop, other: Loop) -> Loop:
+    """Loops that share exits are tossed for together."""
+    states, exits = set(one.states) | set(other.states), set(one.exits) | set(other.exits)
+    return Loop(tuple(sorted(states)), tuple(sorted(exits)), max(one.visits, other.visits))
+
+
+def _left_otherwise(target: Target, loop: Lingering) -> bool:
+    """Whether a loop can be left by observed pairs that it does not play, towards values nobody knows."""
+    model, inside = target.model, np.isin(target.model.pair_state, loop.states)
+    others = target.observed & inside & ~np.isin(np.arange(model.n_pairs), loop.pairs)
+    seen = np.zeros(model.n_states + 1, dtype=bool)
+    seen[model.next_state[others[model.next_pair]]] = True
+    seen[loop.states] = False
+    while True:
+        follows = (target.observed & seen[model.pair_state])[model.next_pair]
+        more = seen.copy()
+        more[model.next_state[follows]] = True
+        more[loop.states] = False
+        if (more == seen).all():
+            return bool((~target.observed & seen[model.pair_state]).any())
+        seen = more
+
+
+def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | None:
+    """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often.
+
+    Args:
+        model: the problem.
+        allowed: pairs that hold no policy for ever.
+    """
+    if np.all(model.next_prob == 1.0):  # then what is left is not come back to
+        return None
+    _, label = connected_components(state_graph(model, allowed), connection="strong")
+    own = label[model.pair_state[model.next_pair]]
+    stays = np.zeros(model.n_pairs, dtype=bool)
+    stays[model.next_pair[label[model.next_state] == own]] = True
+    stays &= allowed
+    found, most = None, MOST_VISITS
+    for number in np.unique(label[model.pair_state[stays]]):
+        states = np.flatnonzero(label[:-1] == number)
+        steps, _ = longest(model, stays, states, np.ones(len(states)))
+        if steps.max() <= most:  # no state is visited more often than all of them together
+            continue
+        for place, state in enumerate(states):
+            visits, policy = longest(model, stays, states, (states == state).astype(float))
+            if visits[place] > most:
+                most = float(visits[place])
+                met = _met(model, policy, state, states)
+                found = Lingering(int(policy[state]), most, met, policy[met])
+    return found
+
+
+def _met(
+    model: SSP, policy: Int[np.ndarray, "states"], start: Int[np.ndarray, ""], states: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "met"]:
+    """Those of some states that a policy can come to from one of them without leaving them."""
+    met, new = np.zeros(model.n_states + 1, dtype=bool), [int(start)]
+    inside = np.isin(np.arange(model.n_states + 1), states)
+    while new:
+        met[new] = True
+        after = np.concatenate([model.next_state[slice(*model.next_start[policy[s] : policy[s] + 2])] for s in new])
+        new = [int(s) for s in np.unique(after) if inside[s] and not met[s]]
+    return np.flatnonzero(met)
+
+
+def longest(
+    model: SSP, allowed: Bool[np.ndarray, "pairs"], states: Int[np.ndarray, "n"], pays: Float[np.ndarray, "n"]
+) -> tuple[Float[np.ndarray, "n"], Int[np.ndarray, "states"]]:
+    """The largest expected pay before a policy of allowed pairs leaves some states, and a policy that earns it.
+
+    Args:
+        model: the problem.
+        allowed: pairs, at least one for each of the states, that hold no policy for ever.
+        states: ascending.
+        pays: what a visit to each of them pays.
+    """
+    pairs = np.flatnonzero(allowed & np.isin(model.pair_state, states))
+    begin = np.searchsorted(model.pair_state[pairs], states)
+    policy = np.zeros(model.n_states, dtype=np.int64)
+    policy[states] = pairs[begin]
+    while True:
+        value = solve_chain(model, policy, states, pays)
+        everywhere = np.zeros(model.n_states + 1)
+        everywhere[states] = value
+        ahead = np.add.reduceat(model.next_prob * everywhere[model.next_state], model.next_start[:-1])
+        best = np.maximum.reduceat(ahead[pairs], begin)
+        better = best > ahead[policy[states]] * (1.0 + 1e-9)
+        if not better.any():
+            return value, policy
+        for state, top in zip(states[better], best[better], strict=True):
+            own = pairs[model.pair_state[pairs] == state]
+            policy[state] = own[np.argmax(ahead[own] == top)]

@@ -1,0 +1,133 @@
+"""What every engine returns: weighted greedy policies, moments of the action values, and how far to trust them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.target import Target
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Weighted means and squared deviations of the action values, in independent replicates.
+
+    Deviations are taken from each replicate's own mean, and pooled by the formula of Chan, Golub and LeVeque (1983), so
+    that a small spread about a large value survives.
+
+    Attributes:
+        weight: total weight, shape (replicates,).
+        mean: weighted mean, shape (replicates, pairs).
+        square: weighted sum of squared deviations from that mean, shape (replicates, pairs).
+    """
+
+    weight: Float[np.ndarray, "replicates"]
+    mean: Float[np.ndarray, "replicates pairs"]
+    square: Float[np.ndarray, "replicates pairs"]
+
+    @classmethod
+    def of_draws(cls, q: Float[np.ndarray, "chains draws pairs"]) -> Moments:
+        """Of draws that weigh the same; replicates are chains."""
+        mean = q.mean(axis=1)
+        square = ((q - mean[:, None]) ** 2).sum(axis=1)
+        return cls(np.full(len(q), float(q.shape[1])), mean, square)
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Moments]) -> Moments:
+        """Replicate by replicate, several parts as one."""
+        weight, mean, square = (
+            np.stack([getattr(part, name) for part in parts]) for name in ("weight", "mean", "square")
+        )
+        return cls(*_pool(weight, mean, square))
+
+    def grouped(self, groups: int) -> Moments:
+        """Every run of consecutive rows as one replicate, so many of them."""
+        pairs = self.mean.shape[1]
+        weight, mean = self.weight.reshape(groups, -1).T, self.mean.reshape(groups, -1, pairs).swapaxes(0, 1)
+        return Moments(*_pool(weight, mean, self.square.reshape(groups, -1, pairs).swapaxes(0, 1)))
+
+    def scaled(self, factor: float) -> Moments:
+        """With all weights multiplied."""
+        return replace(self, weight=factor * self.weight, square=factor * self.square)
+
+    def mean_and_sd(self) -> tuple[float, float] | None:
+        """Mean and standard deviation of the first quantity over all replicates; None if there is none."""
+        weight, centre, square = _pool(self.weight, self.mean, self.square)
+        return (float(centre[0]), float(np.sqrt(square[0] / (weight or np.nan)))) if len(centre) else None
+
+    def of_pairs(self, pairs: np.ndarray) -> Moments:
+        """With each column replaced by that of another pair."""
+        return replace(self, mean=self.mean[:, pairs], square=self.square[:, pairs])
+
+    def estimate(self, target: Target) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
+        """Means with errors, and standard deviations, of all pairs; the prior's where a state is not coupled."""
+        weight, centre, square = _pool(self.weight, self.mean, self.square)
+        found = ratio(self.weight[:, None] * (self.mean - centre), self.weight)
+        own = target.coupled[target.model.pair_state]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sd = np.sqrt(square / (weight or np.nan))
+        return (
+            Estimate.of(np.where(own, centre + found.value, target.prior.mean), np.where(own, found.se, 0.0)),
+            np.where(own, sd, target.prior.sd),
+        )
+
+
+def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Total weight, mean and squared deviations over the first axis."""
+    total = weight.sum(axis=0)
+    safe = np.where(total > 0, total, 1.0)
+    centre = (weight[..., None] * mean).sum(axis=0) / safe[..., None]
+    return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Result:
+    """What an engine found out about a posterior.
+
+    Attributes:
+        table: greedy policies with their weights.
+        q_mean: posterior mean of each action value, shape (pairs,).
+        q_sd: posterior standard deviation of each action value, shape (pairs,).
+        log_evidence: log of the integral of prior times kernels; None where the engine does not know it.
+        noise_scale: posterior mean and standard deviation of an inferred noise scale; None where it is known.
+        engine: which engine this is.
+        reason: why that one, and how it went.
+        dimension: coordinates integrated over.
+        effective_sample_size: None where the engine has none.
+        doubts: why the numbers are not to be trusted; empty if they are.
+        stopped: why it stopped before the accuracy was reached; empty if it did not.
+        diagnostics: whatever else the engine measured.
+        draws: makes draws of the action values where the engine has its own; None: the chart draws them.
+    """
+
+    table: PolicyTable
+    q_mean: Estimate
+    q_sd: Float[np.ndarray, "pairs"]
+    log_evidence: Estimate | None = None
+    noise_scale: tuple[float, float] | None = None
+    engine: str
+    reason: str
+    dimension: int
+    effective_sample_size: float | None = None
+    doubts: tuple[str, ...] = ()
+    stopped: str = ""
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    draws: Callable[[], xarray.Dataset] | None = None
+
+    @property
+    def trustworthy(self) -> bool:
+        """Whether no diagnostic says not to trust the numbers."""
+        return not self.doubts
+
+    def doubted(self, doubt: str, **found: Any) -> Result:
+        """The same with one more doubt, unless that is empty, and further diagnostics."""
+        doubts = (*self.doubts, doubt) if doubt else self.doubts
+        return replace(self, doubts=doubts, diagnostics={**self.diagnostics, **found})
