@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
+from bellmanifold.gaussian.points import Part, member_moments, normal_points, uniform_points
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
     Kind,
@@ -29,7 +30,6 @@ from bellmanifold.posteriors.coordinates import (
     weigh_with,
 )
 from bellmanifold.posteriors.findings import Findings, from_moments
-from bellmanifold.posteriors.points import Part, member_moments, normal_points, uniform_points
 from bellmanifold.posteriors.policies import Estimate, ratio
 
 PIECE = 1024

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri
 
-from bellmanifold.posteriors.sobol import sobol_points
+from bellmanifold.gaussian.sobol import sobol_points
 
 Part: TypeAlias = tuple[int, int, int, int, int]
 """What fixes a part of a net: dimension, its first point, its size, number of scramblings, seed."""
