@@ -43,6 +43,7 @@ TESTS = {
     "coordinates": ("coordinates", "importance"),
     "cut": ("cut", "lingering", "coordinates"),
     "draws": ("draws",),
+    "exchangeable": ("exchangeable",),
     "findings": ("findings", "mixture"),
     "from_chains": ("from_chains", "convergence"),
     "from_walks": ("inference", "cut"),
