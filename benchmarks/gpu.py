@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import bellmanifold.precision  # noqa: F401 (before any array is made)
+import bellmanifold.jax_setup  # noqa: F401 (before any array is made)
 from bellmanifold.chart import BatchChart, batch_chart, solve_blocks
 from bellmanifold.data import Dataset
 from bellmanifold.envs import deep_sea

@@ -22,9 +22,9 @@ from bellmanifold import envs
 from bellmanifold.agents.walking import CHAINS, FIRST_SPARSE_STEPS, FIRST_SWEEPS
 from bellmanifold.chart import known_chart
 from bellmanifold.data import Dataset
+from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.sparse_steps import step
 from bellmanifold.posteriors.steps import PICKS, advance

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 
 MAY_IMPORT = {
     "errors": set(),
-    "precision": set(),
+    "jax_setup": set(),
     "remarks": set(),
     "interrupts": {"errors"},
     "limits": {"errors"},
@@ -30,19 +30,20 @@ MAY_IMPORT = {
     "solver": {"errors", "graph", "health", "linear", "ssp"},
     "envs": {"errors", "limits", "ssp"},
     "data": {"errors", "ssp"},
-    "bellman": {"precision", "ssp"},
+    "bellman": {"jax_setup", "ssp"},
     "formats": {"data", "envs", "errors", "graph", "limits", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
-    "laws": {"errors", "precision"},
-    "chart": {"errors", "graph", "precision", "ssp"},
+    "laws": {"errors", "jax_setup"},
+    "chart": {"errors", "graph", "jax_setup", "ssp"},
     "sparse_chart": {"errors", "graph", "linear", "ssp"},
-    "priors": {"errors", "laws", "precision"},
-    "noise": {"errors", "laws", "precision"},
-    "parametrisation": {"errors", "precision", "ssp"},
+    "priors": {"errors", "laws", "jax_setup"},
+    "noise": {"errors", "laws", "jax_setup"},
+    "parametrisation": {"errors", "jax_setup", "ssp"},
+    "gaussian": {"jax_setup"},
     "samplers": set(),
-    "posteriors": {"bellman", "chart", "data", "errors", "gain", "graph", "health", "laws", "linear", "noise"}
-    | {"parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
-    "identifiability": {"bellman", "data", "errors", "graph", "health", "linear", "posteriors", "ssp"},
+    "posteriors": {"bellman", "chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "laws"}
+    | {"linear", "noise", "parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
+    "identifiability": {"bellman", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"bellman", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {
         "bellman",
@@ -56,7 +57,7 @@ MAY_IMPORT = {
         "parametrisation",
         "posteriors",
     }
-    | {"limits", "priors", "samplers", "ssp"},
+    | {"jax_setup", "limits", "priors", "samplers", "ssp"},
     "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "limits", "linear", "models"}
     | {"remarks", "solver", "ssp"},
     "figures": {"errors", "graph", "ssp"},

@@ -13,6 +13,7 @@ from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.jax_setup import random_key
 from bellmanifold.laws import Gaussian, Laplace, StudentT
 from bellmanifold.posteriors import coordinates as module
 from bellmanifold.posteriors.coordinates import (
@@ -24,7 +25,6 @@ from bellmanifold.posteriors.coordinates import (
     weigh_normals,
 )
 from bellmanifold.posteriors.cut import cut_coordinates
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 

@@ -11,6 +11,7 @@ from bellmanifold import envs, posterior
 from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.gaussian.points import member_moments, uniform_points
 from bellmanifold.laws import Gaussian
 from bellmanifold.posteriors import importance, policies
 from bellmanifold.posteriors.coordinates import Coordinates, Point
@@ -27,7 +28,6 @@ from bellmanifold.posteriors.importance import (
 )
 from bellmanifold.posteriors.inference import covering
 from bellmanifold.posteriors.noise_scale import HalfNormal
-from bellmanifold.posteriors.points import member_moments, uniform_points
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 

@@ -16,11 +16,11 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
+from bellmanifold.gaussian.maximum import largest
+from bellmanifold.gaussian.orthant import orthants
 from bellmanifold.posteriors import cells as cells_module
 from bellmanifold.posteriors import mixture as engine
-from bellmanifold.posteriors.largest import largest
 from bellmanifold.posteriors.mixture import Mixture, mixture
-from bellmanifold.posteriors.orthant import orthants
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.ssp import SSP

@@ -12,9 +12,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr, owens_t
 from scipy.stats import multivariate_normal, norm, truncnorm
 
-from bellmanifold.posteriors import orthant
-from bellmanifold.posteriors.orthant import Orthants, joined, lattice, moments, orthants
-from bellmanifold.posteriors.staircase import arrange, factor_of
+from bellmanifold.gaussian import orthant
+from bellmanifold.gaussian.orthant import Orthants, joined, lattice, moments, orthants
+from bellmanifold.gaussian.sequential import arrange, factor_of
 
 
 def estimated(mean, covariance, points=1024, replicates=16, seed=0):

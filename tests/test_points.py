@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bellmanifold.posteriors import points
-from bellmanifold.posteriors.points import member_moments, normal_points, uniform_points
+from bellmanifold.gaussian import points
+from bellmanifold.gaussian.points import member_moments, normal_points, uniform_points
 
 UNIFORM = np.array([1e-12, 0.03, 0.4, 0.5, 0.77, 0.999])
 

@@ -17,8 +17,8 @@ from bellmanifold.agents.walking import Walk
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.steps import advance, look
 
 

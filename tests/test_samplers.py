@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import bellmanifold.precision  # noqa: F401 (switches double precision on)
+import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.samplers import hmc, nuts
 
 SD = jnp.array([0.5, 1.0, 3.0])

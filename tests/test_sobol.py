@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import qmc
 
-from bellmanifold.posteriors import sobol
+from bellmanifold.gaussian import sobol
 
 
 @pytest.mark.parametrize(("dimension", "begin", "size"), [(1, 0, 1), (3, 0, 1024), (22, 1024, 1024), (90, 512, 256)])

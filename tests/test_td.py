@@ -17,9 +17,9 @@ from scipy.stats import norm
 from bellmanifold import SSP, Dataset, envs, solve
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.gaussian.maximum import largest
 from bellmanifold.laws import Uniform
 from bellmanifold.posteriors import td
-from bellmanifold.posteriors.largest import largest
 from bellmanifold.posteriors.target import Target, relaxed_target
 
 STANDARD_ERRORS = 5.0
@@ -435,7 +435,7 @@ def test_the_largest_of_many_normals_does_not_depend_on_the_step(monkeypatch, rn
     """A tolerance that nothing meets halves the steps as often as it may; the first ones were fine already."""
     mean, sd = rng.normal(size=(20, 5)), rng.uniform(0.01, 3.0, (20, 5))
     usual = largest(mean, sd)
-    monkeypatch.setattr("bellmanifold.posteriors.largest.TOLERANCE", -1.0)
+    monkeypatch.setattr("bellmanifold.gaussian.maximum.TOLERANCE", -1.0)
     finest = largest(mean, sd)
     np.testing.assert_allclose(finest.probability, usual.probability, atol=1e-9)
     np.testing.assert_allclose(finest.expectation, usual.expectation, atol=1e-9)

@@ -43,15 +43,16 @@ TESTS = {
     "coordinates": ("coordinates", "importance"),
     "cut": ("cut", "lingering", "coordinates"),
     "draws": ("draws",),
+    "exchangeable": ("exchangeable",),
     "findings": ("findings", "mixture"),
     "from_chains": ("from_chains", "convergence"),
     "from_walks": ("inference", "cut"),
     "importance": ("importance", "points"),
     "inference": ("inference", "summary", "importance"),
-    "keys": ("walk",),
-    "largest": ("largest", "td"),
+    "jax_setup": ("walk",),
     "lingering": ("lingering", "cut"),
     "log_posterior": ("log_posterior", "from_chains"),
+    "maximum": ("maximum", "td"),
     "mixture": ("mixture",),
     "near_ties": ("near_ties", "numerical_edges"),
     "noise_scale": ("noise_scale", "target"),
@@ -59,11 +60,11 @@ TESTS = {
     "points": ("points", "importance"),
     "policies": ("policies", "summary", "importance"),
     "rejection": ("rejection",),
+    "sequential": ("sequential", "orthant"),
     "sobol": ("sobol", "points"),
     "sparse_coordinates": ("sparse_coordinates", "sparse_steps", "sparse_chart"),
     "sparse_steps": ("sparse_steps", "sparse_chart"),
     "sparse_walk": ("sparse_steps",),
-    "staircase": ("staircase", "orthant"),
     "steps": ("steps", "walk", "elliptical"),
     "summary": ("summary", "policies", "inference"),
     "target": ("target", "cells", "findings"),
@@ -191,8 +192,8 @@ def mutated(path: Path, mutant: Mutant) -> str:
 
 def sample(number: int, seed: int) -> list[Mutant]:
     """A random sample over all modules together."""
-    paths = [PACKAGE / f"{name}.py" for name in ("bellman", "chart", "graph")]
-    paths += sorted((PACKAGE / "posteriors").glob("*.py"))
+    paths = [PACKAGE / f"{name}.py" for name in ("bellman", "chart", "graph", "jax_setup")]
+    paths += sorted(path for room in ("gaussian", "posteriors") for path in (PACKAGE / room).glob("*.py"))
     everything = [mutant for path in paths for mutant in mutants_of(path)]
     return random.Random(seed).sample(everything, min(number, len(everything)))
 

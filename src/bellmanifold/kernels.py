@@ -24,7 +24,7 @@ import numpy as np
 from jax.scipy.special import gammaln, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
-import bellmanifold.precision  # noqa: F401 (switches double precision on)
+import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import BadInputError, quote
 
 EDGE = 1e-9

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-import bellmanifold.precision  # noqa: F401 (switches double precision on)
+import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP
 

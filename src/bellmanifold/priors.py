@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-import bellmanifold.precision  # noqa: F401 (switches double precision on)
+import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import BadInputError
 from bellmanifold.laws import log_normal
 

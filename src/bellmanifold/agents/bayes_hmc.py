@@ -24,11 +24,11 @@ from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.bellman import transitions
+from bellmanifold.jax_setup import random_key
 from bellmanifold.laws import Gaussian
 from bellmanifold.noise import KnownScale
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.chains import hmc_episode, starting_points
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.log_posterior import Density, Evidence, kernel_evidence
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc

@@ -19,8 +19,8 @@ from bellmanifold.agents.beliefs import greedy_policies, known_only, mean_values
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.chart import BatchChart
 from bellmanifold.graph import end_components
+from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed, normal_point, weigh_normals
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
 from bellmanifold.posteriors.sparse_steps import step
 from bellmanifold.posteriors.steps import PICKS, advance, ignores_residuals

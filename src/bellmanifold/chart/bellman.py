@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-import bellmanifold.precision  # noqa: F401 (switches double precision on)
+import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.ssp import SSP
 
 

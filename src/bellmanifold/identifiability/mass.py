@@ -26,11 +26,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.data import Dataset
+from bellmanifold.gaussian.orthant import orthants
+from bellmanifold.gaussian.sequential import arrange
 from bellmanifold.graph import is_proper
 from bellmanifold.identifiability.flat import cell_matrix, cell_walls, flat_direction, require_positive
 from bellmanifold.linear import evaluate_chain, solve_chain
-from bellmanifold.posteriors.orthant import orthants
-from bellmanifold.posteriors.staircase import arrange
 from bellmanifold.ssp import SSP
 
 POINTS, REPLICATES = 2**10, 16

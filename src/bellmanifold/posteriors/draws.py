@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
+from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.walk import Chains, end_points
 from bellmanifold.ssp import SSP
 

@@ -22,10 +22,11 @@ from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart.batch import BatchChart, batch_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.gaussian.exchangeable import member_moments
+from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, covering, other_cut
-from bellmanifold.posteriors.points import Part, member_moments, normal_points, uniform_points
 from bellmanifold.posteriors.policies import (
     Estimate,
     PolicyTable,
@@ -408,12 +409,11 @@ class _Part:
             if several == 1:
                 continue
             if pair in self.lowered:
-                largest = prior_units(prior, pair, weighed.q[:, np.flatnonzero(self.lowered == pair)[0]].ravel())
-                first, second = moments_below(largest, int(several))
+                largest = weighed.q[:, np.flatnonzero(self.lowered == pair)[0]].ravel()
+                mean, variance = _member((largest - prior.mean[pair]) / prior.sd[pair], int(several))
             else:
-                first, second = member_moments(self.key, row, int(several))
-            mean, variance = (np.reshape(array, (1, *weight.shape)) for array in (first, second - first**2))
-            own = _weighted(weight, mean, variance)
+                mean, variance = _reference_member(self.key, row, int(several))
+            own = _weighted(weight, *(np.reshape(array, (1, *weight.shape)) for array in (mean, variance)))
             found.mean[:, pair] = prior.mean[pair] + prior.sd[pair] * own.mean[:, 0]
             found.square[:, pair] = prior.sd[pair] ** 2 * own.square[:, 0]
         return found.of_pairs(of.stand_in)
@@ -443,6 +443,21 @@ def reference_points(part: Part, groups: tuple[int, ...], call: int) -> list[Flo
     x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
     pieces = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
     return [jnp.asarray(pieces[k : k + call]) for k in range(0, len(pieces), call)]
+
+
+@lru_cache(maxsize=64)
+def _reference_member(part: Part, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
+    """Mean and variance of any one of `of` standard normals whose largest is a row of the points."""
+    return _member(normal_points(uniform_points(*part)[row], of), of)
+
+
+def _member(
+    largest: Float[np.ndarray, "points"], of: int
+) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
+    """Mean and variance of any one of `of` standard normals whose largest is given."""
+    zero = np.zeros(1)
+    first, _ = member_moments(largest, np.array([of]), zero, np.ones(1), zero)
+    return first, member_moments(largest, np.array([of]), zero, np.ones(1), first)[1]
 
 
 @jax.jit

@@ -31,11 +31,11 @@ from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.gaussian.orthant import Orthants, orthants
+from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.posteriors.cells import Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
-from bellmanifold.posteriors.orthant import Orthants, orthants
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
-from bellmanifold.posteriors.staircase import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.posteriors.target import Target
 
 MAX_CELLS = 2**17

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from bellmanifold.chart import TooLargeError, batch_chart, solve_blocks
+from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates, from_normals, normal_point
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target, tie_width
 

@@ -30,7 +30,7 @@ one the previous posterior is the prior (`initial`), hence guesses of 0 for TD, 
 that are all zero instead; give `zeros` as the previous posterior of the first update to do the same.
 
 **Answers.** Within a component pairs are independent. So the probability that an action is optimal compares the
-Gaussians of one state (`bellmanifold.posteriors.largest`), and the probability that a whole route is optimal is the
+Gaussians of one state (`bellmanifold.gaussian.maximum`), and the probability that a whole route is optimal is the
 *product* of these over its states. Over a mixture it is the weighted sum of the components' products; the product of
 the weighted sums would forget that the states of a component belong together. Nothing here is estimated by
 simulation, so no answer has a standard error.
@@ -48,7 +48,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.posteriors.largest import largest
+from bellmanifold.gaussian.maximum import largest
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 

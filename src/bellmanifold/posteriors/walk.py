@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
@@ -31,7 +32,6 @@ from bellmanifold.posteriors.coordinates import (
     weigh_normals,
 )
 from bellmanifold.posteriors.findings import Findings, from_moments
-from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.policies import ratio
 from bellmanifold.posteriors.steps import Stand, advance, stand, step
 

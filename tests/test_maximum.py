@@ -6,8 +6,8 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from bellmanifold.posteriors import largest as module
-from bellmanifold.posteriors.largest import largest
+from bellmanifold.gaussian import maximum as module
+from bellmanifold.gaussian.maximum import largest
 
 WIDE = (np.array([0.3, -1.0, 2.0, 0.5]), np.array([0.1, 4.0, 0.7, 2.0]))
 

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import log_ndtr, ndtri
+from scipy.special import ndtri
 
-from bellmanifold.posteriors.sobol import sobol_points
+from bellmanifold.gaussian.sobol import sobol_points
 
 Part: TypeAlias = tuple[int, int, int, int, int]
 """What fixes a part of a net: dimension, its first point, its size, number of scramblings, seed."""
@@ -38,17 +38,3 @@ def uniform_points(
 def normal_points(uniform: Float[np.ndarray, "*shape"], of: int = 1) -> Float[np.ndarray, "*shape"]:
     """Uniform points as draws of the largest of `of` independent standard normals."""
     return np.asarray(ndtri(uniform if of == 1 else uniform ** (1.0 / of)))
-
-
-@lru_cache(maxsize=64)
-def member_moments(part: Part, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """First and second moment of any one of `of` standard normals whose largest is the given point.
-
-    It is the largest itself with probability 1/of, and otherwise a normal below it, which has moments -h and 1 - m h at
-    the largest m, with h = phi(m) / Phi(m).
-    """
-    largest = normal_points(uniform_points(*part)[row], of)
-    hazard = np.exp(-0.5 * largest**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(largest))
-    first = (largest - (of - 1) * hazard) / of
-    second = (largest**2 + (of - 1) * (1.0 - largest * hazard)) / of
-    return first, second

@@ -6,8 +6,8 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 from scipy.special import log_ndtr
 
-from bellmanifold.posteriors import staircase as module
-from bellmanifold.posteriors.staircase import arrange, factor_of, hazard_of
+from bellmanifold.gaussian import sequential as module
+from bellmanifold.gaussian.sequential import arrange, factor_of, hazard_of
 
 
 def plain_order(mean, covariance):

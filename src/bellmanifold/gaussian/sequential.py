@@ -1,4 +1,4 @@
-"""Gaussian vectors brought into the form in which `bellmanifold.posteriors.orthant` sums over them.
+"""Gaussian vectors brought into the form in which `bellmanifold.gaussian.orthant` sums over them.
 
 D = mean + F z with z ~ N(0, I) is written as D = mean + T w with T lower triangular and w = Q'z standard normal, so
 that D >= 0 reads, row after row, w_j >= -edge_j with edge_j = (mean_j + sum_{i<j} T_ji w_i) / T_jj.

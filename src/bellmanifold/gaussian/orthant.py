@@ -15,7 +15,7 @@ probabilities Phi(edge_j) met on the way is an unbiased estimate of P(D >= 0). D
 sample of D given D >= 0. The last w_d need not be drawn: its cut-off normal law has known moments.
 
 **Tilting and order.** Draws around a shift m_j instead of 0 keep the *relative* error small however small the
-probability is, and the hardest rows come first: see `bellmanifold.posteriors.staircase`.
+probability is, and the hardest rows come first: see `bellmanifold.gaussian.sequential`.
 
 **Points.** The uniform numbers behind the draws are a rank-1 lattice, folded by the tent map |2u - 1| and shifted at
 random, independently for every cell and every replicate. The replicates' spread is a standard error; and as cells are
@@ -39,7 +39,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
-from bellmanifold.posteriors.staircase import DEGENERATE, EXACT_DIMENSION, FARTHEST, Staircase, hazard_of
+from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHEST, Staircase, hazard_of
 
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
