@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bellmanifold.formats.problem import write_problem as write_problem
     from bellmanifold.health import check as check
     from bellmanifold.models import load_model as load_model
-    from bellmanifold.posteriors.from_chains import sample_chains as sample_chains
+    from bellmanifold.posteriors.gradient import sample_chains as sample_chains
     from bellmanifold.posteriors.inference import evidence_curve as evidence_curve
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
@@ -42,7 +42,7 @@ _HOME = {
     "load_data": "formats.observations",
     "load_model": "models",
     "posterior": "posteriors.inference",
-    "sample_chains": "posteriors.from_chains",
+    "sample_chains": "posteriors.gradient",
     "solve": "solver",
     "to_gymnasium": "formats.gymnasium",
     "write_data": "formats.observations",

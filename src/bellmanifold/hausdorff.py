@@ -30,11 +30,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bellmanifold.bellman import residuals, transitions
+from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.parametrisation import tabular
-from bellmanifold.posteriors.inference import by_chart
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.priors import NormalPrior
@@ -129,11 +130,10 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
     Raises:
         UnsupportedError: where the exact posterior does not exist, or importance sampling finds no evidence.
     """
-    summary = by_chart(relaxed_target(data, 0.0, prior_scale), proper_only=False, samples=None, seed=seed)
+    summary = posterior_of(relaxed_target(data, 0.0, prior_scale), Budget(seed=seed), "chart")
     evidence = summary.log_evidence
     if evidence is None or not summary.trustworthy:
         raise UnsupportedError(
-            f"importance weights are too uneven for an evidence (effective sample size "
-            f"{summary.effective_sample_size:.0f}): use a larger prior_scale, or manifold() without a normaliser"
+            f"no evidence was found ({summary.reason}): use a larger prior_scale, or manifold() without a normaliser"
         )
     return Manifold(data, tabular(data.model).values, NormalPrior(prior_scale).log_density, evidence)

@@ -6,8 +6,8 @@ normal coordinates only: `from_normal` is an increasing odd map, and
 
     log_correction(z) = log density(z) - log (the density that values of `from_normal` have at z)
 
-makes up for the difference. The map is the kernel's own quantile function, and the correction 0, except for Student's t,
-which has no elementary one: there z = sqrt(nu (exp(x^2 / nu) - 1)) with the sign of x (Wallace 1959) has the right
+makes up for the difference. The map is the kernel's own quantile function, and the correction 0, except for Student's
+t, which has no elementary one: there z = sqrt(nu (exp(x^2 / nu) - 1)) with the sign of x (Wallace 1959) has the right
 tails, and the correction stays small.
 
 For Gaussian noise `scale` is its standard deviation; for the others it is the scale of the standard form (a
@@ -35,7 +35,7 @@ NAMES = "gaussian, student-t:DF (for instance student-t:4) or laplace"
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A symmetric distribution of standardised residuals; immutable and hashable, as it is part of compiled programs."""
+    """A symmetric distribution of residuals; immutable and hashable, as it is part of compiled programs."""
 
     def log_density(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Log density."""

@@ -1,13 +1,14 @@
 """The paper's general model of noisy rewards (equations 2 and 4 to 6).
 
-A visit to pair i pays r = g_i(theta) + eta(psi) W with W from a known law p^W(. | i) of mean 0. So a reward has density
+A visit to pair i pays r = g_i(theta) + eta(psi) W with W from a known distribution p^W(. | i) of mean 0. A reward has
+density
 
     p(r | theta, psi, i) = p^W((r - g_i(theta)) / eta(psi) | i) / eta(psi),
 
 rewards are independent given the pairs, and the posterior of (theta, psi) is proportional to p(theta) p(psi) times the
 product over all visits, repeats included. A `NoiseModel` says what psi, eta and p^W are. Two are built in: a known
 scale, and one common scale to be inferred. Any other object with the same four members will do; the scale may differ
-between pairs (eta is then an array with one entry a pair), and so may the law, as it is told the pair.
+between pairs (eta is then an array with one entry a pair), and so may p^W, as it is told the pair.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import BadInputError
-from bellmanifold.laws import Gaussian, Law
+from bellmanifold.kernels import Gaussian, Kernel
 
 NORMAL = Gaussian()
 LogScalePrior = Callable[[Float[Array, ""]], Float[Array, ""]]
@@ -53,11 +54,11 @@ class KnownScale:
 
     Attributes:
         value: eta; for Gaussian noise its standard deviation.
-        law: the law of W.
+        kernel: the distribution of W.
     """
 
     value: float
-    law: Law = NORMAL
+    kernel: Kernel = NORMAL
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.value) and self.value > 0):
@@ -74,7 +75,7 @@ class KnownScale:
         return jnp.asarray(self.value)
 
     def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return self.law.log_density(w)
+        return self.kernel.log_density(w)
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,11 @@ class InferredScale:
 
     Attributes:
         prior: log prior density of eta.
-        law: the law of W.
+        kernel: the distribution of W.
     """
 
     prior: LogScalePrior = HALF_NORMAL
-    law: Law = NORMAL
+    kernel: Kernel = NORMAL
 
     @property
     def dimension(self) -> int:
@@ -119,4 +120,4 @@ class InferredScale:
         return jnp.exp(psi[0])
 
     def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return self.law.log_density(w)
+        return self.kernel.log_density(w)

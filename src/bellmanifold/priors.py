@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 from bellmanifold.errors import BadInputError
-from bellmanifold.laws import log_normal
+from bellmanifold.kernels import log_normal
 
 
 @runtime_checkable
@@ -32,20 +32,33 @@ class Prior(Protocol):
 
 @dataclass(frozen=True)
 class NormalPrior:
-    """N(0, scale^2 I), the prior of the paper's studies.
+    """Independent N(mean, scale^2), the prior of the paper's studies; each one number, or one for each parameter.
 
     >>> float(NormalPrior(2.0).log_density(jnp.zeros(1))) == float(jnp.log(0.5) + log_normal(jnp.zeros(())))
     True
     """
 
-    scale: float = 10.0
+    scale: float | tuple[float, ...] = 10.0
+    mean: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            raise BadInputError(f"prior_scale is {self.scale}: give a positive number")
+        scale = np.asarray(self.scale)
+        if not (np.isfinite(scale) & (scale > 0)).all():
+            raise BadInputError(f"prior_scale is {scale.min()}: give a positive number")
+
+    @classmethod
+    def of(cls, mean: Float[np.ndarray, "parameters"], scale: Float[np.ndarray, "parameters"]) -> NormalPrior:
+        """One mean and scale for each parameter; single numbers where they are all the same."""
+
+        def short(numbers: np.ndarray) -> float | tuple[float, ...]:
+            same = len(numbers) > 0 and bool((numbers == numbers[0]).all())
+            return float(numbers[0]) if same else tuple(numbers.tolist())
+
+        return cls(short(scale), short(mean))
 
     def log_density(self, theta: Float[Array, "dimension"]) -> Float[Array, ""]:
-        return jnp.sum(log_normal(theta / self.scale)) - len(theta) * jnp.log(self.scale)
+        scale = jnp.broadcast_to(jnp.asarray(self.scale), theta.shape)
+        return jnp.sum(log_normal((theta - jnp.asarray(self.mean)) / scale)) - jnp.sum(jnp.log(scale))
 
     def draw(self, key: PRNGKeyArray, dimension: int) -> Float[Array, "dimension"]:
-        return self.scale * jax.random.normal(key, (dimension,))
+        return jnp.asarray(self.mean) + jnp.asarray(self.scale) * jax.random.normal(key, (dimension,))

@@ -23,9 +23,9 @@ from bellmanifold.agents.beliefs import believed
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
-from bellmanifold.bellman import transitions
+from bellmanifold.chart.bellman import transitions
 from bellmanifold.jax_setup import random_key
-from bellmanifold.laws import Gaussian
+from bellmanifold.kernels import Gaussian
 from bellmanifold.noise import KnownScale
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.chains import hmc_episode, starting_points

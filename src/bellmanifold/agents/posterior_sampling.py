@@ -1,14 +1,14 @@
 """Algorithm 1: before every episode draw action values from the posterior and play their greedy policy.
 
 `bayes-br` draws from the relaxed posterior (or the one for noisy rewards), `manifold` from the exact one. A draw is
-made in the chart of the *known* pairs (`bellmanifold.chart.known_chart`), in one of two ways:
+made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`), in one of two ways:
 
-- By importance. A few thousand points of the reference law are weighed, and policies are drawn in proportion to the
-  weights: this is method B of the paper. They are weighed anew only when something was learnt; until then further
-  policies are drawn from the same points.
+- By importance. A few thousand points of the reference distribution are weighed, and policies are drawn in proportion
+  to the weights: this is method B of the paper. They are weighed anew only when something was learnt; until then
+  further policies are drawn from the same points.
 - By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of slice
   steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
-  walked on sparse systems. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cut`) are
+  walked on sparse systems. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cuts`) are
   walked too, within the parameters that are not known to be improper; the diagnostic `proper_only` says so.
 
 Method A of the paper computes the probability of every route first and then draws a route. It looks at the transitions
@@ -22,26 +22,27 @@ With optimism M the most promising of M draws is played.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.agents.beliefs import believed, greedy_policies, mean_values, shares
+from bellmanifold.agents.beliefs import believed, known_only, shares
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.walking import SparseWalk, Walk
-from bellmanifold.chart import BatchChart, TooLargeError, known_chart
+from bellmanifold.agents.walking import Walk
+from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
-from bellmanifold.laws import Gaussian
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cut import LargeCutError
-from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
+from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
+from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.target import Target, noisy_target
+from bellmanifold.posteriors.weight import member_moments, propose, system_of
 from bellmanifold.ssp import SSP
 
 POINTS = 1024
@@ -166,10 +167,9 @@ class PosteriorSampling:
     def _believed(self) -> Target:
         settings, memory = self.settings, self.memory
         if settings.infer_noise:
-            return noisy_target(memory, HalfNormal(), settings.prior_scale, Gaussian())
+            return noisy_target(memory, HalfNormal(), settings.prior_scale)
         target = believed(memory, settings)
-        if target.is_exact:
-            require_assumption_2(target)
+        check_exact(target)
         return target
 
     def _renewed(self, target: Target, rng: np.random.Generator) -> Source:
@@ -179,12 +179,12 @@ class PosteriorSampling:
         try:
             chart = known_chart(target.model, target.observed)
         except TooLargeError:
-            return SparseWalk(target, self._source, rng)
+            return Walk(target, None, rng, self._source)
         if not isinstance(self._source, Walk):
             drawn = _by_importance(target, chart, int(rng.integers(2**31)))
             if drawn is not None:
                 return drawn
-        return Walk(target, chart, self._source)
+        return Walk(target, chart, rng, self._source)
 
 
 class _Importance:
@@ -225,42 +225,54 @@ class _Importance:
 def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance | None:
     """Weighed points of the posterior, if enough of them count, or if walks could not cover it."""
     try:
-        ways = covering(target, chart, proper_only=False)
+        cover = covering(target)
     except LargeCutError:
         return None
-    first = ways[0][0]
+    first = cover.ways[0][0]
     if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
+    unwalkable = bool(first.cut or first.lingering)
     tried: list[_Importance] = []
-    for times in TIMES if first.cut else TIMES[::2]:  # where a walk would do, it is cheaper than trying once more
+    for times in TIMES if unwalkable else TIMES[::2]:  # where a walk would do, it is cheaper than trying once more
         if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:
             break  # more points would not help
-        for way in ways:
-            tried.append(_Importance(_weighed(way, times, seed), target.observed, target.model))
+        for way in cover.ways:
+            tried.append(_Importance(_weighed(way, chart, times, seed), target.observed, target.model))
             if tried[-1].pool.effective >= ENOUGH:
                 return tried[-1]
     best = max(tried, key=lambda source: source.pool.effective, default=None)
-    return best if first.cut and best is not None and best.pool.effective > 0 else None
+    return best if unwalkable and best is not None and best.pool.effective > 0 else None
 
 
-def _weighed(way: list[Coordinates], times: int, seed: int) -> Pool:
-    parts, values = [], []
+def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -> Pool:
+    target = way[0].target
+    policies, at_start, log_weights, sums = [], [], [], []
     for number, coordinates in enumerate(way):
+        system = system_of(coordinates, chart)
+        initial = target.model.initial[np.asarray(system.layout.state)]
         for time in range(times):
-            found = coordinates.propose(random_key(seed, number, time), POINTS)
-            parts.append((greedy_policies(coordinates, found), np.asarray(found.log_weight)))
-            values.append(mean_values(coordinates, found))
-    log_weight = np.concatenate([part[1] for part in parts])
+            found = propose(system, random_key(seed, number, time), POINTS)
+            policies.append(known_only(target, chart.pairs(np.asarray(found.choice))))
+            best = np.asarray(system.layout.greedy(found.q)[1])
+            at_start.append(initial @ np.where(np.isfinite(best), best, 0.0))
+            log_weights.append(np.asarray(found.log_weight))
+            mean = np.asarray(member_moments(system, found.q)[0])
+            counts = np.isfinite(log_weights[-1])
+            weight = np.exp(log_weights[-1][counts] - float(found.log_scale))
+            sums.append((mean[:, counts] @ weight, float(found.log_scale)))
+    log_weight = np.concatenate(log_weights)
     top = log_weight.max()
-    weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
+    reference = top if np.isfinite(top) else 0.0
+    weight = np.exp(log_weight - reference)
     total, square = float(weight.sum()), float((weight**2).sum())
-    by_part = weight.reshape(len(parts), -1).sum(axis=1)
+    mean = sum(part * np.exp(min(scale - reference, 0.0)) for part, scale in sums) / (total or 1.0)
+    coupled = target.coupled[target.model.pair_state] & (total > 0)
     return Pool(
-        np.concatenate([part[0][0] for part in parts], axis=1),
-        np.concatenate([part[0][1] for part in parts]),
+        np.concatenate(policies, axis=1),
+        np.concatenate(at_start),
         weight / (total or 1.0),
         total**2 / square if square > 0 else 0.0,
-        by_part @ np.array(values) / (total or 1.0),
+        np.where(coupled, mean[way[0].stand_in], target.prior.mean),
     )
 
 
@@ -268,7 +280,7 @@ class _Routes:
     """Method A: draws routes in proportion to their probabilities."""
 
     def __init__(self, target: Target, seed: int) -> None:
-        summary = replace(posterior_of(target, seed=seed), top=10**6)
+        summary = posterior_of(target, Budget(seed=seed, top=10**6))
         routes = summary.routes
         assert routes is not None, "method A is for deterministic transitions"
         self.model, self.routes = target.model, routes

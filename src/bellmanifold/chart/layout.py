@@ -292,7 +292,8 @@ def _iterate(
     tables = [
         _by_action(table, own.slot, actions, fill) for table, fill in ((inside, 0.0), (out, 0.0), (start, -jnp.inf))
     ]
-    found, pivots, proper = policy_iteration(*(table.swapaxes(0, 1) for table in tables), first)
+    moves, leaves, begin = (table.swapaxes(0, 1) for table in tables)
+    found, pivots, proper = policy_iteration(moves, leaves, begin, first)
     by_state = found.swapaxes(0, 1).reshape(-1, batch)
     q = by_state if actions else jnp.zeros_like(start).at[own.slot.ravel()].set(by_state, mode="drop")
     return q, jnp.sum(jnp.log(jnp.where(proper, pivots, 1.0)), axis=0), proper

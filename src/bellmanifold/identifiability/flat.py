@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 
-from bellmanifold.bellman import residuals, transitions
+from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import end_components, is_proper

@@ -16,6 +16,7 @@ class Budget:
         accuracy: largest standard error of a reported probability, unless a number of samples is asked for.
         samples: number of points; None for as many as the accuracy takes, within limits.
         seed: fixes every result.
+        top: how many routes are reported.
         enough: an effective sample size below this is too low to trust.
         coordinates: most coordinates for importance sampling; more are walked.
         points: most points of importance sampling.
@@ -32,6 +33,7 @@ class Budget:
     accuracy: float = 1e-3
     samples: int | None = None
     seed: int = 0
+    top: int = 1000
     enough: float = 400.0
     coordinates: int = 400
     points: int = 2**21
@@ -48,5 +50,7 @@ class Budget:
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise BadInputError(f"samples is {self.samples}: give a positive number")
+        if self.top < 0:
+            raise BadInputError(f"top is {self.top}: give a number that is not negative")
         if self.seed < 0:
             raise BadInputError(f"seed is {self.seed}: give a number that is not negative")

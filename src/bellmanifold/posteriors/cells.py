@@ -3,16 +3,16 @@
 A cell is a choice of the greedy action ell(s) of every coupled state. Within it the Bellman residuals are g = B theta,
 so the posterior is a Gaussian, cut off at the cell's walls (see `bellmanifold.posteriors.mixture`).
 
-**Linear algebra without cancellation.** Whiten: X = sigma E^-1 B, y = E^-1 r, theta = sigma x, x ~ N(0, I), y = X x +
-noise. With M = I + X'X,
+**Linear algebra without cancellation.** The prior is N(m, D^2), D = diag(sd). Whiten: X = E^-1 B D, y = E^-1 (r - B m),
+theta = m + D x, x ~ N(0, I), y = X x + noise. With M = I + X'X,
 
-    Sigma = sigma^2 M^-1,   mu = sigma M^-1 X'y,
+    Sigma = D M^-1 D,   mu = m + D M^-1 X'y,
     log evidence = -(log det M + |y - X x|^2 + |x|^2) / 2 - sum log(e_i sqrt(2 pi))
 
-at x = mu / sigma; a sum of squares, so nothing cancels. M is as ill-conditioned as (sigma / e)^2. While that is
-moderate a Cholesky factor M = L L' gives Sigma = G G' with G = sigma L'^-1. Otherwise the singular value
-decomposition X = P S Q' gives the same things with no square ever formed: G = sigma Q (1 + S^2)^-1/2, mu = sigma Q S
-(1 + S^2)^-1 P'y. Either way the covariance leaves as a *factor*, which `orthant` wants.
+at x = M^-1 X'y; a sum of squares, so nothing cancels. M is as ill-conditioned as (sd / e)^2. While that is moderate a
+Cholesky factor M = L L' gives Sigma = G G' with G = D L'^-1. Otherwise the singular value decomposition X = P S Q'
+gives the same things with no square ever formed: G = D Q (1 + S^2)^-1/2, x = Q S (1 + S^2)^-1 P'y. Either way the
+covariance leaves as a *factor*, which `orthant` wants.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Cells:
         entry_value: probability of that successor, divided by the width, shape (entries,).
         whitened: rewards divided by the widths, shape (observed,).
         log_constant: what the evidences of all cells have in common.
-        prior_scale: sigma.
+        prior_mean, prior_sd: of the own pairs, shape (own pairs,).
         stored: the Gaussians of all choices, if they are known and small enough to keep.
     """
 
@@ -78,7 +78,8 @@ class Cells:
     entry_value: Float[np.ndarray, "entries"]
     whitened: Float[np.ndarray, "observed"]
     log_constant: float
-    prior_scale: float
+    prior_mean: Float[np.ndarray, "own"]
+    prior_sd: Float[np.ndarray, "own"]
     stored: Gaussians | None = None
 
     @property
@@ -118,12 +119,40 @@ class Cells:
         every = np.arange(len(choice))
         for (row, state), value in zip(self.entry, self.entry_value, strict=True):
             whitened[every, row, policy[:, state]] -= value
-        whitened *= self.prior_scale
-        log_determinant, mean, factor = _posterior(whitened, self.whitened)
-        misfit = self.whitened - np.einsum("cij,cj->ci", whitened, mean)
+        data = self.whitened - whitened @ self.prior_mean
+        whitened *= self.prior_sd
+        log_determinant, mean, factor = _posterior(whitened, data)
+        misfit = data - np.einsum("cij,cj->ci", whitened, mean)
         square = (misfit**2).sum(axis=1) + (mean**2).sum(axis=1)
         log_evidence = self.log_constant - 0.5 * (log_determinant + square)
-        return Gaussians(log_evidence, self.prior_scale * mean, self.prior_scale * factor)
+        return Gaussians(log_evidence, self.prior_mean + self.prior_sd * mean, self.prior_sd[:, None] * factor)
+
+
+def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Coupled states, their numbers of actions, those with a choice (successors first), and the number of cells.
+
+    Raises:
+        UnsupportedError: for the exact posterior, a kernel that is not Gaussian, or too many cells.
+    """
+    if not target.is_gaussian:
+        raise UnsupportedError(
+            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.described_kernel}: use the chart engine"
+        )
+    if np.any(target.scale[target.observed] <= 0):
+        raise UnsupportedError(
+            "mixture: the exact posterior (epsilon 0) has no density to sum: use the chart engine or a positive epsilon"
+        )
+    coupled = np.flatnonzero(target.coupled)
+    size = np.diff(target.model.pair_start)[coupled]
+    is_successor = target.successors[coupled]
+    branching = np.concatenate([np.flatnonzero((size > 1) & is_successor), np.flatnonzero((size > 1) & ~is_successor)])
+    n_cells = prod(int(k) for k in size[branching])
+    if n_cells > max_cells:
+        raise UnsupportedError(
+            f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
+            "engine enumerates: use --engine chart, with --proper-only where it refuses, or --engine nuts"
+        )
+    return coupled, size, branching, n_cells
 
 
 def cells_of(target: Target, max_cells: int) -> Cells:
@@ -133,24 +162,8 @@ def cells_of(target: Target, max_cells: int) -> Cells:
         UnsupportedError: for the exact posterior, a kernel that is not Gaussian, or too many cells.
     """
     model = target.model
-    if not target.is_gaussian:
-        raise UnsupportedError(
-            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.kernel}: use the chart engine"
-        )
-    if np.any(target.scale[target.observed] <= 0):
-        raise UnsupportedError(
-            "mixture: the exact posterior (epsilon 0) has no density to sum: use the chart engine or a positive epsilon"
-        )
-    coupled = np.flatnonzero(target.coupled)
-    size = np.diff(model.pair_start)[coupled]
+    coupled, size, branching, n_cells = check_cells(target, max_cells)
     is_successor = target.successors[coupled]
-    branching = np.concatenate([np.flatnonzero((size > 1) & is_successor), np.flatnonzero((size > 1) & ~is_successor)])
-    n_cells = prod(int(k) for k in size[branching])
-    if n_cells > max_cells:
-        raise UnsupportedError(
-            f"mixture: the data divide the action values into {_count(n_cells)} cells, more than the {max_cells} this "
-            "engine enumerates: use --engine chart, with --proper-only where it refuses, or --engine nuts"
-        )
     own = target.own
     observed = np.flatnonzero(target.observed)
     width = target.scale[observed]
@@ -170,7 +183,8 @@ def cells_of(target: Target, max_cells: int) -> Cells:
         entry_value=model.next_prob[used] / width[row[used]],
         whitened=target.reward[observed] / width,
         log_constant=target.log_constant - float(np.log(width).sum()) - 0.5 * len(width) * np.log(2.0 * np.pi),
-        prior_scale=target.prior_scale,
+        prior_mean=target.prior.mean[own],
+        prior_sd=target.prior.sd[own],
     )
 
 
@@ -182,7 +196,7 @@ Square = Float[np.ndarray, "choices own own"]
 
 
 def _posterior(
-    matrix: Float[np.ndarray, "choices observed own"], data: Float[np.ndarray, "observed"]
+    matrix: Float[np.ndarray, "choices observed own"], data: Float[np.ndarray, "choices observed"]
 ) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
     """Posterior of x ~ N(0, I) after data = matrix x + N(0, I).
 
@@ -194,7 +208,7 @@ def _posterior(
     if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < WELL_CONDITIONED:
         lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
         inverse = _inverse(lower)
-        projected = np.einsum("cij,cj->ci", inverse, transposed @ data)
+        projected = np.einsum("cij,cj->ci", inverse, np.einsum("cij,cj->ci", transposed, data))
         mean = np.einsum("cji,cj->ci", inverse, projected)
         log_determinant = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
         return log_determinant, mean, np.ascontiguousarray(inverse.transpose(0, 2, 1))
@@ -205,7 +219,7 @@ def _posterior(
     singular[:, :rank] = some
     length = np.hypot(1.0, singular)
     coordinate = np.zeros((len(matrix), own))
-    coordinate[:, :rank] = np.einsum("cij,i->cj", left[:, :, :rank], data)
+    coordinate[:, :rank] = np.einsum("cij,ci->cj", left[:, :, :rank], data)
     mean = np.einsum("cji,cj->ci", right, coordinate * (singular / length) / length)
     factor = right.transpose(0, 2, 1) / length[:, None, :]
     return 2.0 * np.log(length).sum(axis=1), mean, np.ascontiguousarray(factor)

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from bellmanifold.bellman import Transitions
+from bellmanifold.chart.bellman import Transitions
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point

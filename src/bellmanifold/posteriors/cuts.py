@@ -85,6 +85,11 @@ class Covering:
     ways: list[list[Coordinates]]
     missed: str = ""
 
+    @property
+    def largest(self) -> int:
+        """The largest number of coordinates that belong to pairs, infinitesimal residuals included."""
+        return max(coordinates.size - coordinates.scales for way in self.ways for coordinates in way)
+
 
 def covering(target: Target, most: int = MAX_CUT) -> Covering:
     """Ways to cover a posterior.
@@ -110,19 +115,18 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     return Covering([treatments] if target.proper_only else [treatments, [Coordinates(target, centred=True)]])
 
 
-def walked(target: Target, batch: bool, most: int = MAX_CUT) -> tuple[Coordinates, str]:
-    """Coordinates in which chains walk a posterior within the parameters not known to be improper, and what they miss.
+def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
+    """What chains in non-centred coordinates do not find, in words: loops that are hardly ever left.
 
     Args:
         target: the posterior.
         batch: whether the problem fits a batch chart; else only moves that are rare by themselves are looked for.
         most: pairs of a cut, at most.
     """
-    if batch:
-        lingers = bool(lingering_loops(target, most)[0] if target.is_exact else proper_cut_set(target, most))
-    else:
-        lingers = bool(_outside(target, target.observed))
-    return Coordinates(target), MISSED if lingers else ""
+    if not batch:
+        return MISSED if _outside(target, target.observed) else ""
+    loops = lingering_loops(target, most) if target.is_exact else (proper_cut_set(target, most), "")
+    return MISSED if any(loops) else ""
 
 
 def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
@@ -375,16 +379,16 @@ def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | 
             visits, policy = longest(model, stays, states, (states == state).astype(float))
             if visits[place] > most:
                 most = float(visits[place])
-                met = _met(model, policy, state, states)
+                met = _met(model, policy, int(state), states)
                 found = Lingering(int(policy[state]), most, met, policy[met])
     return found
 
 
 def _met(
-    model: SSP, policy: Int[np.ndarray, "states"], start: Int[np.ndarray, ""], states: Int[np.ndarray, "n"]
+    model: SSP, policy: Int[np.ndarray, "states"], start: int, states: Int[np.ndarray, "n"]
 ) -> Int[np.ndarray, "met"]:
     """Those of some states that a policy can come to from one of them without leaving them."""
-    met, new = np.zeros(model.n_states + 1, dtype=bool), [int(start)]
+    met, new = np.zeros(model.n_states + 1, dtype=bool), [start]
     inside = np.isin(np.arange(model.n_states + 1), states)
     while new:
         met[new] = True

@@ -13,41 +13,75 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
+from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.jax_setup import random_key
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.walk import Chains, end_points
+from bellmanifold.posteriors.cuts import LargeCutError, covering
+from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.walk import walked_chains
+from bellmanifold.posteriors.weight import propose, system_of
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
     import xarray
 
-CHAIN_ROUNDS = 2
-"""Rounds the chains walk before their ends are taken for draws."""
+DRAWS = 8192
+MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
+"""Uneven draws are resampled from this many, as long as they are not more numbers than that."""
+
+
+def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
+    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains.
+
+    Raises:
+        UnsupportedError: if neither importance weights nor chains can be trusted.
+    """
+    try:
+        chart = batch_chart(target.model, budget.chart)
+    except TooLargeError as refusal:
+        raise UnsupportedError(f"no draws of a problem this large ({refusal}): use the summary's numbers") from None
+    try:
+        ways = covering(target, budget.cut).ways
+    except LargeCutError:
+        ways = []
+    for components in ways:
+        drawn = weighted_draws(components, chart, DRAWS, budget.seed)
+        if effective(drawn) >= budget.enough:
+            return drawn
+        many = min(MORE_DRAWS, MOST_NUMBERS // target.model.n_pairs)
+        drawn = weighted_draws(components, chart, many, budget.seed)
+        if effective(drawn) >= budget.enough:
+            return resampled(drawn, DRAWS, budget.seed)
+    walked = chain_draws(target, chart, budget)
+    if walked is None:
+        raise UnsupportedError(
+            "no draws: importance weights are too uneven and chains do not mix; use the summary's own numbers, "
+            "--proper-only or another --epsilon"
+        )
+    return walked
 
 
 def completed(
-    coordinates: Coordinates, q: Float[np.ndarray, "actions states draws"], rng: np.random.Generator
+    coordinates: Coordinates, q: Float[np.ndarray, "pairs draws"], rng: np.random.Generator
 ) -> Float[np.ndarray, "draws pairs"]:
     """Action values of every pair from a batch of the chart."""
-    target, model = coordinates.target, coordinates.target.model
-    action, state = coordinates.chart.place
-    count = q.shape[-1]
-    values = np.array(q[action, state].T)
-    stand = coordinates.stand_in
-    groups = np.bincount(stand, minlength=model.n_pairs)
-    for first in np.flatnonzero((groups > 1) & (stand == np.arange(model.n_pairs))):
-        members = np.flatnonzero(stand == first)
+    target, prior = coordinates.target, coordinates.target.prior
+    values, count = np.array(q.T), q.shape[-1]
+    for first in np.flatnonzero(coordinates.free & (coordinates.alternatives > 1)):
+        members = np.flatnonzero(coordinates.stand_in == first)
         largest = values[:, first].copy()
-        log_room = log_ndtr(largest / target.prior_scale)[:, None]
-        below = ndtri_exp(np.log(rng.random((count, len(members)))) + log_room) * target.prior_scale
-        values[:, members] = below
+        log_room = log_ndtr((largest - prior.mean[first]) / prior.sd[first])[:, None]
+        below = ndtri_exp(np.log(rng.random((count, len(members)))) + log_room)
+        values[:, members] = prior.mean[first] + prior.sd[first] * below
         values[np.arange(count), rng.choice(members, count)] = largest
-    idle = ~target.coupled[model.pair_state]
-    values[:, idle] = rng.normal(scale=target.prior_scale, size=(count, int(idle.sum())))
+    idle = ~target.coupled[target.model.pair_state]
+    values[:, idle] = prior.mean[idle] + prior.sd[idle] * rng.standard_normal((count, int(idle.sum())))
     return values
 
 
-def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarray.Dataset:
+def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
     """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
 
     An inferred noise scale comes along as `noise_scale`.
@@ -58,7 +92,7 @@ def weighted_draws(components: list[Coordinates], count: int, seed: int) -> xarr
     log_weights: list[np.ndarray] = []
     scales: list[np.ndarray] = []
     for coordinates in components:
-        weighed = coordinates.propose(random_key(seed, len(parts)), each)
+        weighed = propose(system_of(coordinates, chart), random_key(seed, len(parts)), each)
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
         scales.append(np.asarray(weighed.noise_scale))
@@ -85,15 +119,15 @@ def resampled(draws: xarray.Dataset, count: int, seed: int) -> xarray.Dataset:
     return chosen.assign(weight=("draw", np.full(count, 1.0 / count)))
 
 
-def chain_draws(coordinates: Coordinates, seed: int) -> xarray.Dataset | None:
+def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dataset | None:
     """The last points of independent chains, which weigh the same; None if the chains have not mixed."""
-    chains = Chains(coordinates, seed)
-    if not chains.walk(CHAIN_ROUNDS).trustworthy:
+    chains = walked_chains(target, chart, budget)
+    if chains is None:
         return None
-    ends = end_points(chains)
-    values = completed(coordinates, np.asarray(ends.q), np.random.default_rng(seed))
+    ends = chains.ends()
+    values = completed(chains.coordinates, np.asarray(ends.q), np.random.default_rng(budget.seed))
     weight = np.full(len(values), 1.0 / len(values))
-    return as_dataset(coordinates.target.model, values, weight, np.asarray(ends.noise_scale))
+    return as_dataset(target.model, values, weight, np.asarray(ends.noise_scale))
 
 
 def as_dataset(

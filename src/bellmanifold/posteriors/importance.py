@@ -11,7 +11,7 @@ weigh best, and doubles the points until the answers are as sharp as they shall 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -26,12 +26,12 @@ from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import Covering, covering, other_cut
+from bellmanifold.posteriors.cuts import Covering, other_cut
 from bellmanifold.posteriors.policies import (
     Estimate,
     PolicyTable,
-    action_probabilities,
     improper_mass,
+    largest_error,
     ratio,
     resolution_of,
 )
@@ -54,18 +54,22 @@ DISAGREEMENT = 5.0
 UNEVEN = "importance weights are too uneven"
 
 
-def by_importance(target: Target, budget: Budget) -> Result:
+def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     """Importance sampling through the chart, in the coordinates that weigh best.
 
+    Args:
+        target: the posterior.
+        cover: coordinates that cover it.
+        budget: bounds the work.
+
     Raises:
-        TooLargeError, LargeCutError: if the problem does not fit a batch chart, or its loops cannot be cut open.
         UnsupportedError: if no point fits the data.
     """
-    chart, cover = batch_chart(target.model, budget.chart), covering(target, budget.cut)
-    most_points = min(budget.points, budget.held // max(1, largest_way(cover)))
-    if budget.samples is not None and budget.samples * largest_way(cover) > budget.held:
-        fits = budget.held // largest_way(cover)
-        raise BadInputError(f"samples is {budget.samples}: at most {fits} points of {largest_way(cover)} coordinates fit")
+    chart, largest = batch_chart(target.model, budget.chart), cover.largest
+    most_points = min(budget.points, budget.held // max(1, largest))
+    if budget.samples is not None and budget.samples * largest > budget.held:
+        most = budget.held // largest
+        raise BadInputError(f"samples is {budget.samples}: at most {most} points of {largest} coordinates fit")
     asked = budget.pilot
     if budget.samples is not None:
         asked = int(np.ceil(np.log2(max(1.0, budget.samples / REPLICATES))))
@@ -81,15 +85,12 @@ def by_importance(target: Target, budget: Budget) -> Result:
         drawn = nets.sample(asked)
     else:
         hopeless = drawn.effective_sample_size * most_points < budget.enough * drawn.points
-        while not hopeless and 2 * drawn.points <= most_points and drawn.largest_error(target) > budget.accuracy:
+        while not hopeless and 2 * drawn.points <= most_points:
+            if largest_error(target.model, drawn.table, budget.top) <= budget.accuracy:
+                break
             drawn = nets.sample(nets.log2_size + 1)
     result = _result(nets, drawn, budget)
     return _confirmed(nets, result, budget).doubted(cover.missed)
-
-
-def largest_way(cover: Covering) -> int:
-    """The largest number of coordinates of a way to cover a posterior, infinitesimal residuals included."""
-    return max(coordinates.size - coordinates.scales for way in cover.ways for coordinates in way)
 
 
 def _best_way(cover: Covering, chart: BatchChart, log2_size: int, seed: int) -> tuple[Nets, Sample]:
@@ -167,10 +168,6 @@ class Sample:
     points: int
     unsolvable: float
     tied_states: Int[np.ndarray, "tied"]
-
-    def largest_error(self, target: Target) -> float:
-        """The largest standard error of an action's probability."""
-        return float(action_probabilities(target.model, self.table).se.max(initial=0.0))
 
 
 class Nets:

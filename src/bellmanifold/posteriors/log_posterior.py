@@ -1,7 +1,7 @@
 """The log posterior of any parametrisation, prior and noise, as one differentiable function of a flat position.
 
 A position is (theta, psi): the parameters of the action values, then those of the noise. With q = Q_theta and the
-residuals g(q) of `bellmanifold.bellman`,
+residuals g(q) of `bellmanifold.chart.bellman`,
 
     log p(theta, psi | data) = log p(theta) + log p(psi) + sum over visits of [log p^W(w | i) - log eta_i] + constant,
     w = (r - g_i(q)) / eta_i,   eta_i = width_i eta(psi).
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bellmanifold.bellman import Transitions, residuals
+from bellmanifold.chart.bellman import Transitions, residuals
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
 from bellmanifold.noise import NoiseModel

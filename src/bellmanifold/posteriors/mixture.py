@@ -30,16 +30,15 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.gaussian.orthant import Orthants, orthants
 from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import Cells, Gaussians, Square, cells_of
-from bellmanifold.posteriors.findings import Findings, prior_elsewhere
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
+from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 
-MAX_CELLS = 2**17
-MAX_POINTS = 2**25
 REPLICATES = 16
 NEGLIGIBLE = 1e-6
 """Cells are left out while all of them together cannot make up more than this fraction of the posterior."""
@@ -53,32 +52,13 @@ STORED_NUMBERS = 2**26
 """Up to this many numbers the Gaussians of all cells are kept instead of being computed again."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Mixture(Findings):
-    """The posterior of Proposition 1; the table holds the cells that count.
-
-    Attributes:
-        n_cells: how many cells there are.
-        dropped: upper bound on the posterior probability of the cells left out.
-        points: how many points were spent, in all rounds together.
-    """
-
-    n_cells: int
-    dropped: float
-    points: int
-
-
-def mixture(
-    target: Target, accuracy: float = 1e-3, seed: int = 0, max_cells: int = MAX_CELLS, max_points: int = MAX_POINTS
-) -> Mixture:
-    """The posterior by enumeration of all cells.
+def mixture(target: Target, budget: Budget | None = None, why: str = "asked for") -> Result:
+    """The posterior by enumeration of all cells; the result's table holds the cells that count.
 
     Args:
         target: a posterior with a Gaussian kernel of positive width.
-        accuracy: the largest standard error an action probability may have.
-        seed: of the random shifts.
-        max_cells: refuse to enumerate more cells.
-        max_points: stop with larger standard errors before more points than this have been spent.
+        budget: bounds the number of cells and points, and says how accurate the answers shall be.
+        why: why this engine.
 
     Raises:
         UnsupportedError: for the exact posterior, another kernel or too many cells.
@@ -87,13 +67,12 @@ def mixture(
     >>> from bellmanifold.data import Dataset
     >>> from bellmanifold.posteriors.target import relaxed_target
     >>> found = mixture(relaxed_target(Dataset.complete(envs.four_state()), epsilon=0.01, prior_scale=2.0))
-    >>> found.n_cells, np.round(found.q_mean.value, 1)
+    >>> found.diagnostics["cells"], np.round(found.q_mean.value, 1)
     (4, array([-4., -5., -2., -2., -1.]))
     """
-    if not accuracy > 0:
-        raise BadInputError(f"accuracy is {accuracy}: give a positive number")
-    cells = cells_of(target, max_cells)
-    generator = np.random.default_rng(seed)
+    budget = Budget() if budget is None else budget
+    cells = cells_of(target, budget.cells)
+    generator = np.random.default_rng(budget.seed)
     bounds, stored = _bounds(cells)
     cells = replace(cells, stored=stored)
     if not np.isfinite(bounds.max()):
@@ -102,8 +81,8 @@ def mixture(
             "point: use --engine chart or a larger epsilon"
         )
     blocks, rest = _best_first(cells, bounds, generator)
-    blocks = _refined(target, cells, blocks, (accuracy, max_points), generator)
-    return _summary(target, cells, blocks, rest)
+    blocks = _refined(target, cells, blocks, (budget.accuracy, budget.cell_points), generator)
+    return _result(target, cells, blocks, rest, why)
 
 
 # --- which of them count --------------------------------------------------------------------------------------------
@@ -232,9 +211,9 @@ def _estimated(cells: Cells, block: Int[np.ndarray, "rows"], points: int, genera
 # --- how precisely --------------------------------------------------------------------------------------------------
 
 
-def _table(target: Target, cells: Cells, blocks: list[_Block], weight: Weights) -> PolicyTable:
+def _table(target: Target, cells: Cells, blocks: list[_Block], weight: Weights, dropped: float = 0.0) -> PolicyTable:
     policy = np.concatenate([cells.policies(block.cell) for block in blocks])
-    return PolicyTable(target.coupled, cells.own[policy], weight)
+    return PolicyTable(target.coupled, cells.own[policy], weight, resolution=dropped)
 
 
 def _refined(
@@ -290,20 +269,26 @@ def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.
 # --- the answers ----------------------------------------------------------------------------------------------------
 
 
-def _summary(target: Target, cells: Cells, blocks: list[_Block], rest: float) -> Mixture:
+def _result(target: Target, cells: Cells, blocks: list[_Block], rest: float, why: str) -> Result:
     top, weight = _weights(blocks)
     total = weight.sum(axis=1)
     q_mean, q_sd = _moments(target, cells, blocks, weight)
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
     exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
-    return Mixture(
-        table=_table(target, cells, blocks, weight),
+    dropped = float(np.exp(rest - top) / total.mean())
+    return Result(
+        table=_table(target, cells, blocks, weight, dropped),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=Estimate.of(top + np.log(total.mean()), spread / total.mean()),
-        n_cells=cells.n_cells,
-        dropped=float(np.exp(rest - top) / total.mean()),
-        points=0 if exact else REPLICATES * int(sum(block.spent.sum() for block in blocks)),
+        engine="mixture",
+        reason=f"{why}: enumeration of {cells.n_cells} cells",
+        dimension=len(cells.own),
+        diagnostics={
+            "cells": cells.n_cells,
+            "dropped_bound": dropped,
+            "points": 0 if exact else REPLICATES * int(sum(block.spent.sum() for block in blocks)),
+        },
     )
 
 
@@ -327,7 +312,16 @@ def _moments(
         square += average[rows] @ second
     mean = ratio(part, weight.sum(axis=1))
     sd = np.sqrt(np.maximum(square - mean.value**2, 0.0))
-    return prior_elsewhere(target, Estimate.of(reference + mean.value, mean.se), sd)
+    return _everywhere(target, Estimate.of(reference + mean.value, mean.se), sd)
+
+
+def _everywhere(
+    target: Target, mean: Estimate, sd: Float[np.ndarray, "own"]
+) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
+    """Means and standard deviations of all pairs from those of coupled states' pairs; the others keep their prior."""
+    value, se, all_sd = target.prior.mean.copy(), np.zeros(target.model.n_pairs), target.prior.sd.copy()
+    value[target.own], se[target.own], all_sd[target.own] = mean.value, mean.se, sd
+    return Estimate.of(value, se), all_sd
 
 
 def _deviations(

@@ -244,6 +244,19 @@ def _extensions(
             yield _Beginning((*beginning.pairs, pair), (*beginning.states, after), rows, left, weight * left)
 
 
+def largest_error(model: SSP, table: PolicyTable, top: int) -> float:
+    """The largest standard error of the action probabilities and, where there are routes, of so many of them."""
+    error = float(action_probabilities(model, table).se.max(initial=0.0))
+    if not has_routes(model):
+        return error
+    return max([error, *(route.se for route in most_probable_routes(model, table, top))])
+
+
+def has_routes(model: SSP) -> bool:
+    """Whether transitions are deterministic and there is one initial state, so that a policy has one route."""
+    return model.is_deterministic and np.count_nonzero(model.initial) == 1
+
+
 def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:
     """The probability that a given deterministic policy is greedy everywhere, that is, optimal."""
     stand, share = table.standing(model)

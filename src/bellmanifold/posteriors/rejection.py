@@ -22,29 +22,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.laws import Uniform
-from bellmanifold.posteriors.findings import Findings, prior_elsewhere
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.kernels import Uniform
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, resolution_of
+from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.target import Target
 
 REPLICATES = 32
 BATCH_NUMBERS = 2**21
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Rejection(Findings):
-    """The posterior by rejection; the table counts the kept draws.
-
-    Attributes:
-        accepted: how many draws were kept.
-        draws: out of how many.
-    """
-
-    accepted: int
-    draws: int
-
-
-def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: int = 1000) -> Rejection:
+def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: int = 1000) -> Result:
     """Draw from the prior and keep what satisfies every observed Bellman equation within its tolerance.
 
     Args:
@@ -56,7 +43,7 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
     Raises:
         UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
     """
-    if not isinstance(target.law, Uniform) or np.any(target.scale[target.observed] <= 0):
+    if not isinstance(target.kernel, Uniform) or np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(
             "rejection: only a uniform kernel of positive width can be sampled by rejection: use the chart engine"
         )
@@ -70,7 +57,7 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
             f"rejection: {accepted} of {each * REPLICATES} prior draws satisfy the {len(problem.reward)} observed "
             f"equations, fewer than the {min_accepted} an answer needs: use the chart engine or a larger epsilon"
         )
-    return _summary(target, problem, replicates, each)
+    return _result(target, problem, replicates, each)
 
 
 Draws = Float[np.ndarray, "_ own"]
@@ -87,7 +74,7 @@ class _TinyProblem:
         observed: the observed own pairs, shape (observed,).
         transition: probability of each coupled state after each observed pair, shape (observed, coupled states).
         reward, scale: of the observed pairs, shape (observed,).
-        prior_scale: sigma.
+        prior_mean, prior_sd: of the own pairs, shape (own pairs,).
     """
 
     own: Int[np.ndarray, "own"]
@@ -96,7 +83,8 @@ class _TinyProblem:
     transition: Float[np.ndarray, "observed coupled"]
     reward: Float[np.ndarray, "observed"]
     scale: Float[np.ndarray, "observed"]
-    prior_scale: float
+    prior_mean: Float[np.ndarray, "own"]
+    prior_sd: Float[np.ndarray, "own"]
 
 
 def _tiny_problem(target: Target) -> _TinyProblem:
@@ -115,7 +103,8 @@ def _tiny_problem(target: Target) -> _TinyProblem:
         transition=transition,
         reward=target.reward[observed],
         scale=target.scale[observed],
-        prior_scale=target.prior_scale,
+        prior_mean=target.prior.mean[own],
+        prior_sd=target.prior.sd[own],
     )
 
 
@@ -124,7 +113,8 @@ def _replicate(problem: _TinyProblem, draws: int, generator: np.random.Generator
     batch = max(1, BATCH_NUMBERS // max(1, len(problem.own)))
     kept = [np.zeros((0, len(problem.own)))]
     for begin in range(0, draws, batch):
-        theta = problem.prior_scale * generator.standard_normal((min(batch, draws - begin), len(problem.own)))
+        normal = generator.standard_normal((min(batch, draws - begin), len(problem.own)))
+        theta = problem.prior_mean + problem.prior_sd * normal
         kept.append(theta[_satisfied(problem, theta).all(axis=1)])
     return np.concatenate(kept)
 
@@ -145,21 +135,29 @@ def _greedy(problem: _TinyProblem, theta: Draws) -> Int[np.ndarray, "_ coupled"]
     return np.stack(columns, axis=1) if columns else np.zeros((len(theta), 0), dtype=np.int64)
 
 
-def _summary(target: Target, problem: _TinyProblem, replicates: list[Draws], each: int) -> Rejection:
+def _result(target: Target, problem: _TinyProblem, replicates: list[Draws], each: int) -> Result:
     count = np.array([len(kept) for kept in replicates], dtype=np.float64)
     theta = np.concatenate(replicates)
     policy, row = np.unique(_greedy(problem, theta), axis=0, return_inverse=True)
     weight = np.zeros((len(replicates), len(policy)))
     np.add.at(weight, (np.repeat(np.arange(len(replicates)), count.astype(np.int64)), row.ravel()), 1.0)
-    mean = ratio(np.stack([kept.sum(axis=0) for kept in replicates]), count)
-    q_mean, q_sd = prior_elsewhere(target, mean, theta.std(axis=0))
+    own, pairs = target.own, target.model.n_pairs
+    mean, square = np.zeros((len(replicates), pairs)), np.zeros((len(replicates), pairs))
+    for k, kept in enumerate(replicates):
+        if len(kept):
+            mean[k, own], square[k, own] = kept.mean(axis=0), kept.var(axis=0) * len(kept)
+    q_mean, q_sd = Moments(count, mean, square).estimate(target)
     spread = count.std(ddof=1) / np.sqrt(len(count)) / count.mean()
     constant = target.log_constant - float(np.log(2.0 * problem.scale).sum())
-    return Rejection(
-        table=PolicyTable(target.coupled, problem.own[policy], weight),
+    draws = each * len(replicates)
+    return Result(
+        table=PolicyTable(target.coupled, problem.own[policy], weight, resolution=resolution_of(len(theta))),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=Estimate.of(constant + np.log(count.mean() / each), spread),
-        accepted=len(theta),
-        draws=each * len(replicates),
+        engine="rejection",
+        reason=f"asked for: prior draws that satisfy every observed equation; stopped after {draws} of them",
+        dimension=len(own),
+        effective_sample_size=float(len(theta)),
+        diagnostics={"accepted": len(theta), "draws": draws},
     )

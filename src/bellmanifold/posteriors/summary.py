@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,26 +12,25 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.errors import BadInputError
 from bellmanifold.graph import end_components
-from bellmanifold.posteriors.findings import Findings
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import (
     Estimate,
     PolicyTable,
     Route,
     action_probabilities,
+    has_routes,
     improper_mass,
     improper_mass_model,
     most_probable_routes,
     policy_probability,
 )
+from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:
     import xarray
 
 EXACT = Estimate.of(0.0, 0.0)
-
-ACCURACY = 1e-3
-"""Every reported probability is computed to this standard error, unless a number of samples is asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,38 +39,43 @@ class Summary:
 
     Attributes:
         target: the posterior.
-        findings: what the engine found: weighted policies, moments, evidence.
-        engine: which engine computed it.
-        reason: why that one.
-        dimension: coordinates integrated over.
-        effective_sample_size: None where the engine has none.
-        trustworthy: False if a diagnostic says not to trust the numbers.
-        diagnostics: whatever else the engine measured.
-        top: how many routes are reported.
-        proper_only: the posterior was restricted to parameters not known to be improper.
-        seed: fixes the draws.
-        own_draws: makes `draws` where the engine has drawn the action values itself; None: the chart draws them.
+        result: what the engine found: weighted policies, moments, evidence, and how far to trust them.
+        budget: bounded the work; says how many routes are reported, and fixes the draws.
     """
 
     target: Target
-    findings: Findings
-    engine: str
-    reason: str
-    dimension: int
-    effective_sample_size: float | None = None
-    trustworthy: bool = True
-    diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    top: int = 1000
-    proper_only: bool = False
-    seed: int = 0
-    own_draws: Callable[[], xarray.Dataset] | None = None
+    result: Result
+    budget: Budget
 
-    def labelled(self, top: int, proper_only: bool, seed: int) -> Summary:
-        """The same with other labels; answers that have been computed are kept."""
-        labelled = replace(self, top=top, proper_only=proper_only, seed=seed)
-        kept = {"action_probability"} | ({"routes"} if top == self.top else set())
-        labelled.__dict__.update({name: value for name, value in self.__dict__.items() if name in kept})
-        return labelled
+    @property
+    def engine(self) -> str:
+        """Which engine computed it."""
+        return self.result.engine
+
+    @property
+    def reason(self) -> str:
+        """Why that one, what casts doubt on it, and why it stopped."""
+        return "; ".join(part for part in (self.result.reason, *self.result.doubts, self.result.stopped) if part)
+
+    @property
+    def trustworthy(self) -> bool:
+        """False if a diagnostic says not to trust the numbers."""
+        return self.result.trustworthy
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates integrated over."""
+        return self.result.dimension
+
+    @property
+    def effective_sample_size(self) -> float | None:
+        """None where the engine has none."""
+        return self.result.effective_sample_size
+
+    @property
+    def diagnostics(self) -> Mapping[str, Any]:
+        """Whatever else the engine measured."""
+        return self.result.diagnostics
 
     @property
     def epsilon(self) -> float | None:
@@ -81,22 +85,22 @@ class Summary:
     @property
     def table(self) -> PolicyTable:
         """Greedy policies with their weights."""
-        return self.findings.table
+        return self.result.table
 
     @property
     def q_mean(self) -> Float[np.ndarray, "pairs"]:
         """Posterior means of the action values."""
-        return self.findings.q_mean.value
+        return self.result.q_mean.value
 
     @property
     def q_sd(self) -> Float[np.ndarray, "pairs"]:
         """Posterior standard deviations of the action values."""
-        return self.findings.q_sd
+        return self.result.q_sd
 
     @property
     def log_evidence(self) -> Estimate | None:
         """The log evidence; None where the engine has none."""
-        return self.findings.log_evidence
+        return self.result.log_evidence
 
     @cached_property
     def action_probability(self) -> Estimate:
@@ -107,9 +111,7 @@ class Summary:
     def routes(self) -> list[Route] | None:
         """The most probable routes; None unless transitions are deterministic and there is one initial state."""
         model = self.target.model
-        if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
-            return None
-        return most_probable_routes(model, self.table, self.top)
+        return most_probable_routes(model, self.table, self.budget.top) if has_routes(model) else None
 
     def policy_probability(self, policy: Int[np.ndarray, "states"]) -> Estimate:
         """The probability that a policy (the pair each state plays) is optimal.
@@ -126,14 +128,12 @@ class Summary:
     @property
     def largest_error(self) -> float:
         """The largest standard error of the action and route probabilities."""
-        errors = [float(self.action_probability.se.max(initial=0.0))]
-        errors += [route.se for route in self.routes or []]
-        return max(errors)
+        return max([float(self.action_probability.se.max(initial=0.0)), *(route.se for route in self.routes or [])])
 
     @cached_property
     def improper_mass(self) -> Estimate:
         """Probability that the greedy policy is improper, unobserved pairs taken to end at the goal."""
-        known_proper = self.target.is_exact or self.proper_only
+        known_proper = self.target.is_exact or self.target.proper_only
         if known_proper or not self.target.loops:
             return EXACT
         return improper_mass(self.target.model, self.table, self.target.observed)
@@ -153,11 +153,11 @@ class Summary:
     @cached_property
     def draws(self) -> xarray.Dataset:
         """Draws of all action values with their weights, as an xarray data set; see `bellmanifold.posteriors.draws`."""
-        if self.own_draws is not None:
-            return self.own_draws()
-        from bellmanifold.posteriors.inference import posterior_draws
+        if self.result.draws is not None:
+            return self.result.draws()
+        from bellmanifold.posteriors.draws import posterior_draws
 
-        return posterior_draws(self.target, self.proper_only, self.seed)
+        return posterior_draws(self.target, self.budget)
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""
@@ -168,7 +168,7 @@ class Summary:
             "reason": self.reason,
             "trustworthy": self.trustworthy,
             "epsilon": self.epsilon,
-            "prior_scale": self.target.prior_scale,
+            "prior_scale": self.target.prior.scale,
             "observed_pairs": int(self.target.observed.sum()),
             "dimension": self.dimension,
             "log_evidence": None if evidence is None else _finite(evidence.value),
@@ -179,7 +179,7 @@ class Summary:
             ),
         }
         if self.epsilon is None:
-            result["noise"] = {"law": str(self.target.law), **self._noise_scale()}
+            result["noise"] = {"law": str(self.target.kernel), **self._noise_scale()}
         if self.routes is not None:
             result["routes"] = [
                 {
@@ -200,7 +200,7 @@ class Summary:
         }
 
     def _noise_scale(self) -> dict[str, float | None]:
-        inferred = self.findings.noise_scale
+        inferred = self.result.noise_scale
         if inferred is not None:
             return {"mean": _finite(inferred[0]), "sd": _finite(inferred[1])}
         return {"mean": self.target.noise_sd, "sd": 0.0}

@@ -8,10 +8,10 @@ call the result
 
 a noisy observation of q_i with sd epsilon_i. What remains is linear regression, and because a table has one parameter a
 pair and repeats are merged into one observation, its design matrix is a selection of rows of the identity: nothing
-couples two pairs. With the prior N(0, sigma^2) each coordinate has a Gaussian posterior of its own,
+couples two pairs. With the prior N(m, sigma^2) each coordinate has a Gaussian posterior of its own,
 
-    observed:    variance = 1 / (1/sigma^2 + 1/epsilon_i^2) = epsilon_i^2 shrink_i,   mean = shrink_i y_i,
-    unobserved:  variance = sigma^2,                                                  mean = 0,
+    observed:    variance = 1 / (1/sigma^2 + 1/epsilon_i^2) = epsilon_i^2 shrink_i,   mean = m + shrink_i (y_i - m),
+    unobserved:  variance = sigma^2,                                                  mean = m,
                  shrink_i = 1 / (1 + (epsilon_i / sigma)^2),
 
 written so that epsilon -> 0 needs no limit: there the variance is 0 and the mean is y_i. The three variants differ in
@@ -21,8 +21,8 @@ the guess alone.
 - **TD-Max** takes the previous posterior's mean of the *largest*: E[max_a q], never less (Jensen).
 - **TD-En** draws N samples of q from the previous posterior and lets each make its own guess. Its likelihood is the
   average of N products, so its posterior is a *mixture* of N of the Gaussians above, which share the variance. A
-  component's weight is the density its targets have under the prior, which makes them independent N(0, sigma^2 +
-  epsilon_i^2):  weight_n ∝ exp(-sum_{i observed} y_i^(n)^2 / (2 (sigma^2 + epsilon_i^2))).
+  component's weight is the density its targets have under the prior, which makes them independent N(m, sigma^2 +
+  epsilon_i^2):  weight_n ∝ exp(-sum_{i observed} (y_i^(n) - m)^2 / (2 (sigma^2 + epsilon_i^2))).
 
 There is one update per episode, also when the episode showed nothing new: the guess has changed. Before the first
 one the previous posterior is the prior (`initial`), hence guesses of 0 for TD, of E[max of prior draws] for TD-Max
@@ -185,14 +185,14 @@ def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> T
     """The posterior given one guess of the states' values for each component."""
     if not target.is_gaussian:
         raise UnsupportedError("TD posteriors have a closed form for the Gaussian kernel only: use kernel gaussian")
-    observed, sigma = target.observed, target.prior_scale
-    y = np.where(observed, target.reward + _ahead(target.model, guess), 0.0)
+    observed, prior_mean, sigma = target.observed, target.prior.mean, target.prior.sd
+    surprise = np.where(observed, target.reward + _ahead(target.model, guess) - prior_mean, 0.0)
     shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)
     spread = np.hypot(sigma, target.scale)  # of a target under the prior
-    log_weight = -0.5 * ((y / spread) ** 2).sum(axis=1)
+    log_weight = -0.5 * ((surprise / spread) ** 2).sum(axis=1)
     weights = np.exp(log_weight - log_weight.max())
     variance = np.where(observed, target.scale**2 * shrink, sigma**2)
-    return TDPosterior(weights / weights.sum(), y * shrink, variance)
+    return TDPosterior(weights / weights.sum(), prior_mean + surprise * shrink, variance)
 
 
 def _ahead(model: SSP, value: Float[np.ndarray, "components states"]) -> Float[np.ndarray, "components pairs"]:

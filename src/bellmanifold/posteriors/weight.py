@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.chart.elimination import eliminate_batch, moves_within
 from bellmanifold.chart.layout import Block, Law, Layout, Solved
+from bellmanifold.gaussian.exchangeable import jax_member_moments
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
 
@@ -181,7 +182,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     exits = np.zeros((len(coordinates.lingering), model.n_pairs), dtype=bool)
     for row, loop in zip(exits, coordinates.lingering, strict=True):
         row[list(loop.exits)] = True
-    first = chart.first_policy(coordinates.solved, exits.any(axis=0))
+    first = chart.first_policy(coordinates.solved, np.asarray(exits.any(axis=0)))
     if first is None:
         if not (coordinates.cut or coordinates.centred):
             raise coordinates.trapped()
@@ -440,3 +441,16 @@ def _tied(system: System, q: Float[Array, "pairs batch"], best: Float[Array, "st
     close = (system.layout.of_state(best) - q < system.tie_width) & system.solved[:, None]
     count = system.layout.by_action(system.layout.sort(close.astype(q.dtype)), 0.0)
     return jnp.any(jnp.sum(count, axis=1) > 1, axis=-1)
+
+
+@jax.jit
+def member_moments(
+    system: System, q: Float[Array, "pairs batch"]
+) -> tuple[Float[Array, "pairs batch"], Float[Array, "pairs batch"]]:
+    """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
+    q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
+    own = (system.alternatives[:, None], system.prior_mean[:, None], system.prior_sd[:, None])
+    first, _ = jax_member_moments(q, *own, jnp.zeros_like(q))
+    _, variance = jax_member_moments(q, *own, first)
+    shared = own[0] > 1
+    return jnp.where(shared, first, q), jnp.where(shared, variance, 0.0)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.bellman import log_likelihood, transitions
+from bellmanifold.chart.bellman import log_likelihood, transitions
 from bellmanifold.envs import two_state
 
 PRIOR_SCALE = 10.0

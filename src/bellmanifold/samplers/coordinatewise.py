@@ -26,7 +26,7 @@ MOST_TRIES = 100
 """Points a chain tries in one coordinate before it leaves it as it is."""
 
 
-class Height(NamedTuple):
+class Evaluation(NamedTuple):
     """What is known of a batch of positions.
 
     Attributes:
@@ -42,10 +42,10 @@ class State(NamedTuple):
     """Where the chains are."""
 
     position: Float[Array, "coordinates chains"]
-    height: Height
+    evaluation: Evaluation
 
 
-Evaluate = Callable[[Float[Array, "coordinates chains"]], Height]
+Evaluate = Callable[[Float[Array, "coordinates chains"]], Evaluation]
 
 
 class Visited(NamedTuple):
@@ -78,7 +78,7 @@ def visit(
     key: PRNGKeyArray, state: State, evaluate: Evaluate, visited: Visited, picks: Int[Array, ""]
 ) -> tuple[State, Int[Array, ""]]:
     """Every chain of positive likelihood visits so many coordinates; also how often the slowest evaluated it."""
-    chains = jnp.arange(state.height.log_likelihood.shape[0])
+    chains = jnp.arange(state.evaluation.log_likelihood.shape[0])
     key_first, key_free, key = jax.random.split(key, 3)
     picks = jnp.where(visited.number > 0, picks, 0)
 
@@ -88,13 +88,13 @@ def visit(
         drawn = jax.random.randint(which, chains.shape, 0, jnp.maximum(visited.number, 1))
         coordinate = visited.coordinates[drawn]
         angle = jax.random.uniform(angled, chains.shape, maxval=2 * jnp.pi)
-        level = state.height.log_likelihood + jnp.log(jax.random.uniform(sliced, chains.shape))
+        level = state.evaluation.log_likelihood + jnp.log(jax.random.uniform(sliced, chains.shape))
         here, other = state.position[coordinate, chains], jax.random.normal(turned, chains.shape)
         fresh = _Pick(pick.left - 1, 0 * pick.tries, coordinate, here, other, level, angle, angle - 2 * jnp.pi, angle)
         return jax.tree.map(lambda new, old: jnp.where(moves_on, new, old), fresh, pick)
 
     def is_free(state: State, pick: _Pick) -> Bool[Array, "chains"]:
-        ceiling = state.height.ceiling[pick.coordinate, chains]
+        ceiling = state.evaluation.ceiling[pick.coordinate, chains]
         return (pick.left > 0) & (pick.tries == 0) & (pick.here < ceiling) & (pick.tried < ceiling)
 
     def skip_free(key: PRNGKeyArray, state: State, pick: _Pick) -> tuple[State, _Pick]:
@@ -115,17 +115,19 @@ def visit(
         """Evaluate one point of every chain, and go on as far as possible without another."""
         count, state, pick = carry
         picking, shrinking, skipping = jax.random.split(jax.random.fold_in(key, count), 3)
-        height = evaluate(state.position.at[pick.coordinate, chains].set(pick.tried))
+        evaluation = evaluate(state.position.at[pick.coordinate, chains].set(pick.tried))
         active = pick.left > 0
-        accept = active & (height.log_likelihood > pick.level)
+        accept = active & (evaluation.log_likelihood > pick.level)
         state = _moved(state, pick, chains, accept)
-        state = state._replace(height=jax.tree.map(lambda a, b: jnp.where(accept, a, b), height, state.height))
+        state = state._replace(
+            evaluation=jax.tree.map(lambda a, b: jnp.where(accept, a, b), evaluation, state.evaluation)
+        )
         pick = next_pick(picking, state, _shrunk(shrinking, pick), accept | (active & (pick.tries >= MOST_TRIES)))
         return count + 1, *skip_free(skipping, state, pick)
 
     nothing = jnp.zeros(chains.shape)
     none = jnp.zeros_like(chains)
-    lost = jnp.isneginf(state.height.log_likelihood)  # such a chain has no level to stay above
+    lost = jnp.isneginf(state.evaluation.log_likelihood)  # such a chain has no level to stay above
     pick = _Pick(jnp.where(lost, 0, picks) + 1, none, none, *(nothing,) * 6)
     pick = next_pick(key_first, state, pick, none == 0)
     begin = (jnp.array(0), *skip_free(key_free, state, pick))
@@ -150,7 +152,7 @@ def _shrunk(key: PRNGKeyArray, pick: _Pick) -> _Pick:
 def refresh(key: PRNGKeyArray, state: State) -> State:
     """Idle coordinates turn on their own."""
     turned, angled = jax.random.split(key)
-    position, ceiling = state.position, state.height.ceiling
+    position, ceiling = state.position, state.evaluation.ceiling
     angle = jax.random.uniform(angled, position.shape, maxval=2 * jnp.pi)
     there = position * jnp.cos(angle) + jax.random.normal(turned, position.shape) * jnp.sin(angle)
     stays_idle = (position < ceiling) & (there < ceiling)

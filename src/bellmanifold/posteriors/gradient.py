@@ -1,8 +1,8 @@
-"""Answers from chains: the `hmc` and `nuts` engines for tables, and draws for any Q_theta."""
+"""Chains that follow gradients: the `hmc` and `nuts` engines for tables, and draws for any Q_theta."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 import jax
@@ -10,19 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bellmanifold.bellman import transitions
+from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.laws import Law, Uniform, log_normal
+from bellmanifold.kernels import Kernel, Uniform, log_normal
 from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, labels
-from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior, ScaleTable
-from bellmanifold.posteriors.policies import PolicyTable, ratio
-from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.policies import PolicyTable, resolution_of
+from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.priors import NormalPrior, Prior
 from bellmanifold.samplers import hmc
@@ -39,7 +39,6 @@ FEWEST_CHAINS = 4
 MOST_ROUNDS = {"hmc": 4, "nuts": 1}
 MOST_NUMBERS = 2**25
 """Numbers kept in all."""
-ACCURACY = 1e-3
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Relaxed:
     """The relaxed likelihood of deterministic rewards (equation 9): each seen pair once, a kernel of width epsilon."""
 
     epsilon: float
-    law: Law = NORMAL
+    kernel: Kernel = NORMAL
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,49 +57,47 @@ class Noisy:
     noise: NoiseModel
 
 
-def by_chains(
-    target: Target, sampler: Sampler, samples: int | None = None, seed: int = 0, noisy: Noisy | None = None
-) -> Summary:
+def by_gradient(target: Target, sampler: Sampler, budget: Budget, noisy: Noisy | None = None) -> Result:
     """A table's posterior by HMC or NUTS on the action values.
 
     Args:
-        target: problem, coupled states and prior scale; without `noisy` also the likelihood.
+        target: problem, coupled states and prior; without `noisy` also the likelihood.
         sampler: "hmc" or "nuts".
-        samples: points of all chains together; by default until every standard error is 1e-3, within limits.
-        seed: fixes every result.
+        budget: bounds the work.
         noisy: the likelihood, where noise is not Gaussian or its scale is inferred.
 
     Raises:
         UnsupportedError: for the exact posterior, a uniform kernel, or too many pairs.
     """
-    model = target.model
+    model, samples = target.model, budget.samples
     evidence, noise = (noisy_evidence(noisy.data), noisy.noise) if noisy else _kernel(target, sampler)
-    density = Density(tabular(model), NormalPrior(target.prior_scale), noise)
+    density = Density(tabular(model), NormalPrior.of(target.prior.mean, target.prior.sd), noise)
     chains = min(MOST_CHAINS, MOST_NUMBERS // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
     if samples is not None and _each(samples, chains) * chains * density.dimension > MOST_NUMBERS:
         raise BadInputError(f"samples is {samples}: that many points of {density.dimension} numbers do not fit")
-    step_size = _first_step(evidence, noise, target.prior_scale)
-    setting = Setting(sampler, density, transitions(model), evidence, chains, seed, step_size)
-    return _walked(target, Chains(setting), samples)
+    step_size = _first_step(evidence, noise, target.prior.scale)
+    setting = Setting(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
+    return _walked(target, Chains(setting), budget)
 
 
-def _walked(target: Target, chains: Chains, samples: int | None) -> Summary:
+def _walked(target: Target, chains: Chains, budget: Budget) -> Result:
     """Walk until the standard errors are small enough, or as far as asked."""
     setting = chains.setting
-    if samples is not None:
-        chains.walk(_each(samples, setting.chains))
-        return _summary(target, chains, "asked for")
+    if budget.samples is not None:
+        chains.walk(_each(budget.samples, setting.chains))
+        return _result(target, chains)
     most = min(MOST_ROUNDS[setting.sampler], MOST_NUMBERS // (ROUND * setting.chains * setting.density.dimension))
     while True:
         chains.walk(ROUND)
         error = _largest_error(target, chains.points)
-        if error <= ACCURACY:
-            return _summary(target, chains, "asked for")
+        if error <= budget.accuracy:
+            return _result(target, chains)
         if len(chains.rounds) >= most:
-            why = f"asked for; stopped after {ROUND * most * setting.chains} points, largest standard error {error:.1g}"
-            return _summary(target, chains, why)
+            points = ROUND * most * setting.chains
+            stopped = f"stopped after {points} points, largest standard error {error:.1g}"
+            return replace(_result(target, chains), stopped=stopped)
 
 
 def _each(samples: int, chains: int) -> int:
@@ -121,10 +118,10 @@ def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
             f"epsilon is 0: the exact posterior lies on a manifold, where {sampler} cannot walk: use --engine chart, "
             "or --epsilon above 0"
         )
-    if isinstance(target.law, Uniform):
+    if isinstance(target.kernel, Uniform):
         raise UnsupportedError(f"a uniform kernel has no gradient, which {sampler} needs: use --engine chart")
     table = target.noise_scale
-    noise = KnownScale(1.0, target.law) if table is None else TabulatedScale(table, target.law)
+    noise = KnownScale(1.0, target.kernel) if table is None else TabulatedScale(table, target.kernel)
     return kernel_evidence(target), noise
 
 
@@ -132,12 +129,12 @@ def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
 class TabulatedScale:
     """An inferred scale in the chart's coordinate: psi is standard normal a priori, eta its image by the table.
 
-    The table's law is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around the pairs' mean
+    The table's distribution is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around the pairs' mean
     rewards, with widths relative to eta, complete the posterior.
     """
 
     table: ScaleTable
-    law: Law
+    kernel: Kernel
 
     @property
     def dimension(self) -> int:
@@ -150,30 +147,30 @@ class TabulatedScale:
         return jnp.exp(jnp.interp(psi[0], jnp.asarray(self.table.normal), jnp.asarray(self.table.log_scale)))
 
     def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return self.law.log_density(w)
+        return self.kernel.log_density(w)
 
 
 def by_every_visit(
-    data: Dataset, noise: float | int | LogPrior, target: Target, sampler: Sampler, samples: int | None, seed: int
-) -> Summary:
+    data: Dataset, noise: float | int | LogPrior, target: Target, sampler: Sampler, budget: Budget
+) -> Result:
     """A table's posterior for noise whose repeats have no sufficient mean.
 
     Args:
         data: every visit.
         noise: the scale of the noise, or `HalfNormal`, a prior over it.
-        target: problem, coupled states, prior scale and law.
-        sampler, samples, seed: as for `by_chains`.
+        target: problem, coupled states, prior and shape of the noise.
+        sampler, budget: as for `by_gradient`.
     """
     if isinstance(noise, HalfNormal):
-        model: NoiseModel = InferredScale(HalfNormalScale(noise.scale), target.law)
+        model: NoiseModel = InferredScale(HalfNormalScale(noise.scale), target.kernel)
     elif callable(noise):
         raise UnsupportedError(
-            f"repeats under {target.law} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            f"repeats under {target.kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
             "noise model"
         )
     else:
-        model = KnownScale(float(noise), target.law)
-    return by_chains(target, sampler, samples, seed, Noisy(data, model))
+        model = KnownScale(float(noise), target.kernel)
+    return by_gradient(target, sampler, budget, Noisy(data, model))
 
 
 def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> float:
@@ -183,46 +180,46 @@ def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> fl
     return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
 
 
-def _summary(target: Target, chains: Chains, why: str) -> Summary:
+def _result(target: Target, chains: Chains) -> Result:
     model, setting = target.model, chains.setting
     coupled = target.coupled[model.pair_state]
     points = chains.points
     q = points[:, :, : model.n_pairs]
     told = points[:, :, np.append(coupled, np.ones(setting.density.noise.dimension, dtype=bool))]
     convergence = converged(told)
-    diagnostics = {
-        "chains": setting.chains,
-        "steps": points.shape[1],
-        "r_hat": float(convergence.r_hat.max()),
-        "acceptance": float(chains.acceptance.mean()),
-        "divergent_share": float(chains.is_divergent.mean()),
-    }
-    by_chain = ratio(q.mean(axis=1), np.ones(setting.chains))
-    second = ratio((q**2).mean(axis=1), np.ones(setting.chains))
-    q_mean, q_sd = from_moments(target, by_chain, second)
+    effective, r_hat = float(convergence.effective.min()), float(convergence.r_hat.max())
+    q_mean, q_sd = Moments.of_draws(q).estimate(target)
     noise, psi = setting.density.noise, points[:, :, model.n_pairs :]
     scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
     eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
-    scale = (float(eta.mean()), float(eta.std())) if len(eta) else None
-    return Summary(
-        target=target,
-        findings=Findings(table=policy_table(target, q), q_mean=q_mean, q_sd=q_sd, noise_scale=scale),
+    doubt = f"the chains have not mixed (R-hat {r_hat:.3g}, {effective:.0f} effective draws)"
+    return Result(
+        table=policy_table(target, q, resolution_of(effective)),
+        q_mean=q_mean,
+        q_sd=q_sd,
+        noise_scale=(float(eta.mean()), float(eta.std())) if len(eta) else None,
         engine=setting.sampler,
-        reason=f"{why}: {setting.chains} chains on the action values",
+        reason=f"asked for: {setting.chains} chains on the action values",
         dimension=setting.density.dimension,
-        effective_sample_size=float(convergence.effective.min()),
-        trustworthy=convergence.is_good,
-        diagnostics=diagnostics,
-        own_draws=lambda: as_dataset(model, np.concatenate(q), np.full(len(scales), 1.0 / len(scales)), eta),
+        effective_sample_size=effective,
+        doubts=() if convergence.is_good else (doubt,),
+        diagnostics={
+            "chains": setting.chains,
+            "steps": points.shape[1],
+            "r_hat": r_hat,
+            "acceptance": float(chains.acceptance.mean()),
+            "divergent_share": float(chains.is_divergent.mean()),
+        },
+        draws=lambda: as_dataset(model, np.concatenate(q), np.full(len(scales), 1.0 / len(scales)), eta),
     )
 
 
-def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"]) -> PolicyTable:
+def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"], resolution: float = 0.0) -> PolicyTable:
     """The greedy policies of draws; replicates are chains."""
     model = target.model
     pairs = np.where(is_best(model, q), np.arange(model.n_pairs), model.n_pairs)
     greedy: Int[np.ndarray, "chains draws states"] = np.minimum.reduceat(pairs, model.pair_start[:-1], axis=2)
-    return PolicyTable.of_chains(target.coupled, greedy[:, :, target.coupled])
+    return PolicyTable.of_chains(target.coupled, greedy[:, :, target.coupled], resolution=resolution)
 
 
 def is_best(model: SSP, q: Float[np.ndarray, "chains draws pairs"]) -> Bool[np.ndarray, "chains draws pairs"]:
@@ -274,20 +271,19 @@ def sample_chains(
     evidence, noise = _evidence(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
     checked_density(density, law, evidence)
-    scale = prior.scale if isinstance(prior, NormalPrior) else 10.0
+    scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
     walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale)))
     walkers.walk(draws)
     return _dataset(model, walkers)
 
 
 def _evidence(data: Dataset, likelihood: Relaxed | NoiseModel, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
-    law = getattr(likelihood, "law", None)
-    if isinstance(law, Uniform):
-        raise UnsupportedError(f"a uniform law has no gradient, which {sampler} needs: use bm.posterior's chart")
+    if isinstance(getattr(likelihood, "kernel", None), Uniform):
+        raise UnsupportedError(f"a uniform kernel has no gradient, which {sampler} needs: use bm.posterior's chart")
     if not isinstance(likelihood, Relaxed):
         return noisy_evidence(data), likelihood
     evidence, _ = _kernel(relaxed_target(data, likelihood.epsilon, 1.0), sampler)
-    return evidence, KnownScale(1.0, likelihood.law)
+    return evidence, KnownScale(1.0, likelihood.kernel)
 
 
 def _dataset(model: SSP, chains: Chains) -> xarray.Dataset:

@@ -1,0 +1,252 @@
+"""Walking the chart of a problem that fits a batch: many chains in one compiled program.
+
+In the chart's coordinates a step is made of three moves, each of which keeps the posterior:
+
+- residuals, and an unknown noise scale, turn together on an ellipse (`bellmanifold.samplers.elliptical`);
+- a few unobserved pairs are visited one at a time (`bellmanifold.samplers.coordinatewise`): the posterior forbids
+  unobserved values that are much better than what was seen, so that turning all of them together is stopped by one;
+- those that are not the best choice of their state are idle below its value, and are refreshed.
+
+The infinitesimal residuals of an exact posterior without determinants do not matter at all: they are idle everywhere.
+In centred coordinates residuals tie observed and unobserved values together, and all coordinates turn at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
+
+from bellmanifold.chart.batch import BatchChart
+from bellmanifold.jax_setup import random_key
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.trace import MOST_RECORDED, Draw, Trace, Welford
+from bellmanifold.posteriors.weight import (
+    Point,
+    System,
+    Weighed,
+    from_normals,
+    member_moments,
+    normal_point,
+    system_of,
+    weigh_normals,
+)
+from bellmanifold.samplers import coordinatewise, elliptical
+from bellmanifold.samplers.coordinatewise import Evaluation, Visited
+
+PICKS = 8
+"""Unobserved pairs that each chain visits in a step, if there are so many."""
+
+
+class BatchWalker:
+    """Chains of slice steps that can be walked on as long as needed.
+
+    Every pair has a normal number of its own, so chains go on where they were when more pairs become known.
+
+    Args:
+        coordinates: of the posterior.
+        chart: of its problem.
+        rng: fixes where the chains begin.
+        chains: how many.
+        before: chains of the same problem with fewer data, to go on from.
+    """
+
+    least, most = 4, 2**62
+    """Steps between two draws that are played, whatever the number of unobserved pairs."""
+
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        chart: BatchChart,
+        rng: np.random.Generator,
+        chains: int,
+        before: BatchWalker | None = None,
+    ) -> None:
+        self.coordinates, self.chart, self.chains = coordinates, chart, chains
+        self.system = system_of(coordinates, chart)
+        self.is_fresh = before is None
+        self.point: Point = normal_point(fresh_key(rng), self.system, chains) if before is None else before.point
+
+    @property
+    def sweep(self) -> int:
+        """Steps in which a chain visits as many unobserved pairs as there are."""
+        return -(-int(self.coordinates.unseen.sum()) // PICKS)
+
+    @property
+    def ignores_residuals(self) -> bool:
+        """Whether residuals, which turn once a step, do not matter."""
+        return self.system.ignores_residuals
+
+    def advance(self, rng: np.random.Generator, steps: int) -> None:
+        """Walk a number of steps that nobody needs a record of."""
+        self.point = advance(self.system, steps, fresh_key(rng), self.point)
+
+    def draw(self, chain: int) -> Draw:
+        """Where a chain is now."""
+        own = Point(*(leaf[..., chain : chain + 1] for leaf in self.point))
+        weighed = weigh_normals(self.system, own)
+        policy = self.chart.pairs(np.asarray(weighed.choice))[:, 0]
+        mean, _ = member_moments(self.system, weighed.q)
+        best = np.asarray(self.system.layout.greedy(weighed.q)[1])[:, 0]
+        at_start = self.coordinates.target.model.initial[np.asarray(self.system.layout.state)] @ np.nan_to_num(best)
+        return Draw(policy, float(at_start), np.asarray(mean)[:, 0][self.coordinates.stand_in])
+
+    def ends(self) -> Weighed:
+        """Where the chains are now; those without any likelihood are left out."""
+        weighed = weigh_normals(self.system, self.point)
+        kept = np.isfinite(weighed.log_weight)
+        return weighed._replace(
+            log_weight=weighed.log_weight[kept], q=weighed.q[..., kept], noise_scale=weighed.noise_scale[:, kept]
+        )
+
+    def record(self, rng: np.random.Generator, steps: int) -> Trace:
+        """Walk on and keep what answers need."""
+        target = self.coordinates.target
+        coupled = np.flatnonzero(target.coupled[np.asarray(self.system.layout.state)])
+        looked_at = coupled[np.unique(np.linspace(0, len(coupled) - 1, MOST_RECORDED).astype(np.int64))]
+        done = _run(self.system, steps, jnp.asarray(looked_at), fresh_key(rng), self.point)
+        self.point = done.point
+        record = jax.tree.map(np.asarray, done.record)
+        kept = np.isfinite(record.log_weight[0])  # a chain that has found the posterior stays there
+        code = record.code[:, kept]
+        _, first, row = np.unique(code, return_index=True, return_inverse=True)
+        chains = max(1, int(kept.sum()))
+        choice = record.choice[:, :, kept][first // chains, :, first % chains]
+        moments = Moments(
+            np.full(int(kept.sum()), float(steps)), *(np.asarray(part)[:, kept].T for part in done.moments)
+        )
+        return Trace(
+            policy=self.chart.pairs(choice.T).T[:, target.coupled],
+            row=row.reshape(code.shape).T,
+            value=np.moveaxis(np.concatenate([record.value, record.noise_scale], axis=1)[:, :, kept], 2, 0),
+            scales=self.coordinates.scales,
+            moments=moments.of_pairs(self.coordinates.stand_in),
+            lost=self.chains - int(kept.sum()),
+            evaluations=float(record.evaluations.mean()),
+        )
+
+
+def fresh_key(rng: np.random.Generator) -> PRNGKeyArray:
+    """A key for JAX from NumPy's generator."""
+    return random_key(int(rng.integers(2**63)))
+
+
+class State(NamedTuple):
+    """Where chains are, and what is known there."""
+
+    point: Point
+    evaluation: Evaluation
+
+
+def init(system: System, point: Point) -> State:
+    """Start chains at given points."""
+    return State(point, evaluate(system, point))
+
+
+def evaluate(system: System, point: Point) -> Evaluation:
+    """The log weight of standard normal vectors, and below which values unobserved pairs are idle."""
+    if system.centred:
+        return Evaluation(weigh_normals(system, point).log_weight, jnp.full(point.x.shape, -jnp.inf))
+    if system.ignores_residuals:
+        log_weight, q = _weigh_without_residuals(system, point)
+        elsewhere = jnp.inf
+    else:
+        weighed = weigh_normals(system, point)
+        log_weight, q, elsewhere = weighed.log_weight, weighed.q, -jnp.inf
+    best = system.layout.of_state(system.layout.greedy(q)[1])
+    mean, sd = system.prior_mean[:, None], system.prior_sd[:, None]
+    ceiling = jnp.where(mean + sd * point.x < best, (best - mean) / sd, -jnp.inf)
+    return Evaluation(log_weight, jnp.where(system.unseen[:, None], ceiling, elsewhere))
+
+
+def _weigh_without_residuals(
+    system: System, point: Point
+) -> tuple[Float[Array, "chains"], Float[Array, "pairs chains"]]:
+    """Log weight and action values of an exact posterior without determinants, from one solution."""
+    x = from_normals(system, point).x
+    q, _, solvable = system.solve(jnp.broadcast_to(system.reward[:, None], x.shape), system.values(x))
+    total = jnp.sum(jnp.where(system.solved[:, None], system.log_prior(q), 0.0), axis=0)
+    return jnp.where(solvable, total, -jnp.inf), q
+
+
+def step(system: System, key: PRNGKeyArray, here: State) -> tuple[State, Int[Array, ""]]:
+    """Move every chain; also how often the slowest one evaluated the likelihood."""
+    turning, visiting, refreshing = jax.random.split(key, 3)
+    turns = jnp.array(0)
+    if not system.ignores_residuals:
+        here, turns = _turn(system, turning, here)
+    if system.centred:
+        return here, turns
+
+    def look(x: Float[Array, "coordinates chains"]) -> Evaluation:
+        return evaluate(system, here.point._replace(x=x))
+
+    (unseen,) = jnp.nonzero(system.unseen, size=len(system.unseen), fill_value=0)
+    visited = Visited(unseen, jnp.sum(system.unseen))
+    state = coordinatewise.State(here.point.x, here.evaluation)
+    state, visits = coordinatewise.visit(visiting, state, look, visited, jnp.minimum(PICKS, visited.number))
+    state = coordinatewise.refresh(refreshing, state)
+    return State(here.point._replace(x=state.position), state.evaluation), turns + visits
+
+
+def _turn(system: System, key: PRNGKeyArray, here: State) -> tuple[State, Int[Array, ""]]:
+    """Residuals and the noise scale turn together; in centred coordinates all."""
+    which = Point(
+        jnp.full_like(system.unseen, True) if system.centred else ~system.unseen,
+        jnp.ones(len(here.point.z), dtype=bool),
+        jnp.zeros(len(here.point.coin), dtype=bool),
+    )
+    state = elliptical.State(here.point, here.evaluation.log_likelihood)
+    state, info = elliptical.step(key, state, lambda point: evaluate(system, point).log_likelihood, which)
+    return init(system, state.position), info.evaluations
+
+
+@jax.jit
+def advance(system: System, steps: int | Int[Array, ""], key: PRNGKeyArray, point: Point) -> Point:
+    """Where chains are after a number of steps."""
+
+    def move(k: Int[Array, ""], here: State) -> State:
+        return step(system, jax.random.fold_in(key, k), here)[0]
+
+    return jax.lax.fori_loop(0, steps, move, init(system, point)).point
+
+
+class _Record(NamedTuple):
+    """One step of all chains: log weight, hash and actions of the greedy policies, some values, noise scale, cost."""
+
+    log_weight: Float[Array, "*steps chains"]
+    code: UInt64[Array, "*steps chains"]
+    choice: Int[Array, "*steps states chains"]
+    value: Float[Array, "*steps recorded chains"]
+    noise_scale: Float[Array, "*steps scales chains"]
+    evaluations: Int[Array, "*steps"]
+
+
+class _Run(NamedTuple):
+    """Where the chains ended, their records, and the chains' means and squared deviations of the action values."""
+
+    point: Point
+    record: _Record
+    moments: tuple[Float[Array, "pairs chains"], Float[Array, "pairs chains"]]
+
+
+@partial(jax.jit, static_argnames="steps")
+def _run(system: System, steps: int, looked_at: Int[Array, "recorded"], key: PRNGKeyArray, point: Point) -> _Run:
+    def move(carry: tuple[State, Welford], key: PRNGKeyArray) -> tuple[tuple[State, Welford], _Record]:
+        here, moments = carry
+        here, evaluations = step(system, key, here)
+        found = weigh_normals(system, here.point)
+        moments = moments.with_one_more(*member_moments(system, found.q))
+        value = system.layout.greedy(found.q)[1][looked_at]
+        record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, evaluations)
+        return (here, moments), record
+
+    nothing = jnp.zeros_like(point.x)
+    begin = (init(system, point), Welford(jnp.array(0.0), nothing, nothing))
+    (here, moments), record = jax.lax.scan(move, begin, jax.random.split(key, steps))
+    return _Run(here.point, record, (moments.mean, moments.square))

@@ -1,0 +1,106 @@
+"""Which engine suits a posterior: a pure function of what is asked and of sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.cells import check_cells
+from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
+from bellmanifold.posteriors.importance import PIECE
+from bellmanifold.posteriors.target import Target
+
+EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """An engine.
+
+    Attributes:
+        engine: which one; "prior" where there are no data.
+        reason: why that one, if it was not the first choice.
+        cover: coordinates for importance sampling.
+    """
+
+    engine: Literal["prior", "importance", "walk", "sparse walk", "mixture", "rejection", "hmc", "nuts"]
+    reason: str = "asked for"
+    cover: Covering | None = None
+
+
+def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
+    """The engine for a posterior.
+
+    Importance sampling wherever the problem fits a batch chart and has few enough coordinates, else a walk. Observed
+    loops that cannot be cut open are enumerated, if there are few cells and that engine was not ruled out.
+
+    Raises:
+        BadInputError: for options that an engine does not have.
+        UnsupportedError: if no engine takes the posterior.
+    """
+    if asked in ("mixture", "rejection", "hmc", "nuts"):
+        if target.proper_only:
+            raise BadInputError(f"the {asked} engine has no --proper-only: use --engine chart")
+        if asked in ("mixture", "rejection") and budget.samples is not None:
+            raise BadInputError(f"the {asked} engine has no --samples: leave it out, or use --engine chart")
+    if not target.coupled.any():
+        return Choice("prior", "no observations: the posterior is the prior")
+    if asked != "auto" and asked != "chart":
+        return Choice(asked)
+    check_exact(target)
+    try:
+        chart = batch_chart(target.model, budget.chart)
+        _check_pieces(chart, budget)
+    except TooLargeError as refusal:
+        return Choice("sparse walk", str(refusal))
+    try:
+        cover = covering(target, budget.cut)
+    except LargeCutError as refusal:
+        return enumeration(target, asked, budget, refusal)
+    if cover.largest > budget.coordinates:
+        return Choice("walk", f"{cover.largest} coordinates are too many for importance sampling")
+    return Choice("importance", cover=cover)
+
+
+def _check_pieces(chart: BatchChart, budget: Budget) -> None:
+    """Refuse problems of which few points fit into the memory."""
+    padded = int(np.prod(chart.layout.slot.shape))
+    if PIECE * padded > budget.in_piece:
+        raise TooLargeError(f"the padded problem has {padded} pairs: too many for large batches")
+
+
+def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: UnsupportedError) -> Choice:
+    """The mixture, where the chart refuses; or the refusal, if there are too many cells or enumeration was not asked for.
+
+    Raises:
+        UnsupportedError: the refusal.
+    """
+    if not may_enumerate(target, asked):
+        raise refusal
+    try:
+        check_cells(target, budget.cells)
+    except UnsupportedError as too_many:
+        raise UnsupportedError(f"{refusal}; {too_many}") from None
+    return Choice("mixture", f"the chart does not apply ({refusal})")
+
+
+def may_enumerate(target: Target, asked: EngineName) -> bool:
+    """Whether Proposition 1 describes the posterior and may be used."""
+    return asked == "auto" and not target.is_exact and not target.proper_only and target.is_gaussian
+
+
+def after_doubt(target: Target, asked: EngineName, budget: Budget, doubt: str) -> Choice:
+    """What to try when importance sampling is not to be trusted: enumeration where there are few cells, else a walk."""
+    if may_enumerate(target, asked):
+        try:
+            check_cells(target, budget.cells)
+        except UnsupportedError:
+            pass
+        else:
+            return Choice("mixture", doubt)
+    return Choice("walk", doubt)

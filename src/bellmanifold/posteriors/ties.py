@@ -1,0 +1,114 @@
+"""Actions that are almost, but not quite, equally good under an exact posterior.
+
+An exact posterior splits exact ties between observed actions by infinitesimal residuals (`Coordinates.tie_width`: 1e-8 of
+the largest reward). Actions whose values really differ, but by less than that, would be split as if they tied, where
+the right answer is 1 and 0. Here the values are computed once more without those residuals, at some points of the
+prior, and states in which that happens are found. What differs by less than 1e-10 of the values, or by what rounding
+may have left of a sum, is a tie, here as in `solve`.
+
+Rounding is a small share of the *gross*: what the greedy policy would collect if nothing were negative. That is the
+value of the same equations with absolute payments, in which all other actions cost more than anything can pay.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.jax_setup import random_key
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.weight import System, from_normals, normal_point, system_of
+from bellmanifold.ssp import SSP
+
+POINTS, LEAST_POINTS = 1024, 64
+MOST_NUMBERS = 2**22
+"""Large problems are looked at in fewer points, so that an array has no more numbers than this."""
+SHARE = 0.1
+"""Chance alone puts values that close together at far fewer points than this share."""
+NEAR = 10.0
+"""Widths of the residuals, which may add up, below which values may be confused."""
+SAME = 1e-10
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
+FORBIDDEN = -1e150
+"""Pays less than any policy can make good."""
+
+Values = Float[np.ndarray, "pairs points"]
+
+
+def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
+    """The result, no longer trusted if it split actions that do not tie. Walks on sparse systems are not checked."""
+    if not target.is_exact or not _may_split(target) or result.diagnostics.get("ties_split") == []:
+        return result
+    try:
+        chart = batch_chart(target.model, budget.chart)
+    except TooLargeError:
+        return result
+    states = near_ties(Coordinates(target), chart, budget.seed)
+    if not states:
+        return result
+    doubt = f"actions of {len(states)} states differ, but by less than 1e-7 of the largest reward: too little to tell"
+    return result.doubted(doubt, near_ties=states)
+
+
+def _may_split(target: Target) -> bool:
+    """Has some state two observed actions?"""
+    return bool(np.bincount(target.model.pair_state[target.observed]).max(initial=0) > 1)
+
+
+def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[str]:
+    """States in which the best of the observed actions differ, but by too little to be told apart."""
+    system = system_of(coordinates, chart)
+    points = int(np.clip(MOST_NUMBERS // system.layout.slot.size, LEAST_POINTS, POINTS))
+    x = from_normals(system, normal_point(random_key(seed), system, points)).x
+    solved = np.asarray(system.solved)[:, None]
+    reward, value = jnp.broadcast_to(system.reward[:, None], x.shape), system.values(x)
+    q = np.asarray(system.solve(reward, value).q)
+    model = coordinates.target.model
+    best = _of_state(model, np.maximum.reduceat(q, model.pair_start[:-1]))
+    gap = best - np.where(solved, q, -np.inf)
+    known = np.logical_or.reduceat(solved & (gap == 0.0), model.pair_start[:-1])  # the best action is an observed one
+    size = np.where(solved, np.maximum(np.abs(q), np.abs(reward)), 0.0)
+    near = _of_state(model, known) & (gap < NEAR * coordinates.tie_width) & (gap > SAME * _or_of_best(model, size, gap))
+    if not _often(model, near, known).any():
+        return []
+    rounding = ROUNDING * _gross(system, gap == 0.0, reward, value)
+    near &= gap > SAME * _or_of_best(model, size, gap) + _or_of_best(model, rounding, gap)
+    return [model.states[s] for s in np.flatnonzero(_often(model, near, known))]
+
+
+def _of_state(model: SSP, by_state: np.ndarray) -> np.ndarray:
+    """What is known of each state, for each of its pairs."""
+    return by_state[model.pair_state]
+
+
+def _often(model: SSP, near: Bool[np.ndarray, "pairs points"], known: Bool[np.ndarray, "states points"]) -> np.ndarray:
+    """States in which that happens at many of the points at which the best action is an observed one."""
+    anywhere = np.logical_or.reduceat(near, model.pair_start[:-1])
+    return np.asarray(anywhere.sum(axis=1) > SHARE * known.sum(axis=1))
+
+
+def _or_of_best(model: SSP, size: Values, gap: Values) -> Values:
+    """Of each action, or of the best one of its state if that is larger."""
+    of_best = np.maximum.reduceat(np.where(gap == 0.0, size, 0.0), model.pair_start[:-1])
+    return np.maximum(size, _of_state(model, of_best))
+
+
+def _gross(
+    system: System,
+    greedy: Bool[np.ndarray, "pairs points"],
+    reward: Float[Array, "pairs points"],
+    value: Float[Array, "pairs points"],
+) -> Values:
+    """What each action and then the greedy policy would collect if nothing were negative."""
+    layout = system.layout
+    observed_best = layout.of_state(jnp.any(layout.by_action(layout.sort(jnp.asarray(greedy) * 1.0), 0.0) > 0, axis=1))
+    payment = jnp.where(greedy, jnp.abs(reward), FORBIDDEN)
+    other = jnp.where(observed_best & jnp.isfinite(value), FORBIDDEN, jnp.abs(value))
+    other = jnp.where(jnp.isfinite(value), other, -jnp.inf)
+    best = layout.greedy(system.solve(payment, other).q)[1]
+    return np.asarray(jnp.abs(reward) + layout.ahead(system.law, best))

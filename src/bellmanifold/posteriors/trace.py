@@ -1,0 +1,103 @@
+"""What chains leave behind: the policies they met, some values over time, and moments of the action values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
+from bellmanifold.posteriors.policies import PolicyTable, resolution_of
+from bellmanifold.posteriors.result import Moments
+
+LOOKED_AT, MOST_RECORDED = 32, 128
+"""States whose values R-hat is computed of, among those whose values are recorded."""
+
+
+class Draw(NamedTuple):
+    """A single draw from a posterior.
+
+    Attributes:
+        policy: its greedy pairs; of exchangeable ones the one that stands for all, shape (states,).
+        at_start: expected best value at the start.
+        q_mean: mean of each pair's value, given what the draw says, shape (pairs,).
+    """
+
+    policy: Int[np.ndarray, "states"]
+    at_start: float
+    q_mean: Float[np.ndarray, "pairs"]
+
+
+class Welford(NamedTuple):
+    """Running mean and sum of squared deviations (Welford 1962), of arrays of NumPy or JAX."""
+
+    count: Any
+    mean: Any
+    square: Any
+
+    def with_one_more(self, mean: Any, variance: Any) -> Welford:
+        """After one more value that has this mean and variance."""
+        count, gap = self.count + 1.0, mean - self.mean
+        centre = self.mean + gap / count
+        return Welford(count, centre, self.square + gap * (mean - centre) + variance)
+
+
+class Trace(NamedTuple):
+    """A stretch of the chains that found the posterior.
+
+    Attributes:
+        policy: distinct greedy policies of the coupled states, shape (rows, coupled states).
+        row: which of them each chain had at each step, shape (chains, steps).
+        value: some state values and then the noise scale, shape (chains, steps, recorded).
+        scales: how many noise scales there are.
+        moments: of the action values, replicates are chains.
+        lost: chains that found no point of positive likelihood; they are left out.
+        evaluations: mean likelihood evaluations of the slowest chain per step; None if they were not counted.
+    """
+
+    policy: Int[np.ndarray, "rows coupled_states"]
+    row: Int[np.ndarray, "chains steps"]
+    value: Float[np.ndarray, "chains steps recorded"]
+    scales: int
+    moments: Moments
+    lost: int
+    evaluations: float | None
+
+    @classmethod
+    def joined(cls, parts: list[Trace]) -> Trace:
+        """Stretches of the same chains, one after the other."""
+        first, *others = parts
+        if not others:
+            return first
+        offset = np.cumsum([0, *(len(part.policy) for part in parts)])
+        policy, again = np.unique(np.concatenate([part.policy for part in parts]), axis=0, return_inverse=True)
+        rows = [again.ravel()[part.row + begin] for part, begin in zip(parts, offset, strict=False)]
+        counted = [part.evaluations for part in parts if part.evaluations is not None]
+        return first._replace(
+            policy=policy,
+            row=np.concatenate(rows, axis=1),
+            value=np.concatenate([part.value for part in parts], axis=1),
+            moments=Moments.pooled([part.moments for part in parts]),
+            evaluations=float(np.mean(counted)) if counted else None,
+        )
+
+    def table(self, coupled: np.ndarray, stand_in: np.ndarray, effective: float) -> PolicyTable:
+        """The policies with the steps each chain spent on them; replicates are chains."""
+        chains, rows = len(self.row), len(self.policy)
+        place = np.arange(chains)[:, None] * rows + self.row
+        weight = np.bincount(place.ravel(), minlength=chains * rows).reshape(chains, rows).astype(np.float64)
+        return PolicyTable(coupled, self.policy, weight, stand_in, resolution_of(effective))
+
+    def diagnose(self) -> tuple[float, float]:
+        """The worst R-hat and the smallest bulk effective sample size over recorded values that vary.
+
+        Of more than 32 of them 32 are looked at.
+        """
+        value = self.value
+        spread = np.ptp(value, axis=(0, 1)) > 1e-6 * (1.0 + np.abs(value).max(axis=(0, 1)))
+        varying = np.flatnonzero(spread)
+        if not len(varying):
+            return 1.0, float(value.shape[0] * value.shape[1])
+        r_hat, effective = r_hat_and_effective(evenly_spread(value[:, :, varying], LOOKED_AT))
+        return float(r_hat.max()), float(effective.min())
