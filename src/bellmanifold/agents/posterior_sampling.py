@@ -37,10 +37,12 @@ from bellmanifold.chart import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.laws import Gaussian
+from bellmanifold.limits import ROUTES
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cut import LargeCutError
 from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
 from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.policies import ALL, TooManyRoutesError
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.ssp import SSP
 
@@ -135,6 +137,11 @@ class PosteriorSampling:
         if self._stale:
             try:
                 self._source = self._renewed(self._believed(), rng)
+            except TooManyRoutesError:
+                raise UnsupportedError(
+                    f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
+                    f"use method B, or set {ROUTES.variable} if memory allows"
+                ) from None
             except UnsupportedError as refusal:
                 what = str(refusal).split(": use ")[0]
                 raise UnsupportedError(f"{what}: use the agent bayes-br, or a discounted problem") from None
@@ -268,7 +275,7 @@ class _Routes:
     """Method A: draws routes in proportion to their probabilities."""
 
     def __init__(self, target: Target, seed: int) -> None:
-        summary = replace(posterior_of(target, seed=seed), top=10**6)
+        summary = replace(posterior_of(target, seed=seed), top=ALL)
         routes = summary.routes
         assert routes is not None, "method A is for deterministic transitions"
         self.model, self.routes = target.model, routes
