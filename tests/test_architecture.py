@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "gaussian": {"jax_setup"},
     "samplers": set(),
     "posteriors": {"bellman", "chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "laws"}
-    | {"linear", "noise", "parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
+    | {"limits", "linear", "noise", "parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
     "identifiability": {"bellman", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"bellman", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {

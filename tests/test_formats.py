@@ -3,6 +3,9 @@ import errno
 import io
 import json
 import os
+import socket
+import subprocess
+import sys
 import zipfile
 from contextlib import nullcontext
 
@@ -163,9 +166,47 @@ def test_places_that_cannot_be_read(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied")
 
+    (tmp_path / "secret.json").touch()
     monkeypatch.setattr("builtins.open", denied)
     with pytest.raises(BadInputError, match="no permission"):
         read_problem(tmp_path / "secret.json")
+
+
+def in_a_process(*arguments, **options):
+    """A command that must answer within a minute; most of that is for starting Python on a busy machine."""
+    command = [sys.executable, "-m", "bellmanifold", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def test_pipes_sockets_and_devices_are_refused_at_once(tmp_path):
+    """Nobody ever writes into the pipe: whoever opened it would wait for ever."""
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    done = in_a_process("check", str(pipe))
+    refusal = "is a named pipe, not a file: write its content to a file and give that"
+    assert (done.returncode, done.stderr) == (2, f"bellmanifold: {pipe}: {refusal}\n")
+    (tmp_path / "linked.json").symlink_to(pipe)
+    with pytest.raises(BadInputError, match=r"linked\.json: is a named pipe, not a file"):
+        load_data(tmp_path / "linked.json", envs.two_state())
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        with pytest.raises(BadInputError, match="is a socket, not a file"):
+            read_problem(tmp_path / "s")
+    with pytest.raises(BadInputError, match="/dev/zero: is a device, not a file"):
+        read_problem("/dev/zero")
+
+
+def test_a_pipe_that_the_process_was_started_with_is_read(tmp_path):
+    """As `<(...)` and `|` make them; a terminal, or nothing at all, in the place of a pipe is a device."""
+    problem = to_json_text(envs.two_state())
+    assert in_a_process("check", "/dev/stdin", input=problem).returncode == 0
+    assert in_a_process("check", "/dev/fd/0", input=problem).returncode == 0
+    done = in_a_process("check", "/dev/stdin", stdin=subprocess.DEVNULL)
+    assert (done.returncode, "is a device" in done.stderr) == (2, True)
+    os.mkfifo(tmp_path / "pipe")
+    up = "/".join([".."] * 10)
+    with pytest.raises(BadInputError, match="is a named pipe"):
+        read_problem(f"/dev/fd/{up}{tmp_path}/pipe")
 
 
 def test_a_large_file_of_garbage_is_refused_quickly(tmp_path):

@@ -28,7 +28,7 @@ from bellmanifold.experiments.store import LOG_FILE, SEAL_BYTES, Store, seal, ve
 from bellmanifold.figures import draw
 from bellmanifold.formats.gymnasium import make_gymnasium
 from bellmanifold.formats.problem import read_problem, to_json_text, write_problem
-from bellmanifold.limits import BYTES, NUMBERS, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
+from bellmanifold.limits import BYTES, NUMBERS, ROUTES, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
 
 SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 FOUR_GIGABYTES = 4 * 2**30
@@ -87,6 +87,22 @@ def test_too_large_is_said_at_once(room, monkeypatch, arguments, names):
     assert not (room / "x").exists()
 
 
+def test_too_many_routes_are_refused_and_the_default_is_not(tmp_path, monkeypatch):
+    """Deep sea 12 has 4,096 routes; before, `--top` took whatever memory they needed."""
+    model = "env:deep-sea?depth=12"
+    (tmp_path / "d.json").write_text(json.dumps(DATA | {"observations": [{"state": "0,0", "action": "left"}]}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(ROUTES.variable, "50000")
+    code, out, err = call("posterior", model, "d.json", "--epsilon", "1", "--top", HUGE)
+    require_answer(code, out, err)
+    assert code == 2
+    assert "--top" in err
+    assert ROUTES.variable in err
+    code, out, _ = call("posterior", model, "d.json", "--epsilon", "1", "--json")
+    assert code == 0
+    assert len(json.loads(out)["routes"]) == 1000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "names"), TOO_LARGE, ids=lambda item: " ".join(item)[:40])
 def test_too_large_is_said_in_little_memory(room, arguments, names):
@@ -117,7 +133,7 @@ def test_limits_can_be_raised(monkeypatch):
 
 def test_every_limit_is_documented():
     text = (SOURCE.parent.parent / "docs" / "limits.md").read_text()
-    for limit in (BYTES, SIZE, RUNS, NUMBERS, WORKERS):
+    for limit in (BYTES, SIZE, RUNS, NUMBERS, ROUTES, WORKERS):
         assert limit.variable in text
         assert f"{limit.default:,}" in text or limit is BYTES
     assert f"1/{TEXT_SHARE}" in text

@@ -1,6 +1,8 @@
 """Answers from weighted policies, against tables that are written out policy by policy."""
 
 import itertools
+import tracemalloc
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -8,9 +10,14 @@ from problems import all_policies, chain, closure, random_problem
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.limits import ROUTES
 from bellmanifold.posteriors import policies
 from bellmanifold.posteriors.policies import (
+    ALL,
+    ALWAYS,
     PolicyTable,
+    TooManyRoutesError,
     action_probabilities,
     improper_mass,
     improper_mass_model,
@@ -233,3 +240,75 @@ def test_routes_that_are_equally_probable_come_in_the_order_of_their_pairs():
     assert [route.pairs for route in routes] == every[:5]
     assert [route.probability for route in routes] == [0.125] * 5
     assert [route.se for route in routes] == [0.0] * 5
+
+
+UNKNOWN = np.zeros((1, 0), dtype=np.int64)
+"""The policies of a table that speaks about no state."""
+
+
+def knowing_nothing(model):
+    return PolicyTable(np.zeros(model.n_states, dtype=bool), UNKNOWN, np.ones((1, 1)))
+
+
+def megabytes(call, *arguments):
+    """The most memory that a call takes at a time."""
+    tracemalloc.start()
+    try:
+        with suppress(TooManyRoutesError):
+            call(*arguments)
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_routes_than_memory_holds_are_refused_early(monkeypatch):
+    """Deep sea 13 has 8,192 routes; 20,000 numbers are 160 kB, and three lists of twice as many are held."""
+    model = envs.deep_sea(13)
+    monkeypatch.setenv(ROUTES.variable, "20000")
+    remedy = f"top is {10**8}: .* 20,000 numbers: give a smaller --top, or set {ROUTES.variable}"
+    with pytest.raises(TooManyRoutesError, match=remedy):
+        most_probable_routes(model, knowing_nothing(model), 10**8)
+    assert megabytes(most_probable_routes, model, knowing_nothing(model), 10**8) < 1.5
+
+
+def test_few_routes_are_listed_whatever_they_take(monkeypatch):
+    """The default of --top is never refused; without any room as many beginnings are kept as routes are asked for."""
+    model = envs.deep_sea(11)
+    expected = most_probable_routes(model, knowing_nothing(model), ALWAYS)
+    monkeypatch.setenv(ROUTES.variable, "1")
+    assert most_probable_routes(model, knowing_nothing(model), ALWAYS) == expected
+    with pytest.raises(TooManyRoutesError):
+        most_probable_routes(model, knowing_nothing(model), ALWAYS + 1)
+
+
+def test_all_routes_or_none(monkeypatch):
+    """256 of them, of 8 moves: 32 + 16 numbers each, up to twice the limit."""
+    model = envs.deep_sea(8)
+    monkeypatch.setenv(ROUTES.variable, str(256 * 48 // 2 + 1))
+    assert len(most_probable_routes(model, knowing_nothing(model), ALL)) == 256
+    monkeypatch.setenv(ROUTES.variable, str(256 * 48 // 2 - 1))
+    with pytest.raises(TooManyRoutesError):
+        most_probable_routes(model, knowing_nothing(model), ALL)
+
+
+def test_many_actions_take_no_more_memory_than_few():
+    """Two routes are asked for, so 32 beginnings are kept; with 200 moves each these would take 2 MB."""
+    moves = {("a", str(k)): Move(-1.0, {"b": 1.0}) for k in range(40)}
+    moves |= {("b", str(k)): Move(-1.0, {"c": 1.0}) for k in range(200)}
+    model = from_moves("wide", moves | {("c", "on"): Move(-1.0, {"goal": 1.0})}, start="a")
+    assert megabytes(most_probable_routes, model, knowing_nothing(model), 2) < 0.5
+
+
+def test_exchangeable_moves_share_their_rows(rng):
+    """59 unobserved moves of a state, in 90% of 20,000 policies: one array of rows, not 59."""
+    moves = {("a", str(k)): Move(-1.0, {"b": 1.0}) for k in range(60)}
+    model = from_moves("shared", moves | {("b", str(k)): Move(-1.0, {"goal": 1.0}) for k in range(2)}, start="a")
+    policy = np.stack([np.where(rng.random(20_000) < 0.1, 0, 1), 60 + rng.integers(0, 2, 20_000)], axis=1)
+    stand = np.concatenate([[0], np.ones(59, dtype=np.int64), [60, 61]])
+    table = PolicyTable(np.ones(2, dtype=bool), policy, np.ones((1, 20_000)), stand)
+    assert megabytes(most_probable_routes, model, table, 1000) < 14.0, (
+        "59 x 18,000 rows are 8 MB, and those of the next state as many again"
+    )
+    routes = most_probable_routes(model, table, 1000)
+    assert len(routes) == 120
+    assert sum(route.probability for route in routes) == pytest.approx(1.0)

@@ -18,6 +18,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
+from bellmanifold.limits import ROUTES
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
 from bellmanifold.posteriors.steps import advance, look
 
@@ -355,3 +356,17 @@ def test_a_loop_that_pays_is_refused():
         PosteriorSampling(envs.deep_sea(3, slip=0.1), Settings(method="A"))
     with pytest.raises(UnsupportedError, match="single start"):
         PosteriorSampling(replace(envs.deep_sea(2), initial=np.array([0.5, 0.5, 0.0])), Settings(method="A"))
+
+
+def test_method_a_refuses_more_routes_than_memory_holds(monkeypatch):
+    """It does not draw from some of them; the message does not advise what the agent is already."""
+    model = envs.deep_sea(8)
+    agent = having_seen(model, Settings(epsilon=1.0, method="A"), [0])
+    agent.policy(np.random.default_rng(0))
+    assert agent.diagnostics == {"routes": 256.0}
+    monkeypatch.setenv(ROUTES.variable, "1000")
+    agent = having_seen(model, Settings(epsilon=1.0, method="A"), [0])
+    with pytest.raises(
+        UnsupportedError, match=f"1,000 numbers: use method B, or set {ROUTES.variable} if memory allows$"
+    ):
+        agent.policy(np.random.default_rng(0))

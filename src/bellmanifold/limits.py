@@ -55,5 +55,7 @@ RUNS = Limit("BELLMANIFOLD_MAX_RUNS", 200_000, "runs")
 """Of a plan, of `learn` and of `reproduce`."""
 NUMBERS = Limit("BELLMANIFOLD_MAX_NUMBERS", 2**28, "numbers")
 """That a computation holds at a time, roughly."""
+ROUTES = Limit("BELLMANIFOLD_MAX_ROUTES", 2**25, "numbers")
+"""Of beginnings of routes that are compared with each other: their moves, and the policies that agree with them."""
 WORKERS = Limit("BELLMANIFOLD_MAX_WORKERS", 256, "processes")
 """That `sweep` and `reproduce` start."""

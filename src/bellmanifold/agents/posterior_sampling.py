@@ -36,11 +36,13 @@ from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
+from bellmanifold.limits import ROUTES
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.weight import member_moments, propose, system_of
 from bellmanifold.ssp import SSP
@@ -136,6 +138,11 @@ class PosteriorSampling:
         if self._stale:
             try:
                 self._source = self._renewed(self._believed(), rng)
+            except TooManyRoutesError:
+                raise UnsupportedError(
+                    f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
+                    f"use method B, or set {ROUTES.variable} if memory allows"
+                ) from None
             except UnsupportedError as refusal:
                 what = str(refusal).split(": use ")[0]
                 raise UnsupportedError(f"{what}: use the agent bayes-br, or a discounted problem") from None
@@ -280,9 +287,8 @@ class _Routes:
     """Method A: draws routes in proportion to their probabilities."""
 
     def __init__(self, target: Target, seed: int) -> None:
-        summary = posterior_of(target, Budget(seed=seed, top=10**6))
-        routes = summary.routes
-        assert routes is not None, "method A is for deterministic transitions"
+        summary = posterior_of(target, Budget(seed=seed))
+        routes = most_probable_routes(target.model, summary.table, ALL)
         self.model, self.routes = target.model, routes
         self.probability = np.array([route.probability for route in routes])
         self.probability /= self.probability.sum()

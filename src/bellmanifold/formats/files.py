@@ -6,6 +6,8 @@ import errno
 import json
 import math
 import os
+import re
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ from bellmanifold.errors import BadInputError, DiskError, printable, quote
 from bellmanifold.limits import BYTES, TEXT_SHARE
 
 LONGEST_LABEL = 300
+_OWN_PIPE = re.compile(r"/dev/stdin|/(dev|proc/self)/fd/[0-9]+")
 _DISK_FAULTS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
 
 
@@ -39,8 +42,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a file; call inside `located`."""
     limit = BYTES.value
     try:
+        _require_file(path)
         with open(path, "rb") as file:
             content = file.read(limit + 1)
+    except BadInputError:
+        raise
     except FileNotFoundError:
         raise BadInputError("no such file: check the path") from None
     except IsADirectoryError:
@@ -54,6 +60,19 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     if not content:
         raise BadInputError("the file is empty: write a problem, data or a plan into it")
     return content
+
+
+def _require_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what might never end, or keep whoever opens it waiting: named pipes, devices and sockets.
+
+    A pipe that this process was started with is another matter: somebody wrote `<(...)` or `|`, and feeds it.
+    """
+    mode = os.stat(path).st_mode
+    own = stat.S_ISFIFO(mode) and _OWN_PIPE.fullmatch(os.fspath(path))
+    if not own and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+        what = kinds.get(stat.S_IFMT(mode), "a device")
+        raise BadInputError(f"is {what}, not a file: write its content to a file and give that")
 
 
 def require_short(content: bytes, remedy: str) -> None:

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold.errors import BadInputError
+from bellmanifold.limits import ROUTES
 from bellmanifold.ssp import SSP
 
 PSEUDO_REPLICATES = 64
@@ -29,6 +31,18 @@ DENSE = 0.1
 """Weights are added up by products of matrices where a larger share of them than this is positive."""
 BEAM = 16
 """Beginnings of routes kept for each route asked for."""
+ALWAYS = 1000
+"""So many routes are listed whatever memory they take: the default of `--top`."""
+ALL = 2**62
+"""More routes than there are."""
+MEASURED = 4096
+"""Routes whose standard errors are computed at a time."""
+OVERHEAD = 32
+"""Numbers that a beginning takes besides its moves and the rows of the table."""
+
+
+class TooManyRoutesError(BadInputError):
+    """More routes were asked for than memory holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,27 +197,40 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
 
     Beginnings of routes are extended move by move. The weight of a beginning bounds that of every route that starts
     with it, so those that cannot enter the list any more are dropped. So are, where there are more than `BEAM` times
-    the limit of them, the least probable ones: the list is then a very good one, not provably the best.
+    the limit of them, or where memory does not hold these, the least probable ones: the list is then a very good one,
+    not provably the best. With `ALL` as the limit nothing is dropped.
+
+    Raises:
+        TooManyRoutesError: if memory does not hold as many beginnings as routes are asked for, and these are more than
+            `ALWAYS`.
     """
     stand, share = table.standing(model)
     start = int(np.argmax(model.initial))
     alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
-    finished: list[_Beginning] = []
+    finished = _Best(limit, limit)
     while alive and limit > 0:
-        longer = [more for one in alive for more in _extensions(model, table, one, stand, share)]
-        finished += [one for one in longer if one.is_complete(model)]
-        finished = sorted(finished, key=_by_bound)[:limit]
-        least = finished[-1].bound if len(finished) == limit else 0.0
-        alive = [one for one in longer if not one.is_complete(model) and one.bound > least]
-        alive = sorted(alive, key=_by_bound)[: BEAM * limit]
-    if not finished:
-        return []
-    parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in finished], axis=1)
-    found = table.share_of(parts)
-    return [
-        Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
-        for one, value, se in zip(finished, found.value, found.se, strict=True)
-    ]
+        longer = _Best(BEAM * limit, limit)
+        for one in alive:
+            for more in _extensions(model, table, one, stand, share):
+                (finished if more.is_complete(model) else longer).add(more)
+        found = finished.in_order()
+        least = found[-1].bound if len(found) == limit else 0.0
+        alive = [one for one in longer.in_order() if one.bound > least]
+    return _measured(model, table, finished.in_order())
+
+
+def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> list[Route]:
+    """Complete beginnings as routes, with their probabilities and standard errors."""
+    routes: list[Route] = []
+    for first in range(0, len(finished), MEASURED):
+        some = finished[first : first + MEASURED]
+        parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in some], axis=1)
+        found = table.share_of(parts)
+        routes += [
+            Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
+            for one, value, se in zip(some, found.value, found.se, strict=True)
+        ]
+    return routes
 
 
 class _Beginning(NamedTuple):
@@ -223,6 +250,58 @@ def _by_bound(beginning: _Beginning) -> tuple[float, tuple[int, ...]]:
     return -beginning.bound, beginning.pairs
 
 
+class _Best:
+    """The most probable of the beginnings that were added: at most so many, and no more than memory holds.
+
+    Args:
+        most: how many are kept where memory holds them.
+        asked: how many routes were asked for: so many must be kept.
+    """
+
+    def __init__(self, most: int, asked: int) -> None:
+        self.most, self.asked = most, asked
+        self.room = ROUTES.value
+        self._kept: list[_Beginning] = []
+        self._rows: set[int] = set()
+        self._numbers = 0
+        self._full = 2 * self.room
+
+    def add(self, one: _Beginning) -> None:
+        """Keep it, at least for now."""
+        self._kept.append(one)
+        self._numbers += self._cost(one)
+        if self._numbers > self._full or len(self._kept) >= 2 * self.most:
+            self._select()
+
+    def in_order(self) -> list[_Beginning]:
+        """Those that are kept, the most probable first."""
+        self._select()
+        return self._kept
+
+    def _cost(self, one: _Beginning) -> int:
+        """Numbers that it takes; rows that others share are counted once."""
+        new = id(one.rows) not in self._rows
+        self._rows.add(id(one.rows))
+        return OVERHEAD + 2 * len(one.pairs) + (len(one.rows) if new else 0)
+
+    def _select(self) -> None:
+        """Drop the least probable ones, of twice as many as there is room for, so that this is done now and then."""
+        ordered = sorted(self._kept, key=_by_bound)[: self.most]
+        is_full = self._numbers > self._full
+        self._rows = set()
+        held = np.cumsum([self._cost(one) for one in ordered], dtype=np.int64)
+        fit = int(np.searchsorted(held, self.room, side="right")) if is_full else len(ordered)
+        if fit < min(self.asked, len(ordered)) and self.asked > ALWAYS:
+            raise TooManyRoutesError(
+                f"top is {self.asked}: so many routes take more than {self.room:,} {ROUTES.unit}: "
+                f"give a smaller --top, or set {ROUTES.variable} if memory allows"
+            )
+        self._kept = ordered[: max(fit, self.asked)]
+        self._numbers = int(held[len(self._kept) - 1]) if self._kept else 0
+        if is_full:
+            self._full = 2 * max(self.room, self._numbers)
+
+
 def _extensions(
     model: SSP,
     table: PolicyTable,
@@ -230,14 +309,17 @@ def _extensions(
     stand: Int[np.ndarray, "pairs"],
     share: Float[np.ndarray, "pairs"],
 ) -> Iterator[_Beginning]:
-    """The beginning with each possible next move, but for impossible ones."""
+    """The beginning with each possible next move, except impossible ones; equal rows are one array."""
     state = beginning.states[-1]
     column = table.column[state]
+    agreeing = {-1: (beginning.rows, beginning.bound / beginning.share)}
     for pair in range(model.pair_start[state], model.pair_start[state + 1]):
-        rows, weight = beginning.rows, beginning.bound / beginning.share
-        if column >= 0:
-            rows = rows[table.policy[rows, column] == stand[pair]]
-            weight = float(table.share[rows].sum())
+        like = int(stand[pair]) if column >= 0 else -1
+        if like not in agreeing:
+            rows = beginning.rows[table.policy[beginning.rows, column] == like]
+            rows = beginning.rows if len(rows) == len(beginning.rows) else rows
+            agreeing[like] = rows, float(table.share[rows].sum())
+        rows, weight = agreeing[like]
         left = beginning.share * float(share[pair])
         if weight > 0:
             after = int(model.next_state[model.next_start[pair]])
