@@ -43,8 +43,9 @@ from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
+from bellmanifold.posteriors.system import member_moments, system_of
 from bellmanifold.posteriors.target import Target, noisy_target
-from bellmanifold.posteriors.weight import member_moments, propose, system_of
+from bellmanifold.posteriors.weight import propose
 from bellmanifold.ssp import SSP
 
 POINTS = 1024

@@ -25,17 +25,9 @@ from bellmanifold.chart.batch import BatchChart
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.system import Point, System, from_normals, member_moments, normal_point, system_of
 from bellmanifold.posteriors.trace import MOST_RECORDED, Draw, Trace, Welford
-from bellmanifold.posteriors.weight import (
-    Point,
-    System,
-    Weighed,
-    from_normals,
-    member_moments,
-    normal_point,
-    system_of,
-    weigh_normals,
-)
+from bellmanifold.posteriors.weight import Weighed, weigh_normals
 from bellmanifold.samplers import coordinatewise, elliptical
 from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 

@@ -136,7 +136,8 @@ def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray,
     """
     if not target.is_gaussian:
         raise UnsupportedError(
-            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.described_kernel}: use the chart engine"
+            f"mixture: Proposition 1 needs a Gaussian kernel of known width, not {target.described_kernel}: "
+            "use the chart engine"
         )
     if np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(

@@ -12,7 +12,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
-from bellmanifold.posteriors.importance import PIECE
+from bellmanifold.posteriors.nets import PIECE
 from bellmanifold.posteriors.target import Target
 
 EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
@@ -75,7 +75,7 @@ def _check_pieces(chart: BatchChart, budget: Budget) -> None:
 
 
 def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: UnsupportedError) -> Choice:
-    """The mixture, where the chart refuses; or the refusal, if there are too many cells or enumeration was not asked for.
+    """The mixture, where the chart refuses, if there are few enough cells and no other engine was asked for.
 
     Raises:
         UnsupportedError: the refusal.

@@ -19,9 +19,10 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, covering
+from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
-from bellmanifold.posteriors.weight import propose, system_of
+from bellmanifold.posteriors.weight import propose
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:

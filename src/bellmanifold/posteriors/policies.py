@@ -122,7 +122,7 @@ class Estimate:
 
 
 def resolution_of(effective: float) -> float:
-    """The error of the probability of what no draw met: its posterior mean after so many failures, from a flat prior."""
+    """The error of the probability of what no draw met: its mean after so many failures, from a flat prior."""
     return 1.0 / (effective + 2.0)
 
 

@@ -1,7 +1,7 @@
 """Actions that are almost, but not quite, equally good under an exact posterior.
 
-An exact posterior splits exact ties between observed actions by infinitesimal residuals (`Coordinates.tie_width`: 1e-8 of
-the largest reward). Actions whose values really differ, but by less than that, would be split as if they tied, where
+An exact posterior splits exact ties between observed actions by infinitesimal residuals (`Coordinates.tie_width`: 1e-8
+of the largest reward). Actions whose values really differ, but by less than that, would be split as if they tied, where
 the right answer is 1 and 0. Here the values are computed once more without those residuals, at some points of the
 prior, and states in which that happens are found. What differs by less than 1e-10 of the values, or by what rounding
 may have left of a sum, is a tie, here as in `solve`.
@@ -21,8 +21,8 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.system import System, from_normals, normal_point, system_of
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.weight import System, from_normals, normal_point, system_of
 from bellmanifold.ssp import SSP
 
 POINTS, LEAST_POINTS = 1024, 64

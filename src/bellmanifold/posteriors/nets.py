@@ -1,0 +1,363 @@
+"""Weighing quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
+
+Every answer is a ratio of weighted sums, its standard error comes from the spread between scramblings, and the effective
+sample size (sum w)^2 / sum w^2 says how evenly the weights lie. Pieces have one size: more points never mean another
+compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several, so that
+calls are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt64
+
+from bellmanifold.chart.batch import BatchChart
+from bellmanifold.gaussian.exchangeable import member_moments
+from bellmanifold.gaussian.points import Part, normal_points, uniform_points
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio, resolution_of
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.system import Point, System, n_policies, system_of
+from bellmanifold.posteriors.weight import Weighed, weigh
+
+PIECE = 1024
+"""Points that are weighed at a time; also the smallest net."""
+CALL_PIECES, CALL_NUMBERS = 16, 2**19
+"""Pieces that go through a compiled program in one call: so many, or fewer if they hold more numbers than that."""
+REPLICATES = 32
+"""Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
+FEW_POLICIES = 2**16
+"""Up to this many policies are counted instead of sorted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A weighed sample of a posterior, reduced to what answers need.
+
+    Attributes:
+        table, q_mean, q_sd, log_evidence, noise_scale, effective_sample_size: as in `Result`.
+        points: number of points weighed.
+        unsolvable: share of points without a proper solution.
+        tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
+    """
+
+    table: PolicyTable
+    q_mean: Estimate
+    q_sd: Float[np.ndarray, "pairs"]
+    log_evidence: Estimate
+    noise_scale: tuple[float, float] | None
+    effective_sample_size: float
+    points: int
+    unsolvable: float
+    tied_states: Int[np.ndarray, "tied"]
+
+
+class Nets:
+    """32 scrambled nets of each component of a mixture in equal shares, which can be grown as long as needed.
+
+    A net is the beginning of the net twice its size, so growing costs only the new points.
+
+    Args:
+        components: coordinates whose weights are relative to the mixture of all of them; mostly just one.
+        chart: of the problem.
+        seed: fixes the points.
+    """
+
+    def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
+        self.components, self.chart, self.seed = components, chart, seed
+        self.systems = [system_of(coordinates, chart) for coordinates in components]
+        self.size = 0
+        self.sums: list[_Sums] = []
+
+    @property
+    def log2_size(self) -> int:
+        """Binary logarithm of the points in each net."""
+        return self.size.bit_length() - 1
+
+    def sample(self, log2_size: int) -> Sample:
+        """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and sum up."""
+        while self.size < max(PIECE, 2**log2_size):
+            more = self.size or max(PIECE, 2**log2_size)
+            for k, (coordinates, system) in enumerate(zip(self.components, self.systems, strict=True)):
+                part = _Part(coordinates, system, self.size, more, self.seed + (k << 32))
+                self.sums.append(_weigh(part, n_policies(self.chart)))
+            self.size += more
+        return _sample(self.components[0], self.chart, self.sums)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums over some points, of weights relative to exp(reference). Those of several parts add up.
+
+    Attributes:
+        reference: -inf where nothing has any weight.
+        points, unsolvable: how many.
+        square: sum of squared weights.
+        moments: of the action values.
+        noise_scale: of the noise scale, or nothing unless it is inferred; pairs are scales.
+        code, choice, weight: distinct policies: code, actions and weights.
+        tied: states where best actions tie, shape (states,).
+    """
+
+    reference: float
+    points: int
+    unsolvable: int
+    square: float
+    moments: Moments
+    noise_scale: Moments
+    code: UInt64[np.ndarray, "rows"]
+    choice: Int[np.ndarray, "rows states"]
+    weight: Float[np.ndarray, "replicates rows"]
+    tied: Bool[np.ndarray, "states"]
+
+
+def _weigh(part: _Part, policies: int) -> _Sums:
+    weighed = part.weigh()
+    top = float(weighed.log_weight.max())
+    reference = top if np.isfinite(top) else 0.0
+    weight = np.exp(weighed.log_weight - reference).reshape(REPLICATES, -1)
+    code, choice, by_policy = _merged(weighed, weight, policies)
+    eta = weighed.noise_scale.transpose(1, 0, 2).reshape(part.coordinates.scales, *weight.shape)
+    return _Sums(
+        top,
+        weight.size,
+        int(np.isneginf(weighed.log_weight).sum()),
+        float((weight**2).sum()),
+        part.moments(weighed, weight, reference),
+        _weighted(weight, eta, np.zeros_like(eta)),
+        code,
+        choice,
+        by_policy,
+        np.any(weighed.tied, axis=0),
+    )
+
+
+def _weighted(
+    weight: Float[np.ndarray, "replicates points"],
+    mean: Float[np.ndarray, "rows replicates points"],
+    variance: Float[np.ndarray, "rows replicates points"],
+) -> Moments:
+    """Moments of quantities that have a mean and a variance at each point."""
+    total = weight.sum(axis=1)
+    centre = np.einsum("rp,krp->rk", weight, mean) / np.where(total > 0, total, 1.0)[:, None]
+    square = np.einsum("rp,krp->rk", weight, variance + (mean - centre.T[..., None]) ** 2)
+    return Moments(total, centre, square)
+
+
+def _merged(
+    weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
+) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows states"], Float[np.ndarray, "replicates rows"]]:
+    """Codes, choices and weights of the distinct policies that have any weight."""
+    code, place, row = distinct(weighed.code.ravel(), policies)
+    summed = _by_row(row.reshape(weight.shape), weight, len(code))
+    keep = summed.sum(axis=0) > 0
+    choice = weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE]
+    return code[keep], choice.astype(np.int64), summed[:, keep]
+
+
+Distinct: TypeAlias = tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows"], Int[np.ndarray, "n"]]
+"""Distinct codes in ascending order, a place where each is found, and the row each code has among them."""
+
+
+def distinct(codes: UInt64[np.ndarray, "n"], policies: int) -> Distinct:
+    """The distinct ones of the codes of so many possible policies: by counting where these are few, else by sorting."""
+    if policies > FEW_POLICIES:
+        return np.unique(codes, return_index=True, return_inverse=True)
+    place = np.full(policies, -1)
+    place[codes] = np.arange(len(codes))
+    code = np.flatnonzero(place >= 0)
+    row = np.empty(policies, dtype=np.int64)
+    row[code] = np.arange(len(code))
+    return code.astype(np.uint64), place[code], row[codes]
+
+
+def _by_row(
+    row: Int[np.ndarray, "replicates n"], weight: Float[np.ndarray, "replicates n"], rows: int
+) -> Float[np.ndarray, "replicates rows"]:
+    """Sum each replicate's weights by row."""
+    place = row + rows * np.arange(REPLICATES)[:, None]
+    summed = np.bincount(place.ravel(), weight.ravel(), REPLICATES * rows)
+    return summed.reshape(REPLICATES, rows).astype(np.float64)  # of nothing NumPy counts in integers
+
+
+def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> Sample:
+    """Add the sums of all parts up, on one scale."""
+    target = coordinates.target
+    top = max(part.reference for part in parts)
+    reference = top if np.isfinite(top) else 0.0
+    factor = [float(np.exp(part.reference - reference)) for part in parts]
+    moments, eta = (
+        Moments.pooled([getattr(part, name).scaled(scale) for scale, part in zip(factor, parts, strict=True)])
+        for name in ("moments", "noise_scale")
+    )
+    whole, points = moments.weight, sum(part.points for part in parts)
+    square = sum(scale**2 * part.square for scale, part in zip(factor, parts, strict=True))
+    effective = float(whole.sum() ** 2 / square) if square > 0 else 0.0
+    mean_weight = ratio(whole * REPLICATES / points, np.ones(REPLICATES))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        constant = reference + target.log_constant
+        evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
+    codes = np.concatenate([part.code for part in parts])
+    code, first, row = np.unique(codes, return_index=True, return_inverse=True)
+    weights = np.concatenate([scale * part.weight for scale, part in zip(factor, parts, strict=True)], axis=1)
+    summed = _by_row(np.broadcast_to(row, weights.shape), weights, len(code))
+    policy = chart.pairs(np.concatenate([part.choice for part in parts])[first].T).T[:, target.coupled]
+    tied = np.any([part.tied for part in parts], axis=0)
+    exact = coordinates.dimension == 0 and not tied.any()
+    resolution = 0.0 if exact else resolution_of(effective)
+    q_mean, q_sd = moments.estimate(target)
+    return Sample(
+        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution),
+        q_mean=q_mean,
+        q_sd=q_sd,
+        log_evidence=evidence,
+        noise_scale=eta.mean_and_sd(),
+        effective_sample_size=effective,
+        points=points,
+        unsolvable=sum(part.unsolvable for part in parts) / points,
+        tied_states=np.sort(np.asarray(chart.layout.state)[tied]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Points of all nets from `begin` on: free pairs come first, as Sobol's first dimensions are the best."""
+
+    coordinates: Coordinates
+    system: System
+    begin: int
+    size: int
+    seed: int
+
+    @cached_property
+    def free(self) -> Int[np.ndarray, "free"]:
+        return np.flatnonzero(self.coordinates.free)
+
+    @cached_property
+    def residual(self) -> Int[np.ndarray, "residual"]:
+        return np.flatnonzero(self.coordinates.residual)
+
+    @cached_property
+    def group(self) -> Int[np.ndarray, "free"]:
+        """How many exchangeable pairs each free pair stands for."""
+        return self.coordinates.alternatives[self.free]
+
+    @cached_property
+    def extra(self) -> int:
+        """Coordinates that belong to no pair: noise scale and coins."""
+        return self.coordinates.scales + len(self.coordinates.lingering)
+
+    @cached_property
+    def key(self) -> Part:
+        dimension = max(1, len(self.free) + len(self.residual) + self.extra)
+        return dimension, self.begin, self.size, REPLICATES, self.seed
+
+    @cached_property
+    def row(self) -> Int[Array, "pairs"]:
+        """The row of the points that belongs to each pair; the last one is all zeros."""
+        row = np.full(self.coordinates.target.model.n_pairs, self.key[0])
+        row[self.free] = np.arange(len(self.free))
+        row[self.residual] = len(self.free) + self.coordinates.scales + np.arange(len(self.residual))
+        return jnp.asarray(row)
+
+    @cached_property
+    def lowered(self) -> Int[np.ndarray, "lowered"]:
+        """Pairs that stand for several and may be drawn below their prior: their values are kept."""
+        exits = [pair for loop in self.coordinates.lingering for pair in loop.exits]
+        return np.array([pair for pair in exits if self.coordinates.alternatives[pair] > 1], dtype=np.int64)
+
+    def weigh(self) -> _Pieces:
+        """Weigh them all. Without the action values: those would fill the memory."""
+        of, groups = self.coordinates, tuple(int(of) for of in self.group)
+        most = max(1, CALL_NUMBERS // (PIECE * len(of.free)))
+        calls = reference_points(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
+        scales = slice(len(groups), len(groups) + of.scales) if of.scales else slice(0)
+        coins = slice(self.key[0] - len(of.lingering), self.key[0])
+        kept = jnp.asarray(self.lowered)
+        found = [
+            weigh_pieces(self.system, kept, Point(_arranged(self.row, x), x[:, scales], x[:, coins])) for x in calls
+        ]
+        return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
+
+    def moments(self, weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], reference: float) -> Moments:
+        """Moments of every pair of a coupled state, in each replicate."""
+        of, prior = self.coordinates, self.coordinates.target.prior
+        factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
+        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None]).grouped(REPLICATES)
+        for row, (pair, several) in enumerate(zip(self.free, self.group, strict=True)):
+            if several == 1:
+                continue
+            if pair in self.lowered:
+                largest = weighed.q[:, np.flatnonzero(self.lowered == pair)[0]].ravel()
+                mean, variance = _member((largest - prior.mean[pair]) / prior.sd[pair], int(several))
+            else:
+                mean, variance = _reference_member(self.key, row, int(several))
+            own = _weighted(weight, *(np.reshape(array, (1, *weight.shape)) for array in (mean, variance)))
+            found.mean[:, pair] = prior.mean[pair] + prior.sd[pair] * own.mean[:, 0]
+            found.square[:, pair] = prior.sd[pair] ** 2 * own.square[:, 0]
+        return found.of_pairs(of.stand_in)
+
+
+class _Pieces(NamedTuple):
+    """Pieces of points with their weights: `Weighed` with few action values, pieces along the first axis."""
+
+    log_weight: Float[np.ndarray, "pieces piece"]
+    choice: Int[np.ndarray, "pieces states piece"]
+    code: UInt64[np.ndarray, "pieces piece"]
+    q: Float[np.ndarray, "pieces kept piece"]
+    noise_scale: Float[np.ndarray, "pieces scales piece"]
+    log_scale: Float[np.ndarray, "pieces"]
+    weight: Float[np.ndarray, "pieces"]
+    mean: Float[np.ndarray, "pieces pairs"]
+    square: Float[np.ndarray, "pieces pairs"]
+    tied: Bool[np.ndarray, "pieces states"]
+
+
+@lru_cache(maxsize=16)
+def reference_points(part: Part, groups: tuple[int, ...], call: int) -> list[Float[Array, "pieces coordinates piece"]]:
+    """Standard normals, for each call its pieces: the largest of each group, one for every other coordinate, zeros."""
+    points = uniform_points(*part)
+    free = [normal_points(points[k], of) for k, of in enumerate(groups)]
+    zero = np.zeros((1, points.shape[1]))
+    x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
+    pieces = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
+    return [jnp.asarray(pieces[k : k + call]) for k in range(0, len(pieces), call)]
+
+
+@lru_cache(maxsize=64)
+def _reference_member(part: Part, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
+    """Mean and variance of any one of `of` standard normals whose largest is a row of the points."""
+    return _member(normal_points(uniform_points(*part)[row], of), of)
+
+
+def _member(
+    largest: Float[np.ndarray, "points"], of: int
+) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
+    """Mean and variance of any one of `of` standard normals whose largest is given."""
+    zero = np.zeros(1)
+    first, _ = member_moments(largest, np.array([of]), zero, np.ones(1), zero)
+    return first, member_moments(largest, np.array([of]), zero, np.ones(1), first)[1]
+
+
+@jax.jit
+def weigh_pieces(system: System, kept: Int[Array, "kept"], point: Point) -> Weighed:
+    """Weigh pieces of points one after the other; of the action values only some pairs' are kept."""
+
+    def one(piece: Point) -> Weighed:
+        weighed = weigh(system, piece)
+        return weighed._replace(q=weighed.q[kept])
+
+    return jax.lax.map(one, point)
+
+
+@jax.jit
+def _arranged(
+    row: Int[Array, "pairs"], points: Float[Array, "pieces coordinates piece"]
+) -> Float[Array, "pieces pairs piece"]:
+    return points.at[:, row].get(mode="promise_in_bounds")
