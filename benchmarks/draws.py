@@ -16,8 +16,8 @@ import numpy as np
 from measuring import Goal, Row, compiled, report, timed
 
 import bellmanifold as bm
-from bellmanifold.chart import batch_chart, solve_blocks
-from bellmanifold.sparse_chart import sparse_chart
+from bellmanifold.chart.batch import batch_chart, solve_blocks
+from bellmanifold.chart.sparse import sparse_chart
 
 BYTES_A_PAIR = 24
 BATCH_NUMBERS = 2**18

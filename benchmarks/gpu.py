@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bellmanifold.jax_setup  # noqa: F401 (before any array is made)
-from bellmanifold.chart import BatchChart, batch_chart, solve_blocks
+from bellmanifold.chart.batch import BatchChart, batch_chart, solve_blocks
 from bellmanifold.data import Dataset
 from bellmanifold.envs import deep_sea
 
@@ -142,8 +142,8 @@ def mixture_row(scale: float) -> dict[str, Any]:
 
 def chains_row(chains: int, draws: int) -> dict[str, Any]:
     """HMC with the paper's tuning: `chains` runs that have each seen their own half of the pairs."""
-    from bellmanifold.bellman import transitions
-    from bellmanifold.laws import Gaussian
+    from bellmanifold.chart.bellman import transitions
+    from bellmanifold.kernels import Gaussian
     from bellmanifold.noise import KnownScale
     from bellmanifold.parametrisation import tabular
     from bellmanifold.posteriors.chains import hmc_episode, starting_points

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from bellmanifold import envs
-from bellmanifold.chart import known_chart
+from bellmanifold.chart.batch import known_chart
 from bellmanifold.data import Dataset
 from bellmanifold.experiments.threads import ONE_THREAD
 from bellmanifold.jax_setup import random_key

@@ -20,7 +20,7 @@ import numpy as np
 
 from bellmanifold import envs
 from bellmanifold.agents.walking import CHAINS, FIRST_SPARSE_STEPS, FIRST_SWEEPS
-from bellmanifold.chart import known_chart
+from bellmanifold.chart.batch import known_chart
 from bellmanifold.data import Dataset
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bellmanifold.posteriors.findings import Findings
+from bellmanifold.posteriors.result import Findings
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.walk import Walk

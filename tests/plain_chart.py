@@ -6,11 +6,11 @@ import numpy as np
 
 from bellmanifold.graph import leaving_policy, reaches_goal
 from bellmanifold.linear import evaluate_chain
-from bellmanifold.sparse_chart import STRICTLY, Point
+from bellmanifold.chart.sparse import STRICTLY, Point
 
 
 class PlainChart:
-    """What `bellmanifold.sparse_chart.SparseChart` computes, without its savings."""
+    """What `bellmanifold.chart.sparse.SparseChart` computes, without its savings."""
 
     def __init__(self, model, solved):
         self.model, self.solved = model, solved

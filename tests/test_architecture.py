@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bellmanifold import envs
-from bellmanifold.bellman import log_likelihood, residuals, transitions
+from bellmanifold.chart.bellman import log_likelihood, residuals, transitions
 
 SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 

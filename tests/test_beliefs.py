@@ -13,7 +13,7 @@ from bellmanifold.agents.episodes import ShowsBeliefs, run_episodes
 from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
 from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.walking import SparseWalk, Walk
-from bellmanifold.chart import known_chart
+from bellmanifold.chart.batch import known_chart
 from bellmanifold.experiments import measured
 from bellmanifold.experiments.plan import make_settings
 from bellmanifold.experiments.runs import play_run

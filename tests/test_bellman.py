@@ -7,7 +7,7 @@ import pytest
 from problems import random_problem
 from scipy import stats
 
-from bellmanifold.bellman import log_likelihood, residuals, state_values, transitions
+from bellmanifold.chart.bellman import log_likelihood, residuals, state_values, transitions
 
 
 @pytest.fixture(scope="module")

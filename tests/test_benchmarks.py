@@ -19,7 +19,7 @@ import solving
 import temporal_differences
 
 from bellmanifold import envs
-from bellmanifold.bellman import log_likelihood, transitions
+from bellmanifold.chart.bellman import log_likelihood, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.inference import posterior

@@ -16,7 +16,7 @@ import pytest
 import ranks
 import simulated
 
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws

@@ -12,16 +12,16 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.bellman import transitions
+from bellmanifold.chart.bellman import transitions
 from bellmanifold.cli import run
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
 from bellmanifold.noise import HalfNormalScale, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, linear, tabular
 from bellmanifold.posteriors import from_chains
 from bellmanifold.posteriors.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points
-from bellmanifold.posteriors.from_chains import Relaxed, by_chains
+from bellmanifold.posteriors.gradient import Relaxed, by_chains
 from bellmanifold.posteriors.inference import by_chart, by_mixture
 from bellmanifold.posteriors.log_posterior import (
     Density,
@@ -99,7 +99,7 @@ def test_log_posterior_by_hand(noise, rng):
 
 
 def test_relaxed_is_the_gaussian_likelihood(rng):
-    from bellmanifold.bellman import log_likelihood
+    from bellmanifold.chart.bellman import log_likelihood
 
     model = envs.swirl(3)
     target = relaxed_target(Dataset(model, np.arange(7), model.reward[:7]), 0.3, 2.0)

@@ -9,12 +9,12 @@ from plain_chart import PlainChart
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.jax_setup import random_key
-from bellmanifold.laws import Gaussian, Laplace, StudentT
+from bellmanifold.kernels import Gaussian, Laplace, StudentT
 from bellmanifold.posteriors import coordinates as module
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
@@ -24,7 +24,7 @@ from bellmanifold.posteriors.coordinates import (
     normal_point,
     weigh_normals,
 )
-from bellmanifold.posteriors.cut import cut_coordinates
+from bellmanifold.posteriors.cuts import cut_coordinates
 from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 

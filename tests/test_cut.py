@@ -5,13 +5,13 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import is_proper
 from bellmanifold.posteriors import cut as module
-from bellmanifold.posteriors.cut import (
+from bellmanifold.posteriors.cuts import (
     LargeCutError,
     cut_coordinates,
     cut_set,

@@ -11,8 +11,8 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.bellman import residuals, transitions
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.bellman import residuals, transitions
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError

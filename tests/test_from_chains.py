@@ -11,16 +11,16 @@ from by_hand import summary_of
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.bellman import transitions
+from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
 from bellmanifold.noise import HalfNormalScale, InferredScale, KnownScale
 from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors import chains as module
 from bellmanifold.posteriors import from_chains
 from bellmanifold.posteriors.chains import Chains, Setting, converged
-from bellmanifold.posteriors.from_chains import (
+from bellmanifold.posteriors.gradient import (
     Noisy,
     Relaxed,
     TabulatedScale,

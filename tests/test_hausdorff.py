@@ -10,7 +10,7 @@ from problems import random_problem
 from scipy.stats import norm
 
 from bellmanifold import SSP, Dataset, envs
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.hausdorff import manifold, tabular_manifold

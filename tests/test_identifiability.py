@@ -10,7 +10,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import multivariate_normal, norm
 
 from bellmanifold import SSP, Dataset, envs, identifiability, posterior
-from bellmanifold.bellman import residuals, transitions
+from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import end_components, is_proper

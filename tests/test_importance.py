@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from bellmanifold import envs, posterior
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.gaussian.points import member_moments, uniform_points
-from bellmanifold.laws import Gaussian
+from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors import importance, policies
 from bellmanifold.posteriors.coordinates import Coordinates, Point
 from bellmanifold.posteriors.importance import (

@@ -11,11 +11,11 @@ from by_hand import summary_of, two_policies, walk_of, weights_with_error
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.chart import TooLargeError, batch_chart
+from bellmanifold.chart.batch import TooLargeError, batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.laws import Laplace, StudentT, Uniform
+from bellmanifold.kernels import Laplace, StudentT, Uniform
 from bellmanifold.posteriors import (
     cut,
     draws,

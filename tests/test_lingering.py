@@ -9,7 +9,7 @@ from problems import random_problem
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors import lingering
-from bellmanifold.posteriors.lingering import lingering_cut, longest, most_visited
+from bellmanifold.posteriors.cuts import lingering_cut, longest, most_visited
 
 
 def visits_by_policy(model, allowed):

@@ -10,10 +10,10 @@ from problems import random_problem
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.bellman import transitions
+from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
-from bellmanifold.laws import Gaussian, Laplace
+from bellmanifold.kernels import Gaussian, Laplace
 from bellmanifold.noise import InferredScale
 from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors.log_posterior import (

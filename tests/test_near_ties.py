@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.chart import TooLargeError, batch_chart
+from bellmanifold.chart.batch import TooLargeError, batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import near_ties as module
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.near_ties import near_ties, without_near_ties
+from bellmanifold.posteriors.ties import near_ties, without_near_ties
 from bellmanifold.posteriors.target import relaxed_target
 
 

@@ -7,11 +7,11 @@ from scipy import integrate, stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform, named_law
+from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform, named_kernel
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.from_walks import by_walk
@@ -44,12 +44,12 @@ def test_maps_of_normals_follow_their_laws(law):
 
 
 def test_names_of_laws():
-    assert named_law("gaussian") == Gaussian()
-    assert named_law("laplace") == Laplace()
-    assert named_law("student-t:2.5") == StudentT(2.5)
+    assert named_kernel("gaussian") == Gaussian()
+    assert named_kernel("laplace") == Laplace()
+    assert named_kernel("student-t:2.5") == StudentT(2.5)
     for wrong in ("cauchy", "student-t", "student-t:", "student-t:x", "student-t:0", "student-t:-1", "student-t:nan"):
         with pytest.raises(BadInputError, match=r"student-t|choose"):
-            named_law(wrong)
+            named_kernel(wrong)
 
 
 def bandit(actions=2):
@@ -197,7 +197,7 @@ def test_noisy_posterior_is_calibrated(law, inferred):
     sea, 7 Kolmogorov-Smirnov tests at 1e-4 each: false alarm 7e-4 a case."""
     rng = np.random.default_rng(5)
     model, sigma = envs.deep_sea(2), 1.5
-    chart, noise = batch_chart(model), named_law(law)
+    chart, noise = batch_chart(model), named_kernel(law)
     ranks = []
     for replication in range(200):
         q = rng.normal(scale=sigma, size=6)

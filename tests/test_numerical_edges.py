@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.near_ties import near_ties
+from bellmanifold.posteriors.ties import near_ties
 from bellmanifold.posteriors.target import relaxed_target
 
 MANY = 10_000

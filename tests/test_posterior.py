@@ -15,8 +15,8 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.bellman import residuals, transitions
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.bellman import residuals, transitions
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -24,7 +24,7 @@ from bellmanifold.formats.problem import from_json
 from bellmanifold.graph import end_components
 from bellmanifold.health import assumption_2
 from bellmanifold.posteriors.coordinates import Coordinates, mixer_of
-from bellmanifold.posteriors.cut import SHARE, cut_set, stationary_law
+from bellmanifold.posteriors.cuts import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk
 from bellmanifold.posteriors.inference import by_chart, by_mixture
@@ -284,8 +284,8 @@ def test_two_cuts_must_agree(monkeypatch):
     """With an unsound cut the second cut tells, although the weights look fine, and `auto` enumerates."""
     model = shared_pair()
     target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
-    monkeypatch.setattr("bellmanifold.posteriors.cut.SHARE", 0.0)
-    monkeypatch.setattr("bellmanifold.posteriors.lingering.MOST_VISITS", np.inf)
+    monkeypatch.setattr("bellmanifold.posteriors.cuts.SHARE", 0.0)
+    monkeypatch.setattr("bellmanifold.posteriors.cuts.MOST_VISITS", np.inf)
     unsound = by_chart(target, False, None, 0)
     assert float(unsound.improper_mass.value) < 0.01
     assert unsound.diagnostics["cut"] == [["x", "on"]]
@@ -693,7 +693,7 @@ def test_mixture_refuses_what_it_cannot_do():
 UNCHECKED = """
 import bellmanifold as bm
 from bellmanifold.errors import BadInputError
-from bellmanifold.posteriors.from_chains import Relaxed
+from bellmanifold.posteriors.gradient import Relaxed
 model = bm.envs.two_state()
 data = bm.Dataset.complete(model)
 for wrong in (

@@ -12,7 +12,7 @@ from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
 from bellmanifold import envs, linear, sparse_chart
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.chart import Block, batch_chart
+from bellmanifold.chart.batch import Block, batch_chart
 from bellmanifold.data import Dataset
-from bellmanifold.laws import Gaussian
+from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors import steps
 from bellmanifold.posteriors.coordinates import Coordinates, Kind, Point
 from bellmanifold.posteriors.target import relaxed_target

@@ -11,7 +11,7 @@ from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.laws import Laplace
+from bellmanifold.kernels import Laplace
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 

@@ -18,7 +18,7 @@ from bellmanifold import SSP, Dataset, envs, solve
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.gaussian.maximum import largest
-from bellmanifold.laws import Uniform
+from bellmanifold.kernels import Uniform
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target, relaxed_target
 

@@ -9,7 +9,7 @@ import pytest
 from by_hand import walk_of
 
 from bellmanifold import envs
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError

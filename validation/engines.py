@@ -16,12 +16,12 @@ import numpy as np
 from ranks import DRAWS
 from simulated import PRIOR_SCALE, WIDTH, Replication
 
-from bellmanifold.chart import batch_chart
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.laws import Gaussian
+from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.draws import chain_draws
-from bellmanifold.posteriors.from_chains import by_chains
+from bellmanifold.posteriors.gradient import by_chains
 from bellmanifold.posteriors.from_walks import walkable
 from bellmanifold.posteriors.inference import posterior_draws
 from bellmanifold.posteriors.mixture import mixture

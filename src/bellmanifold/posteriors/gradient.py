@@ -129,8 +129,8 @@ def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
 class TabulatedScale:
     """An inferred scale in the chart's coordinate: psi is standard normal a priori, eta its image by the table.
 
-    The table's distribution is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around the pairs'
-    mean rewards, with widths relative to eta, complete the posterior.
+    The table's distribution is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around mean
+    rewards, with widths relative to eta, complete the posterior.
     """
 
     table: ScaleTable
