@@ -1,15 +1,17 @@
 """Weighing quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
 
 Every answer is a ratio of weighted sums, its standard error comes from the spread between scramblings, and the
-effective sample size (sum w)^2 / sum w^2 says how evenly the weights lie. Pieces have one size: more points never mean another
-compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several, so that
-calls are few.
+effective sample size (sum w)^2 / sum w^2 says how evenly the weights lie. Pieces have one size: more points never mean
+another compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several,
+so that calls are few.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -32,6 +34,8 @@ CALL_PIECES, CALL_NUMBERS = 16, 2**19
 """Pieces that go through a compiled program in one call: so many, or fewer if they hold more numbers than that."""
 REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
+MOST_KEPT = 2**25
+"""Numbers of the points that are kept: making them costs more than sending them through a chart."""
 FEW_POLICIES = 2**16
 """Up to this many policies are counted instead of sorted."""
 
@@ -129,8 +133,8 @@ def _weigh(part: _Part, policies: int) -> _Sums:
         weight.size,
         int(np.isneginf(weighed.log_weight).sum()),
         float((weight**2).sum()),
-        part.moments(weighed, weight, reference),
-        _weighted(weight, eta, np.zeros_like(eta)),
+        part.moments(weighed, reference),
+        _weighted(weight, eta),
         code,
         choice,
         by_policy,
@@ -139,15 +143,12 @@ def _weigh(part: _Part, policies: int) -> _Sums:
 
 
 def _weighted(
-    weight: Float[np.ndarray, "replicates points"],
-    mean: Float[np.ndarray, "rows replicates points"],
-    variance: Float[np.ndarray, "rows replicates points"],
+    weight: Float[np.ndarray, "replicates points"], value: Float[np.ndarray, "rows replicates points"]
 ) -> Moments:
-    """Moments of quantities that have a mean and a variance at each point."""
+    """Moments of some quantities, in each replicate."""
     total = weight.sum(axis=1)
-    centre = np.einsum("rp,krp->rk", weight, mean) / np.where(total > 0, total, 1.0)[:, None]
-    square = np.einsum("rp,krp->rk", weight, variance + (mean - centre.T[..., None]) ** 2)
-    return Moments(total, centre, square)
+    centre = np.einsum("rp,krp->rk", weight, value) / np.where(total > 0, total, 1.0)[:, None]
+    return Moments(total, centre, np.einsum("rp,krp->rk", weight, (value - centre.T[..., None]) ** 2))
 
 
 def _merged(
@@ -267,41 +268,54 @@ class _Part:
         return jnp.asarray(row)
 
     @cached_property
+    def shared(self) -> Int[np.ndarray, "shared"]:
+        """Free pairs that stand for several."""
+        return self.free[self.group > 1]
+
+    @cached_property
     def lowered(self) -> Int[np.ndarray, "lowered"]:
         """Pairs that stand for several and may be drawn below their prior: their values are kept."""
         exits = [pair for loop in self.coordinates.lingering for pair in loop.exits]
-        return np.array([pair for pair in exits if self.coordinates.alternatives[pair] > 1], dtype=np.int64)
+        return self.shared[np.isin(self.shared, exits)]
 
     def weigh(self) -> _Pieces:
         """Weigh them all. Without the action values: those would fill the memory."""
         of, groups = self.coordinates, tuple(int(of) for of in self.group)
         most = max(1, CALL_NUMBERS // (PIECE * len(of.free)))
-        calls = reference_points(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
-        scales = slice(len(groups), len(groups) + of.scales) if of.scales else slice(0)
-        coins = slice(self.key[0] - len(of.lingering), self.key[0])
-        kept = jnp.asarray(self.lowered)
+        calls = reference_calls(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
+        kept, extra = jnp.asarray(self.lowered), (len(groups), of.scales, len(of.lingering))
         found = [
-            weigh_pieces(self.system, kept, Point(_arranged(self.row, x), x[:, scales], x[:, coins])) for x in calls
+            self._with_members(weigh_pieces(self.system, kept, _arranged(extra, self.row, call.x)), call)
+            for call in calls
         ]
         return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
 
-    def moments(self, weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], reference: float) -> Moments:
+    def _with_members(self, weighed: Weighed, call: _Call) -> _Pieces:
+        """The pieces with moments of any one of the pairs that each stands for, instead of the largest of them."""
+        pieces = _Pieces(*(np.asarray(getattr(weighed, name)) for name in _Pieces._fields))
+        if not len(self.shared):
+            return pieces
+        prior, first, second = self.coordinates.target.prior, call.first, call.second
+        if len(self.lowered):
+            pairs = self.lowered[:, None]
+            largest = (pieces.q - prior.mean[pairs]) / prior.sd[pairs]
+            own = np.searchsorted(self.shared, self.lowered)
+            first, second = first.copy(), second.copy()
+            first[:, own], second[:, own] = _member(largest, self.coordinates.alternatives[pairs])
+        weight = np.exp(pieces.log_weight - pieces.log_scale[:, None])
+        total = np.where(pieces.weight > 0, pieces.weight, 1.0)[:, None]
+        centre = (first @ weight[..., None])[..., 0] / total
+        square = (second @ weight[..., None])[..., 0] - total * centre**2  # as wide as the prior: nothing cancels
+        all_mean, all_square = pieces.mean.copy(), pieces.square.copy()
+        all_mean[:, self.shared] = prior.mean[self.shared] + prior.sd[self.shared] * centre
+        all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
+        return pieces._replace(mean=all_mean, square=all_square)
+
+    def moments(self, weighed: _Pieces, reference: float) -> Moments:
         """Moments of every pair of a coupled state, in each replicate."""
-        of, prior = self.coordinates, self.coordinates.target.prior
         factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
-        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None]).grouped(REPLICATES)
-        for row, (pair, several) in enumerate(zip(self.free, self.group, strict=True)):
-            if several == 1:
-                continue
-            if pair in self.lowered:
-                largest = weighed.q[:, np.flatnonzero(self.lowered == pair)[0]].ravel()
-                mean, variance = _member((largest - prior.mean[pair]) / prior.sd[pair], int(several))
-            else:
-                mean, variance = _reference_member(self.key, row, int(several))
-            own = _weighted(weight, *(np.reshape(array, (1, *weight.shape)) for array in (mean, variance)))
-            found.mean[:, pair] = prior.mean[pair] + prior.sd[pair] * own.mean[:, 0]
-            found.square[:, pair] = prior.sd[pair] ** 2 * own.square[:, 0]
-        return found.of_pairs(of.stand_in)
+        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None])
+        return found.grouped(REPLICATES).of_pairs(self.coordinates.stand_in)
 
 
 class _Pieces(NamedTuple):
@@ -319,30 +333,58 @@ class _Pieces(NamedTuple):
     tied: Bool[np.ndarray, "pieces states"]
 
 
-@lru_cache(maxsize=16)
-def reference_points(part: Part, groups: tuple[int, ...], call: int) -> list[Float[Array, "pieces coordinates piece"]]:
-    """Standard normals, for each call its pieces: the largest of each group, one for every other coordinate, zeros."""
-    points = uniform_points(*part)
+class _Call(NamedTuple):
+    """Points that go through a compiled program at once.
+
+    Attributes:
+        x: standard normals: the largest of each group, one for every other coordinate, zeros.
+        first, second: moments of any one of the normals in each group of several, given the largest.
+    """
+
+    x: Float[Array, "pieces coordinates piece"]
+    first: Float[np.ndarray, "pieces groups piece"]
+    second: Float[np.ndarray, "pieces groups piece"]
+
+
+def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
+    """Points of the reference distribution, so many pieces at a time; few enough are kept for the next posterior."""
+    dimension, _, size, replicates, _ = part
+    if 2 * dimension * size * replicates <= MOST_KEPT:
+        return iter(_kept_calls(part, groups, pieces))
+    return (call for only in range(replicates) for call in _calls(uniform_points(*part, only), groups, pieces))
+
+
+_kept: OrderedDict[tuple[Part, tuple[int, ...], int], list[_Call]] = OrderedDict()
+
+
+def _kept_calls(part: Part, groups: tuple[int, ...], pieces: int) -> list[_Call]:
+    """Calls that were made before, or are made now; of all that are kept the latest, as many as fit."""
+    key = (part, groups, pieces)
+    if key not in _kept:
+        _kept[key] = list(_calls(uniform_points(*part), groups, pieces))
+        while len(_kept) > 1 and sum(call.x.size for calls in _kept.values() for call in calls) > MOST_KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
+
+
+def _calls(points: Float[np.ndarray, "dimension points"], groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
     free = [normal_points(points[k], of) for k, of in enumerate(groups)]
     zero = np.zeros((1, points.shape[1]))
     x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
-    pieces = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
-    return [jnp.asarray(pieces[k : k + call]) for k in range(0, len(pieces), call)]
-
-
-@lru_cache(maxsize=64)
-def _reference_member(part: Part, row: int, of: int) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """Mean and variance of any one of `of` standard normals whose largest is a row of the points."""
-    return _member(normal_points(uniform_points(*part)[row], of), of)
+    x = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
+    several = np.array(groups, dtype=np.int64)
+    shared = np.flatnonzero(several > 1)
+    for begin in range(0, len(x), pieces):
+        own = x[begin : begin + pieces]
+        yield _Call(jnp.asarray(own), *_member(own[:, shared], several[shared, None]))
 
 
 def _member(
-    largest: Float[np.ndarray, "points"], of: int
-) -> tuple[Float[np.ndarray, "points"], Float[np.ndarray, "points"]]:
-    """Mean and variance of any one of `of` standard normals whose largest is given."""
-    zero = np.zeros(1)
-    first, _ = member_moments(largest, np.array([of]), zero, np.ones(1), zero)
-    return first, member_moments(largest, np.array([of]), zero, np.ones(1), first)[1]
+    largest: Float[np.ndarray, "pieces groups piece"], of: Int[np.ndarray, "groups 1"]
+) -> tuple[Float[np.ndarray, "pieces groups piece"], Float[np.ndarray, "pieces groups piece"]]:
+    """First and second moment of any one of `of` standard normals whose largest is given."""
+    return member_moments(largest, of, np.zeros(1), np.ones(1), np.zeros(1))
 
 
 @jax.jit
@@ -356,8 +398,12 @@ def weigh_pieces(system: System, kept: Int[Array, "kept"], point: Point) -> Weig
     return jax.lax.map(one, point)
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="extra")
 def _arranged(
-    row: Int[Array, "pairs"], points: Float[Array, "pieces coordinates piece"]
-) -> Float[Array, "pieces pairs piece"]:
-    return points.at[:, row].get(mode="promise_in_bounds")
+    extra: tuple[int, int, int], row: Int[Array, "pairs"], x: Float[Array, "pieces coordinates piece"]
+) -> Point:
+    """Pieces as points; `extra`: how many rows come before that of the noise scale, how many scales and coins."""
+    first, scales, coins = extra
+    last = x.shape[1] - 1
+    pairs = x.at[:, row].get(mode="promise_in_bounds")
+    return Point(pairs, x[:, first : first + scales], x[:, last - coins : last])
