@@ -1,17 +1,45 @@
-"""JAX as this package uses it: in double precision, with keys from seeds of any size.
+"""JAX as this package uses it: in double precision, with keys from seeds of any size, and not too many programs.
 
 Imported by every module that computes with JAX, before the first array is made. A posterior at epsilon 0.01 and prior
 scale 10 spans six orders of magnitude before anything is squared; single precision cannot hold it. The switch is global
 in JAX, so it is thrown here and nowhere else.
+
+A compiled program takes some hundred memory maps, of which a process has 65,530, and JAX keeps every program it ever
+compiled: a process that looks at problem after problem would crash. So programs are counted, and all are dropped once
+there are too many; those still in use are compiled anew.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+
+
+MOST_PROGRAMS = 32
+"""Problems, or shapes of them, whose programs are kept."""
+_compiled: set[Any] = set()
+
+
+def bound_programs(argument: Any, most: int = MOST_PROGRAMS) -> None:
+    """Say what programs are about to be called with; drop the programs of others if there are too many.
+
+    Args:
+        argument: a tree of arrays; programs are compiled for its structure and shapes.
+        most: structures whose programs are kept.
+    """
+    leaves, structure = jax.tree.flatten(argument)
+    key = (structure, tuple((np.shape(leaf), np.result_type(leaf)) for leaf in leaves))
+    if key in _compiled:
+        return
+    if len(_compiled) >= most:
+        jax.clear_caches()  # type: ignore[no-untyped-call]
+        _compiled.clear()
+    _compiled.add(key)
 
 
 def random_key(*seed: int) -> PRNGKeyArray:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from bellmanifold.chart.bellman import Transitions
-from bellmanifold.jax_setup import random_key
+from bellmanifold.jax_setup import bound_programs, random_key
 from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
@@ -104,6 +104,7 @@ class Chains:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+        bound_programs((setting.density.dimension, setting.law, setting.evidence, setting.chains))
         self.evidence = for_chains(setting.evidence, setting.chains)
         self.key = random_key(setting.seed)
         self.rounds: list[_Round] = []

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.chart.layout import Law, Layout, Solved
 from bellmanifold.gaussian.exchangeable import jax_member_moments
+from bellmanifold.jax_setup import bound_programs
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
 
@@ -177,7 +178,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "cut": cut,
         "exits": exits,
     }
-    return System(
+    system = System(
         layout=chart.layout,
         law=chart.law,
         first=first,
@@ -187,6 +188,8 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         exact=target.is_exact,
         **{name: jnp.asarray(array) for name, array in arrays.items()},
     )
+    bound_programs(system)
+    return system
 
 
 def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _"], ...]:
