@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from problems import all_policies, chain, random_problem
 from test_agents import Masked
+from toy_agents import PlainSettings
 
 import bellmanifold as bm
 from bellmanifold import envs
@@ -41,11 +42,11 @@ class Script:
 def scripted(*named):
     """An agent that plays, in turn, the same action in every state: an AgentKind for `play_run`."""
 
-    def make(model, options):
+    def make(model, settings):
         index = model.pair_index
         return Script([np.array([index[(state, choose(state))] for state in model.states]) for choose in named])
 
-    return AgentKind("script", "plays what it is told", {}, make)
+    return AgentKind("script", "plays what it is told", PlainSettings, make)
 
 
 def left(state):
