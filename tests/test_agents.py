@@ -28,8 +28,7 @@ from bellmanifold.agents.settings import (
     RLSVISettings,
     options_of,
 )
-from bellmanifold.agents.stepping import SteppedWorld
-from bellmanifold.agents.worlds import SimulatedWorld
+from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.gymnasium import to_gymnasium

@@ -64,9 +64,9 @@ class AgentKind:
     make_block: Callable[[Sequence[SSP], Any, Sequence[int]], Sequence[Agent]] | None = None
 
     @property
-    def options(self) -> dict[str, Option]:
+    def options(self) -> Mapping[str, Option]:
         """The options it has, by name."""
-        return {name: option for name, option in options_of(self.settings).items() if name not in self.fixed}
+        return options_of(self.settings, frozenset(self.fixed))
 
     @property
     def width(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 Value: TypeAlias = bool | int | float | str | None
@@ -48,9 +49,10 @@ class Option:
         return float(value) if self.is_real and value is not None else value
 
 
-def options_of(record: type[Any]) -> dict[str, Option]:
-    """The options that a settings record states, by name."""
-    return {entry.name: entry.metadata["option"] for entry in fields(record)}
+@cache
+def options_of(record: type[Any], fixed: frozenset[str] = frozenset()) -> Mapping[str, Option]:
+    """The options that a settings record states, by name, without those that are fixed."""
+    return {entry.name: entry.metadata["option"] for entry in fields(record) if entry.name not in fixed}
 
 
 def option(default: Value, allows: Callable[[Any], bool], wanted: str, is_real: bool = False) -> Any:

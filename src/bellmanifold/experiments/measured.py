@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.agents.episodes import Agent, Beliefs, Believes, Episode, ShowsBeliefs, play_episodes
 from bellmanifold.agents.registry import AgentKind, check_supported, find_agent, make_agent
 from bellmanifold.agents.settings import Options
-from bellmanifold.agents.worlds import SimulatedWorld, World, open_world
+from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.measures import Yardstick, all_routes, first_episode, solved_episode
@@ -223,11 +223,7 @@ def world_of_run(problem: Any, seed: int) -> World:
     if isinstance(problem, SSP):
         return SimulatedWorld(with_action_order(problem, seed))
     world = open_world(problem)
-    if not world.has_laws:
-        return world
-    from bellmanifold.agents.stepping import SteppedWorld
-
-    return SteppedWorld(problem, with_action_order(world.model, seed))
+    return SteppedWorld(problem, with_action_order(world.model, seed)) if world.has_laws else world
 
 
 def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes"]]:
