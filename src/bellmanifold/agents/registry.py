@@ -56,7 +56,7 @@ class AgentKind:
 
     name: str
     about: str
-    settings: type[Any]
+    settings: Callable[..., Any]
     make: Callable[[SSP, Any], Agent]
     fixed: Options = field(default_factory=dict)
     needs_laws: bool = True
@@ -64,9 +64,9 @@ class AgentKind:
     make_block: Callable[[Sequence[SSP], Any, Sequence[int]], Sequence[Agent]] | None = None
 
     @property
-    def options(self) -> Mapping[str, Option]:
+    def options(self) -> dict[str, Option]:
         """The options it has, by name."""
-        return options_of(self.settings, frozenset(self.fixed))
+        return {name: option for name, option in options_of(self.settings).items() if name not in self.fixed}
 
     @property
     def width(self) -> int:
@@ -79,8 +79,8 @@ class AgentKind:
 
     def settings_with(self, given: Options) -> Any:
         """Its settings record with the given options and the defaults of the others."""
-        options = self.options
-        values = {name: options[name].typed(value) for name, value in self.resolve_options(given).items()}
+        stated = options_of(self.settings)
+        values = {name: stated[name].typed(value) for name, value in self.resolve_options(given).items()}
         return self.settings(**self.fixed, **values)
 
     def resolve_options(self, given: Options) -> dict[str, Value]:

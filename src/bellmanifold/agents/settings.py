@@ -50,9 +50,9 @@ class Option:
 
 
 @cache
-def options_of(record: type[Any], fixed: frozenset[str] = frozenset()) -> Mapping[str, Option]:
-    """The options that a settings record states, by name, without those that are fixed."""
-    return {entry.name: entry.metadata["option"] for entry in fields(record) if entry.name not in fixed}
+def options_of(record: Any) -> Mapping[str, Option]:
+    """The options that a settings record (the class) states, by name."""
+    return {entry.name: entry.metadata["option"] for entry in fields(record)}
 
 
 def option(default: Value, allows: Callable[[Any], bool], wanted: str, is_real: bool = False) -> Any:

@@ -110,7 +110,8 @@ def make_settings(entry: Mapping[str, Any]) -> RunSettings:
     {'prior_scale': 10.0, 'method': 'B', 'optimism': 1}
     """
     kind = find_agent(str(entry["agent"]))
-    given = {name: value for name, value in entry.items() if name in kind.options}
+    has = kind.options
+    given = {name: value for name, value in entry.items() if name in has}
     noise = any(given.get(name, False) is not False for name in NOISE)
     if noise:
         given.pop("epsilon", None)
