@@ -14,6 +14,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.laws import Gaussian, Laplace, StudentT
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import coordinates as module
 from bellmanifold.posteriors.coordinates import (
     Coordinates,
@@ -25,7 +26,6 @@ from bellmanifold.posteriors.coordinates import (
 )
 from bellmanifold.posteriors.cut import cut_coordinates
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 
 BATCH = 40

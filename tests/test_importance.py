@@ -12,6 +12,7 @@ from bellmanifold.chart import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.laws import Gaussian
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import importance, policies
 from bellmanifold.posteriors.coordinates import Coordinates, Point
 from bellmanifold.posteriors.importance import (
@@ -26,7 +27,6 @@ from bellmanifold.posteriors.importance import (
     weigh_pieces,
 )
 from bellmanifold.posteriors.inference import covering
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.points import member_moments, uniform_points
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import noisy_target, relaxed_target

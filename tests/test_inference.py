@@ -16,6 +16,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Laplace, StudentT, Uniform
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import (
     cut,
     draws,
@@ -28,7 +29,6 @@ from bellmanifold.posteriors import (
     walk,
 )
 from bellmanifold.posteriors.importance import Nets, Sample
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 

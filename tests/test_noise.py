@@ -12,10 +12,11 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Gaussian, Laplace, StudentT, Uniform, named_law
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.from_walks import by_walk
-from bellmanifold.posteriors.noise_scale import HalfNormal, log_scatter, scale_table
+from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
 from bellmanifold.posteriors.target import noisy_target
 
 REFERENCE = {

@@ -8,7 +8,8 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Gaussian, Laplace, Uniform
-from bellmanifold.posteriors.noise_scale import HalfNormal, scale_table
+from bellmanifold.noise import HalfNormal
+from bellmanifold.posteriors.noise_scale import scale_table
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target, tie_width
 
 

@@ -271,27 +271,22 @@ def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) 
     if unknown.any():
         value = _improve_reachability(model, keep, policy, unknown, value)
     certain = np.logical_and.reduceat(np.append(sure, False)[model.next_state], model.next_start[:-1])
-    return np.where(certain, 1.0, np.minimum(_expected(model, value), 1.0))
+    return np.where(certain, 1.0, np.minimum(model.expected_next(value), 1.0))
 
 
 def _improve_reachability(
     model: SSP, keep: Pairs, policy: Policy, unknown: States, value: Float[np.ndarray, "states"]
 ) -> Float[np.ndarray, "states"]:
     states = np.flatnonzero(unknown)
-    at_once = _expected(model, value)
+    at_once = model.expected_next(value)
     while True:
         value[states] = solve_chain(model, policy, states, at_once[policy[states]])
-        ahead = np.where(keep, _expected(model, value), -1.0)
+        ahead = np.where(keep, model.expected_next(value), -1.0)
         best = model.greedy(ahead)
         switch = unknown & (ahead[best] > value + STRICTLY)
         if not switch.any():
             return np.clip(value, 0.0, 1.0)
         policy = np.where(switch, best, policy)
-
-
-def _expected(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-    ahead = model.next_prob * np.append(value, 0.0)[model.next_state]
-    return np.asarray(np.add.reduceat(ahead, model.next_start[:-1]), dtype=np.float64)
 
 
 def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "pairs_plus_1"]]:

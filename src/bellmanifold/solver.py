@@ -156,7 +156,7 @@ def _gross(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Fl
 
 def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
     """How much of each action value may be rounding."""
-    return 64 * np.finfo(float).eps * (model.backup(gross) - model.reward + np.abs(model.reward))
+    return 64 * np.finfo(float).eps * (model.expected_next(gross) + np.abs(model.reward))
 
 
 def _solution(

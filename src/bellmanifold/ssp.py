@@ -167,11 +167,14 @@ class SSP:
         """Name of a state, or of the first goal for the goal's index."""
         return self.states[int(state)] if int(state) < self.n_states else self.goals[0]
 
+    def expected_next(self, value: Float[np.ndarray, "*batch states"]) -> Float[np.ndarray, "*batch pairs"]:
+        """Expected value of the next state after each pair, sum of p(s') value(s'); the goal's is 0."""
+        with_goal = np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)
+        return np.add.reduceat(self.next_prob * with_goal.take(self.next_state, axis=-1), self.next_start[:-1], axis=-1)
+
     def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
-        with_goal = np.append(value, 0.0)
-        ahead = np.add.reduceat(self.next_prob * with_goal[self.next_state], self.next_start[:-1])
-        return np.asarray(self.reward + ahead, dtype=np.float64)
+        return np.asarray(self.reward + self.expected_next(value), dtype=np.float64)
 
     def best(self, q: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "states"]:
         """The largest action value of each state."""

@@ -37,11 +37,11 @@ from bellmanifold.agents.walking import SparseWalk, Walk
 from bellmanifold.chart import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.laws import Gaussian
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cut import LargeCutError
 from bellmanifold.posteriors.inference import covering, posterior_of, require_assumption_2
 from bellmanifold.posteriors.keys import random_key
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.ssp import SSP
 

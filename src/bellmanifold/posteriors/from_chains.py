@@ -14,13 +14,13 @@ from bellmanifold.bellman import transitions
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.laws import Law, Uniform, log_normal
-from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
+from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, labels
 from bellmanifold.posteriors.findings import Findings, from_moments
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
-from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior, ScaleTable
+from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable
 from bellmanifold.posteriors.policies import PolicyTable, ratio
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target, relaxed_target
@@ -165,7 +165,7 @@ def by_every_visit(
         sampler, samples, seed: as for `by_chains`.
     """
     if isinstance(noise, HalfNormal):
-        model: NoiseModel = InferredScale(HalfNormalScale(noise.scale), target.law)
+        model: NoiseModel = InferredScale(noise, target.law)
     elif callable(noise):
         raise UnsupportedError(
             f"repeats under {target.law} noise with a prior of your own over its scale: use bm.sample_chains with a "

@@ -14,9 +14,10 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.gain import best_mean_reward
 from bellmanifold.health import complaint
 from bellmanifold.laws import Gaussian, Law, Uniform, named_law
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.findings import Findings, prior_elsewhere
 from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk, walkable
-from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
+from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
 from bellmanifold.posteriors.summary import ACCURACY, Summary
 from bellmanifold.posteriors.target import Kernel, Target, noisy_target, relaxed_target

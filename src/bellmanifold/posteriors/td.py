@@ -186,19 +186,13 @@ def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> T
     if not target.is_gaussian:
         raise UnsupportedError("TD posteriors have a closed form for the Gaussian kernel only: use kernel gaussian")
     observed, sigma = target.observed, target.prior_scale
-    y = np.where(observed, target.reward + _ahead(target.model, guess), 0.0)
+    y = np.where(observed, target.reward + target.model.expected_next(guess), 0.0)
     shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)
     spread = np.hypot(sigma, target.scale)  # of a target under the prior
     log_weight = -0.5 * ((y / spread) ** 2).sum(axis=1)
     weights = np.exp(log_weight - log_weight.max())
     variance = np.where(observed, target.scale**2 * shrink, sigma**2)
     return TDPosterior(weights / weights.sum(), y * shrink, variance)
-
-
-def _ahead(model: SSP, value: Float[np.ndarray, "components states"]) -> Float[np.ndarray, "components pairs"]:
-    """Expected value of the next state after each pair; the goal's is 0."""
-    with_goal = np.pad(value, ((0, 0), (0, 1)))
-    return np.add.reduceat(model.next_prob * with_goal[:, model.next_state], model.next_start[:-1], axis=1)
 
 
 def _compare(
