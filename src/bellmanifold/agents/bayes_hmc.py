@@ -145,8 +145,7 @@ class BayesHMC:
         return Beliefs(self._is_best(points).mean(axis=0), points.mean(axis=0))
 
     def _is_best(self, points: Float[np.ndarray, "draws pairs"]) -> Bool[np.ndarray, "draws pairs"]:
-        best = np.maximum.reduceat(points, self.model.pair_start[:-1], axis=1)
-        return points == best[:, self.model.pair_state]
+        return points == self.model.best(points)[:, self.model.pair_state]
 
     def _points(self) -> Float[np.ndarray, "draws pairs"]:
         return self.block.points[self.run][:, self.number]

@@ -9,24 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from bellmanifold.agents import settings as records
 from bellmanifold.agents.episodes import Agent
-from bellmanifold.agents.settings import (
-    NOISE,
-    DrawSettings,
-    EnsembleSettings,
-    HMCSettings,
-    Option,
-    Options,
-    PSRLSettings,
-    QLearningSettings,
-    RLSVISettings,
-    SamplingSettings,
-    Value,
-    options_of,
-)
+from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
 from bellmanifold.agents.worlds import World, open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.limits import NUMBERS
@@ -153,76 +142,74 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Imported:
+def _call(module: str, name: str, *arguments: Any) -> Any:
+    return getattr(import_module(f"bellmanifold.agents.{module}"), name)(*arguments)
+
+
+def _imported(module: str, name: str) -> Callable[..., Any]:
     """A class or function of a module in this room, imported when it is called."""
-
-    module: str
-    name: str
-
-    def __call__(self, *arguments: Any) -> Any:
-        return getattr(import_module(f"bellmanifold.agents.{self.module}"), self.name)(*arguments)
+    return partial(_call, module, name)
 
 
 KINDS = (
     AgentKind(
         "bayes-br",
         "Thompson sampling from the relaxed posterior",
-        SamplingSettings,
-        _Imported("posterior_sampling", "PosteriorSampling"),
+        records.SamplingSettings,
+        _imported("posterior_sampling", "PosteriorSampling"),
     ),
     AgentKind(
         "manifold",
         "Thompson sampling from the exact posterior",
-        SamplingSettings,
-        _Imported("posterior_sampling", "PosteriorSampling"),
+        records.SamplingSettings,
+        _imported("posterior_sampling", "PosteriorSampling"),
         fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False},
         needs_exact_rewards=True,
     ),
     AgentKind(
         "bayes-br-hmc",
         "the same by Hamiltonian Monte Carlo, as the paper ran it",
-        HMCSettings,
-        _Imported("bayes_hmc", "LoneHMC"),
-        make_block=_Imported("bayes_hmc", "block_of_agents"),
+        records.HMCSettings,
+        _imported("bayes_hmc", "LoneHMC"),
+        make_block=_imported("bayes_hmc", "block_of_agents"),
     ),
     AgentKind(
         "bayes-td",
         "Bayesian TD on the best of the previous means",
-        DrawSettings,
-        _Imported("bayes_td", "BayesTD"),
+        records.DrawSettings,
+        _imported("bayes_td", "BayesTD"),
     ),
     AgentKind(
         "bayes-td-en",
         "Bayesian TD on an ensemble of previous samples",
-        EnsembleSettings,
-        _Imported("bayes_td", "BayesTDEnsemble"),
+        records.EnsembleSettings,
+        _imported("bayes_td", "BayesTDEnsemble"),
     ),
     AgentKind(
         "bayes-td-max",
         "Bayesian TD on the previous mean of the best",
-        DrawSettings,
-        _Imported("bayes_td", "BayesTDMax"),
+        records.DrawSettings,
+        _imported("bayes_td", "BayesTDMax"),
     ),
     AgentKind(
         "psrl",
         "solves a problem drawn from a Dirichlet posterior of the laws",
-        PSRLSettings,
-        _Imported("psrl", "PSRL"),
+        records.PSRLSettings,
+        _imported("psrl", "PSRL"),
         needs_laws=False,
     ),
     AgentKind(
         "rlsvi",
         "randomised least-squares value iteration",
-        RLSVISettings,
-        _Imported("rlsvi", "RLSVI"),
+        records.RLSVISettings,
+        _imported("rlsvi", "RLSVI"),
         needs_laws=False,
     ),
     AgentKind(
         "q-learning",
         "epsilon-greedy Q-learning from an optimistic start",
-        QLearningSettings,
-        _Imported("q_learning", "QLearning"),
+        records.QLearningSettings,
+        _imported("q_learning", "QLearning"),
         needs_laws=False,
     ),
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeAlias
 
 Value: TypeAlias = bool | int | float | str | None
@@ -60,41 +60,6 @@ def option(default: Value, allows: Callable[[Any], bool], wanted: str, is_real: 
     return field(default=default, metadata={"option": Option(default, allows, wanted, is_real)})
 
 
-def number(default: float) -> Any:
-    """An option that is any number."""
-    return option(default, _is_number, "a finite number", is_real=True)
-
-
-def positive(default: float | None) -> Any:
-    """An option that is a positive number."""
-    return option(default, _is_positive, "a positive number, at most 1e100 in size", is_real=True)
-
-
-def not_negative(default: float) -> Any:
-    """An option that is a positive number or 0."""
-    return option(default, lambda value: value == 0 or _is_positive(value), "a number that is not negative", True)
-
-
-def moderate(default: float) -> Any:
-    """An option that is a positive number whose square, and its inverse, stay far from rounding."""
-    return option(default, lambda value: _is_number(value) and 1e-6 <= value <= 1e6, "a number from 1e-6 to 1e6", True)
-
-
-def share(default: float) -> Any:
-    """An option that is a number from 0 to 1."""
-    return option(default, lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1", True)
-
-
-def whole(default: int) -> Any:
-    """An option that is a whole number, at least 1."""
-    return option(default, lambda value: type(value) is int and value >= 1, "a whole number, at least 1")
-
-
-def flag(default: bool) -> Any:
-    """An option that is on or off."""
-    return option(default, lambda value: isinstance(value, bool), "true or false")
-
-
 def choice(default: str, values: tuple[str, ...], wanted: str) -> Any:
     """An option that is one of a few words."""
     return option(default, values.__contains__, wanted)
@@ -106,6 +71,21 @@ def _is_number(value: Any) -> bool:
 
 def _is_positive(value: Any) -> bool:
     return _is_number(value) and 1.0 / LARGEST <= value <= LARGEST
+
+
+def _within(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: _is_number(value) and least <= value <= most
+
+
+_real = partial(option, is_real=True)
+number = partial(_real, allows=_is_number, wanted="a finite number")
+positive = partial(_real, allows=_is_positive, wanted="a positive number, at most 1e100 in size")
+not_negative = partial(_real, allows=lambda x: x == 0 or _is_positive(x), wanted="a number that is not negative")
+moderate = partial(_real, allows=_within(1e-6, 1e6), wanted="a number from 1e-6 to 1e6")
+"""A positive number whose square, and its inverse, stay far from rounding."""
+share = partial(_real, allows=_within(0.0, 1.0), wanted="a number from 0 to 1")
+whole = partial(option, allows=lambda x: type(x) is int and x >= 1, wanted="a whole number, at least 1")
+flag = partial(option, allows=lambda x: isinstance(x, bool), wanted="true or false")
 
 
 @dataclass(frozen=True)

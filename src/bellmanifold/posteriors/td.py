@@ -135,7 +135,7 @@ def update_td_en(
         raise BadInputError(f"members is {members}: TD-En needs at least one sample")
     model = target.model
     samples = draw(previous, rng, members)
-    return _regress(target, np.maximum.reduceat(samples, model.pair_start[:-1], axis=1))
+    return _regress(target, model.best(samples))
 
 
 def draw(posterior: TDPosterior, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count pairs"]:
