@@ -437,12 +437,10 @@ def test_episodes_that_were_given_up_are_told(cli, tmp_path):
     assert "episodes given up after too many moves: 4" in out
 
 
-def test_values_of_policies_are_forgotten_before_they_fill_the_memory(monkeypatch):
-    monkeypatch.setattr("bellmanifold.experiments.measures.MAX_CACHED", 3)
+def test_values_of_policies_are_forgotten_before_they_fill_the_memory():
     model = envs.deep_sea(3)
-    bounded, policies = Yardstick(model), list(all_policies(model))[:20]
+    bounded, policies = Yardstick(model, most_cached=3), list(all_policies(model))[:20]
     found = [bounded.value(policy) for policy in policies]
     assert len(bounded._known) <= 3
-    monkeypatch.undo()
     free = Yardstick(model)
     assert found == [free.value(policy) for policy in policies]
