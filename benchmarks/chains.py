@@ -14,7 +14,8 @@ from numpy_hmc import Posterior, walk
 from posteriors import half_seen
 
 import bellmanifold as bm
-from bellmanifold.agents.bayes_hmc import DRAWS, BlockOfChains, Settings
+from bellmanifold.agents.bayes_hmc import DRAWS, BlockOfChains
+from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.samplers.hmc import PAPER
 
 EPSILON = 0.5
@@ -23,7 +24,7 @@ ITERATIONS = PAPER.windows * PAPER.window + DRAWS
 
 def block(model: bm.SSP, data: bm.Dataset, runs: int) -> BlockOfChains:
     """The chains of some runs that have all seen the same."""
-    chains = BlockOfChains([model] * runs, Settings(epsilon=EPSILON), list(range(runs)))
+    chains = BlockOfChains([model] * runs, HMCSettings(epsilon=EPSILON), list(range(runs)))
     for memory in chains.memories:
         memory.add(data.pair, data.reward)
     chains.move()  # before the first episode nothing moves

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from bellmanifold import envs
-from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
+from bellmanifold.agents.posterior_sampling import PosteriorSampling
+from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.experiments.threads import ONE_THREAD
 from bellmanifold.ssp import SSP
 
@@ -49,7 +50,7 @@ def seen(model: SSP, kind: str) -> np.ndarray:
 
 def draws(kind: str) -> dict[str, Any]:
     model, rng = envs.grid(rows=160, columns=157, slip=0.1), np.random.default_rng(1)
-    agent, pairs, times = PosteriorSampling(model, Settings(epsilon=0.0)), seen(model, kind), []
+    agent, pairs, times = PosteriorSampling(model, SamplingSettings(epsilon=0.0)), seen(model, kind), []
     for _ in range(EPISODES + 1):
         agent.observe(pairs, model.reward[pairs])
         begin, used = time.perf_counter(), time.process_time()

@@ -36,7 +36,8 @@ from scipy.sparse.linalg import SuperLU
 import bellmanifold as bm
 import bellmanifold.posteriors.mixture as mixture_engine
 from bellmanifold import envs, linear
-from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
+from bellmanifold.agents.posterior_sampling import PosteriorSampling
+from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.data import Dataset
 from bellmanifold.health import check
 from bellmanifold.posteriors.inference import posterior_of
@@ -149,7 +150,7 @@ def large_check() -> int:
 def large_walk() -> int:
     """An exact-posterior draw with a tenth of the pairs seen; the walk's first steps included."""
     model = large_grid()
-    agent = PosteriorSampling(model, Settings(epsilon=0.0))
+    agent = PosteriorSampling(model, SamplingSettings(epsilon=0.0))
     seen = explored(model)
     agent.observe(seen, model.reward[seen])
     agent.policy(np.random.default_rng(0))

@@ -36,7 +36,7 @@ def sampled_maximum(previous: td.TDPosterior, target: Target, rng: np.random.Gen
     """TD-Max's update with E[max] averaged over draws."""
     model, sigma, observed = target.model, target.prior_scale, target.observed
     best = np.maximum.reduceat(td.draw(previous, rng, SAMPLES), model.pair_start[:-1], axis=1).mean(axis=0)
-    goal = model.backup(best) - model.reward
+    goal = model.expected_next(best)
     shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)
     mean = np.where(observed, shrink * (target.reward + goal), 0.0)
     return td.TDPosterior(np.ones(1), mean[None], np.where(observed, target.scale**2 * shrink, sigma**2))

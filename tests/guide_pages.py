@@ -82,7 +82,7 @@ def _execute(code: str, names: dict[str, Any]) -> str:
         of_file = (ROOT / first.removeprefix("# ")).read_text(encoding="utf-8").split('"""', 2)[2]
         assert code.split("\n", 1)[1].strip() == of_file.strip(), f"the page and {first[2:]} differ"
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(code, "page", "exec"), names)
+        exec(compile(code, "page", "exec", dont_inherit=True), names)
     return out.getvalue()
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import gymnasium
 import numpy as np
@@ -13,15 +13,22 @@ from scipy.stats import norm
 
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
-from bellmanifold.agents.bayes_td import BayesTD, Settings, ensemble, maximal, plain
+from bellmanifold.agents.bayes_td import BayesTD, BayesTDEnsemble, BayesTDMax
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import DENSE, most_promising, solve_leaky
 from bellmanifold.agents.psrl import PSRL
 from bellmanifold.agents.q_learning import QLearning
 from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.rlsvi import RLSVI
-from bellmanifold.agents.stepping import SteppedWorld
-from bellmanifold.agents.worlds import SimulatedWorld
+from bellmanifold.agents.settings import (
+    DrawSettings,
+    EnsembleSettings,
+    PSRLSettings,
+    QLearningSettings,
+    RLSVISettings,
+    options_of,
+)
+from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.gymnasium import to_gymnasium
@@ -231,7 +238,7 @@ def play_and_follow(agent, model, episodes, follow):
 
 def test_bayes_td_restated():
     model, sigma, epsilon = envs.deep_sea(3, slip=0.1), 3.0, 0.4
-    agent = BayesTD(model, plain, Settings(sigma, epsilon))
+    agent = BayesTD(model, DrawSettings(epsilon, sigma))
     mean = np.zeros(model.n_pairs)
 
     def follow(before, visits):
@@ -246,7 +253,7 @@ def test_bayes_td_restated():
 
 def test_bayes_td_max_restated():
     model, sigma, epsilon = envs.deep_sea(3, slip=0.1), 3.0, 0.4
-    agent = BayesTD(model, maximal, Settings(sigma, epsilon))
+    agent = BayesTDMax(model, DrawSettings(epsilon, sigma))
     mean, variance = np.zeros(model.n_pairs), np.full(model.n_pairs, sigma**2)
 
     def expected_best(a, b, va, vb):
@@ -267,7 +274,7 @@ def test_bayes_td_max_restated():
 def test_bayes_td_en_restated():
     """The same random numbers: components, then noise, then the policy."""
     model, sigma, epsilon, members = envs.deep_sea(3, slip=0.1), 3.0, 0.4, 7
-    agent = BayesTD(model, ensemble(members), Settings(sigma, epsilon))
+    agent = BayesTDEnsemble(model, EnsembleSettings(epsilon, sigma, members=members))
     weights, means, variance = np.ones(1), np.zeros((1, model.n_pairs)), np.full(model.n_pairs, sigma**2)
 
     def follow(before, visits):
@@ -290,7 +297,7 @@ def test_bayes_td_en_restated():
 
 def test_td_with_noise_trusts_a_pair_more_the_oftener_it_was_played(rng):
     model = envs.two_state()
-    agent = BayesTD(model, plain, Settings(prior_scale=2.0, noise_sd=0.5))
+    agent = BayesTD(model, DrawSettings(prior_scale=2.0, noise_sd=0.5))
     agent.observe(np.array([1, 1, 1]), np.array([-1.0, -0.5, -1.5]))
     agent.policy(rng)
     variance = 1 / (1 / 2.0**2 + 3 / 0.5**2)
@@ -304,7 +311,7 @@ def test_td_updates_also_when_nothing_new_was_seen(rng):
     Until then the second state's best mean is that of its other pair, which was never seen: 0.
     """
     model = envs.deep_sea(3)
-    agent = BayesTD(model, plain, Settings())
+    agent = BayesTD(model, DrawSettings())
     route = [model.pair_index[(f"{k},{k}", "right")] for k in range(3)]
     values = []
     for _ in range(3):
@@ -337,7 +344,7 @@ def test_leaky_problems_by_value_iteration(rng, states):
 def test_psrl_posterior_is_conjugate():
     """Normal rewards and Dirichlet weights by the textbook formulas."""
     model = envs.two_state()
-    agent = PSRL(model, noise_sd=0.5)
+    agent = PSRL(model, PSRLSettings(noise_sd=0.5))
     for landing in (0, 0, 1):
         agent.moved(0, -1.0, landing, np.zeros(0, dtype=np.int64))
     agent.observe(np.array([0, 0, 0]), np.array([-1.0, -2.0, -3.0]))
@@ -350,7 +357,7 @@ def test_psrl_posterior_is_conjugate():
 def test_psrl_with_much_data_plays_the_optimum(rng):
     """A cyclic, stochastic problem: with 100,000 visits of each pair a sampled problem is the true one."""
     model = envs.grid(3, 3, slip=0.2)
-    agent = PSRL(model, noise_sd=0.1)
+    agent = PSRL(model, PSRLSettings(noise_sd=0.1))
     agent.memory.count[:] = 100_000
     agent.memory.mean_reward[:] = model.reward
     np.add.at(agent.weight, (model.next_pair, model.next_state), 100_000 * model.next_prob)
@@ -362,7 +369,7 @@ def test_psrl_with_much_data_plays_the_optimum(rng):
 def test_psrl_survives_loops_that_pay(rng):
     """A sampled problem in which staying pays: bounded values, and a policy all the same."""
     model = envs.two_state()
-    agent = PSRL(model, noise_sd=1e-3)
+    agent = PSRL(model, PSRLSettings(noise_sd=1e-3))
     agent.memory.count[:], agent.memory.mean_reward[:] = 10**6, [1.0, 0.0]
     agent.weight[0, 0] = 1e30
     q = agent.sample(rng)
@@ -372,27 +379,18 @@ def test_psrl_survives_loops_that_pay(rng):
 
 def test_psrl_refuses_what_does_not_fit():
     with pytest.raises(UnsupportedError, match="use rlsvi"):
-        PSRL(envs.grid(80, 80))
+        PSRL(envs.grid(80, 80), PSRLSettings())
 
 
 def test_rlsvi_solves_its_own_equations(rng):
     """On a cyclic problem: the drawn q satisfies the regression equations with the noise that was drawn."""
     model = envs.grid(3, 3, slip=0.2)
-    agent = RLSVI(model, prior_scale=3.0, noise_sd=0.5)
+    agent = RLSVI(model, RLSVISettings(prior_scale=3.0, noise_sd=0.5))
     run_episodes(model, agent, 5, seed=2)
     landed, count = dict(agent._landed), agent.memory.count
     assert sum(landed.values()) == count.sum() > 0
-    q = None
-
-    def solved(model_, draws):
-        nonlocal q
-        q = draws[0]
-        return q
-
     before = copy.deepcopy(rng)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bellmanifold.agents.rlsvi.most_promising", solved)
-        agent.policy(rng)
+    (q,) = agent.draws(rng)
     noise = before.standard_normal(model.n_pairs)
     value = np.append(model.best(q), 0.0)
     for i in range(model.n_pairs):
@@ -404,7 +402,7 @@ def test_rlsvi_solves_its_own_equations(rng):
 
 def test_q_learning_by_hand():
     model = envs.four_state()
-    agent = QLearning(model, step_size=0.5, exploration=0.0, start_value=0.0)
+    agent = QLearning(model, QLearningSettings(step_size=0.5, exploration=0.0, start_value=0.0))
     agent.q[:] = [0.0, 0.0, -2.0, -3.0, 0.0]
     agent.moved(0, -2.0, 1, np.array([2, 3]))
     assert agent.q[0] == 0.5 * (-2.0 - 2.0)
@@ -416,7 +414,7 @@ def test_q_learning_by_hand():
 
 def test_q_learning_explores_as_often_as_it_says():
     """10,000 choices among two: the other one has probability 0.2, within 5 standard errors (false alarm 6e-7)."""
-    agent = QLearning(envs.two_state(), exploration=0.4)
+    agent = QLearning(envs.two_state(), QLearningSettings(exploration=0.4))
     agent.q[:] = [1.0, 0.0]
     rng = np.random.default_rng(1)
     other = np.mean([agent.act(np.array([0, 1]), rng) == 1 for _ in range(10_000)])
@@ -425,7 +423,7 @@ def test_q_learning_explores_as_often_as_it_says():
 
 def test_q_learning_is_not_stopped_by_a_loop():
     model = envs.swirl(2)
-    played = run_episodes(model, QLearning(model), 20)
+    played = run_episodes(model, QLearning(model, QLearningSettings()), 20)
     assert all(e.reached_goal for e in played)
     assert any(len(set(e.pairs.tolist())) < len(e.pairs) for e in played)
 
@@ -492,17 +490,33 @@ def test_agents_live_with_noise_loops_and_single_actions(name, rng):
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_kinds_travel_by_pickle(name):
-    assert pickle.loads(pickle.dumps(AGENTS[name])).settle({}) == AGENTS[name].settle({})
+    assert pickle.loads(pickle.dumps(AGENTS[name])).resolve_options({}) == AGENTS[name].resolve_options({})
 
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_makers_take_some_or_all_options(name):
     model = envs.two_state()
-    assert AGENTS[name].make(model, {}) is not None
+    assert AGENTS[name].make(model, AGENTS[name].settings()) is not None
     assert AGENTS[name].build(model, {}) is not None
     for option in set(AGENTS[name].options) - {"start_value"}:
         with pytest.raises(BadInputError, match=f"{option} is -1.5: give "):
             make_agent(name, model, {option: -1.5})
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_field_of_a_settings_record_is_an_option_with_a_sound_default(name):
+    """Stated once: the record's defaults are the options' defaults, and what is fixed is a field of the record."""
+    kind = AGENTS[name]
+    stated = options_of(kind.settings)
+    assert set(stated) == {entry.name for entry in fields(kind.settings)} == set(kind.options) | set(kind.fixed)
+    assert all(option.default is None or option.allows(option.default) for option in stated.values())
+    assert kind.settings_with({}) == kind.settings(**kind.fixed)
+
+
+def test_whole_numbers_serve_as_real_ones_and_counts_stay_whole():
+    settings = AGENTS["bayes-td-en"].settings_with({"noise_sd": 1, "prior_scale": 3, "members": 7})
+    assert settings == EnsembleSettings(prior_scale=3.0, noise_sd=1.0, members=7)
+    assert [type(getattr(settings, name)) for name in ("prior_scale", "noise_sd", "members")] == [float, float, int]
 
 
 def test_options_are_checked():

@@ -128,6 +128,33 @@ def test_rooms_are_acyclic():
         done |= ready
 
 
+MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in FILES}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules of the package that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bellmanifold."):
+            home = node.module.removeprefix("bellmanifold.")
+            found |= {name if (name := f"{home}.{alias.name}") in MODULES else home for alias in node.names}
+    return found & set(MODULES)
+
+
+ONE_WAY = sorted({room(path) for path in FILES} - {"posteriors"})
+"""Rooms whose modules import each other one way only, imports inside functions included."""
+
+
+@pytest.mark.parametrize("own", ONE_WAY)
+def test_modules_of_a_room_are_acyclic(own):
+    needs = {name: imported_modules(path) for name, path in MODULES.items() if room(path) == own}
+    done: set[str] = set()
+    while len(done) < len(needs):
+        ready = {name for name in needs if needs[name] & set(needs) - {name} <= done} - done
+        assert ready, f"a cycle among {sorted(set(needs) - done)}"
+        done |= ready
+
+
 @pytest.mark.parametrize(
     ("module", "absent"),
     [

@@ -5,7 +5,8 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.bayes_hmc import BlockOfChains, Settings, block_of_agents
+from bellmanifold.agents.bayes_hmc import BlockOfChains, block_of_agents
+from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.experiments.measured import play_run, play_runs
 
@@ -15,7 +16,7 @@ def test_chains_play_the_posterior():
     """All pairs of a depth-2 deep sea seen, epsilon 1: each of 40 chains' shares of routes average to the posterior's.
     Chains are nearly independent; 5 standard errors of their mean: false alarm 2e-6 a route."""
     model = envs.deep_sea(2)
-    agents = block_of_agents([model] * 40, Settings(epsilon=1.0, prior_scale=2.0), range(40))
+    agents = block_of_agents([model] * 40, HMCSettings(epsilon=1.0, prior_scale=2.0), range(40))
     pairs = np.arange(model.n_pairs)
     rng = np.random.default_rng(0)
     for agent in agents:
@@ -37,7 +38,7 @@ def test_orders_of_actions_do_not_mix_pairs_up():
     plays what its own chain prefers."""
     model = envs.deep_sea(3)
     models = [with_action_order(model, 1), with_action_order(model, 2)]
-    agents = block_of_agents(models, Settings(), [1, 2])
+    agents = block_of_agents(models, HMCSettings(), [1, 2])
     block, other = agents[0].block, models[1]
     assert [other.pair_name(i) for i in range(12)] != [block.model.pair_name(i) for i in range(12)]
     agents[1].policy(np.random.default_rng(0))
@@ -63,7 +64,7 @@ def test_a_run_is_the_same_alone_and_among_others():
 
 
 def test_step_and_preconditioner_carry_over():
-    block = BlockOfChains([envs.deep_sea(2)] * 2, Settings(epsilon=0.5), [0, 1])
+    block = BlockOfChains([envs.deep_sea(2)] * 2, HMCSettings(epsilon=0.5), [0, 1])
     first = np.asarray(block.state.step_size)
     assert first == pytest.approx(0.03)
     block.move()

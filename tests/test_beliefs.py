@@ -5,13 +5,13 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.bayes_hmc import Settings as HMCSettings
 from bellmanifold.agents.bayes_hmc import block_of_agents
 from bellmanifold.agents.bayes_td import MOST_INTEGRALS
 from bellmanifold.agents.beliefs import shares
 from bellmanifold.agents.episodes import ShowsBeliefs, run_episodes
-from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
+from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import AGENTS, make_agent
+from bellmanifold.agents.settings import HMCSettings, SamplingSettings
 from bellmanifold.agents.walking import SparseWalk, Walk
 from bellmanifold.chart.batch import known_chart
 from bellmanifold.experiments import measured
@@ -33,7 +33,7 @@ def test_weighed_points_believe_what_the_posterior_says(epsilon, name):
     and means together (false-alarm rate below 1e-4)."""
     model = getattr(envs, name)(3)
     pairs = [0, 2, 3, 6, 7]
-    agent = taught(PosteriorSampling(model, Settings(epsilon=epsilon)), model, pairs)
+    agent = taught(PosteriorSampling(model, SamplingSettings(epsilon=epsilon)), model, pairs)
     found = agent.beliefs()
     exact = bm.posterior(model, bm.Dataset.from_pairs(model, [model.pair_name(i) for i in pairs]), epsilon=epsilon)
     effective = agent.diagnostics["effective_sample_size"]
@@ -84,7 +84,7 @@ def test_a_walk_shows_its_one_draw():
 def test_a_walk_on_sparse_systems_shows_its_one_draw(monkeypatch):
     monkeypatch.setattr("bellmanifold.chart.MAX_SLOTS", 0)
     model = envs.swirl(3)
-    agent = PosteriorSampling(model, Settings(epsilon=0.0))
+    agent = PosteriorSampling(model, SamplingSettings(epsilon=0.0))
     run_episodes(model, agent, 3, seed=0)
     policy = agent.policy(np.random.default_rng(1))
     found = agent.beliefs()
@@ -96,7 +96,7 @@ def test_a_walk_on_sparse_systems_shows_its_one_draw(monkeypatch):
 
 def test_method_a_shows_the_posterior_itself():
     model = envs.deep_sea(3)
-    agent = taught(PosteriorSampling(model, Settings(epsilon=0.01, method="A")), model, [0, 3, 9])
+    agent = taught(PosteriorSampling(model, SamplingSettings(epsilon=0.01, method="A")), model, [0, 3, 9])
     seen = bm.Dataset.from_pairs(model, [model.pair_name(i) for i in (0, 3, 9)])
     exact = bm.posterior(model, seen, epsilon=0.01)
     np.testing.assert_allclose(agent.beliefs().action_probability, exact.action_probability.value, atol=0.01)

@@ -31,7 +31,6 @@ from bellmanifold.posteriors.log_posterior import (
     log_posterior,
     noisy_evidence,
 )
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc
@@ -76,7 +75,7 @@ def two_state_by_hand(stay, go, psi, noise):
     return total
 
 
-NOISES = [KnownScale(0.5, StudentT(3.0)), KnownScale(0.7, Laplace()), InferredScale(HalfNormalScale(0.8)), ByPair()]
+NOISES = [KnownScale(0.5, StudentT(3.0)), KnownScale(0.7, Laplace()), InferredScale(HalfNormal(0.8)), ByPair()]
 NAMES = ["student-t", "laplace", "inferred", "by pair"]
 
 
@@ -334,7 +333,7 @@ def test_nuts_is_calibrated_with_inferred_noise():
     """
     model = envs.four_state()
     law, runs, visits = transitions(model), 400, 2
-    density = Density(tabular(model), PRIOR, InferredScale(HalfNormalScale(1.0)))
+    density = Density(tabular(model), PRIOR, InferredScale(HalfNormal(1.0)))
     rng = np.random.default_rng(7)
     truth = 2.0 * rng.normal(size=(runs, model.n_pairs))
     eta = np.abs(rng.normal(size=runs))
@@ -359,7 +358,7 @@ def test_nuts_is_calibrated_with_inferred_noise():
     [
         (lambda m, d: bm.sample_chains(m, d, KnownScale(0.0)), "noise sd is 0.0"),
         (lambda m, d: KnownScale(0.5, StudentT(-1.0)), "degrees"),
-        (lambda m, d: HalfNormalScale(0.0), "prior scale of the noise"),
+        (lambda m, d: HalfNormal(0.0), "prior scale of the noise"),
         (lambda m, d: NormalPrior(-1.0), "prior_scale"),
         (lambda m, d: linear(m, {("s1", "stay"): [1.0]}), r'pair \("s1", "go"\) has none'),
         (lambda m, d: linear(m, {("s1", "stay"): [1.0], ("s1", "go"): [1.0, 2.0]}), "shape"),

@@ -14,7 +14,9 @@ import pytest
 import bellmanifold
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
+from bellmanifold.agents.registry import AgentKind, make_agent
 from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError
 from bellmanifold.health import check
 from bellmanifold.posteriors.inference import by_mixture
 from bellmanifold.posteriors.target import relaxed_target
@@ -66,7 +68,10 @@ def test_posterior_skeleton(skeletons):
 
 def test_agent_skeleton(skeletons):
     model = envs.deep_sea(3)
-    agent = skeletons["Wanderer"](model)
+    kind = AgentKind("wanderer", "wanders", skeletons["WandererSettings"], skeletons["Wanderer"])
+    with pytest.raises(BadInputError, match="patience is 2: give a number from 0 to 1"):
+        make_agent(kind, model, {"patience": 2})
+    agent = make_agent(kind, model, {"patience": 0.5})
     episodes = run_episodes(model, agent, 50, seed=1)
     assert agent.count.sum() == sum(len(episode.pairs) for episode in episodes) == 150
 

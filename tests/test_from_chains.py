@@ -31,7 +31,7 @@ from bellmanifold.posteriors.gradient import (
     sample_chains,
 )
 from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
-from bellmanifold.posteriors.noise_scale import HalfNormal, ScaleTable
+from bellmanifold.posteriors.noise_scale import ScaleTable
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc, nuts
@@ -171,7 +171,7 @@ def test_noise_whose_repeats_have_no_mean(told):
     data = Dataset.complete(MODEL)
     target = complete()
     by_every_visit(data, HalfNormal(0.3), target, "nuts", 4, 0)
-    assert told[0].setting.density.noise == InferredScale(HalfNormalScale(0.3), Gaussian())
+    assert told[0].setting.density.noise == InferredScale(HalfNormal(0.3), Gaussian())
     by_every_visit(data, 2, target, "nuts", 4, 0)
     assert told[1].setting.density.noise == KnownScale(2.0, Gaussian())
     with pytest.raises(UnsupportedError, match="a prior of your own"):

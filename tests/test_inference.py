@@ -28,7 +28,6 @@ from bellmanifold.posteriors import (
     walk,
 )
 from bellmanifold.posteriors.importance import Nets, Sample
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from problems import all_policies, chain, random_problem
 from test_agents import Masked
+from toy_agents import PlainSettings
 
 import bellmanifold as bm
 from bellmanifold import envs
@@ -41,11 +42,11 @@ class Script:
 def scripted(*named):
     """An agent that plays, in turn, the same action in every state: an AgentKind for `play_run`."""
 
-    def make(model, options):
+    def make(model, settings):
         index = model.pair_index
         return Script([np.array([index[(state, choose(state))] for state in model.states]) for choose in named])
 
-    return AgentKind("script", "plays what it is told", {}, make)
+    return AgentKind("script", "plays what it is told", PlainSettings, make)
 
 
 def left(state):
@@ -436,12 +437,10 @@ def test_episodes_that_were_given_up_are_told(cli, tmp_path):
     assert "episodes given up after too many moves: 4" in out
 
 
-def test_values_of_policies_are_forgotten_before_they_fill_the_memory(monkeypatch):
-    monkeypatch.setattr("bellmanifold.experiments.measures.MAX_CACHED", 3)
+def test_values_of_policies_are_forgotten_before_they_fill_the_memory():
     model = envs.deep_sea(3)
-    bounded, policies = Yardstick(model), list(all_policies(model))[:20]
+    bounded, policies = Yardstick(model, most_cached=3), list(all_policies(model))[:20]
     found = [bounded.value(policy) for policy in policies]
     assert len(bounded._known) <= 3
-    monkeypatch.undo()
     free = Yardstick(model)
     assert found == [free.value(policy) for policy in policies]

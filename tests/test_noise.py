@@ -15,7 +15,7 @@ from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform, named_ker
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.from_walks import by_walk
-from bellmanifold.posteriors.noise_scale import HalfNormal, log_scatter, scale_table
+from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
 from bellmanifold.posteriors.target import noisy_target
 
 REFERENCE = {

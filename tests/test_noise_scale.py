@@ -7,7 +7,8 @@ from scipy import integrate, stats
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.posteriors.noise_scale import HalfNormal, log_scatter, scale_table
+from bellmanifold.noise import HalfNormal
+from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
 
 ETA = np.array([0.01, 0.3, 1.0, 4.0])
 

@@ -11,8 +11,9 @@ from scipy import stats
 import bellmanifold as bm
 from bellmanifold import chart, envs
 from bellmanifold.agents import posterior_sampling, run_episodes, walking
-from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling, Settings
+from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling
 from bellmanifold.agents.registry import make_agent
+from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.walking import Walk
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
@@ -70,7 +71,7 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
     draws, chi-square: false alarm 1e-4 a case. The pool of method B has its own noise, worth about 2% of a route."""
     model = getattr(envs, name)(depth)
     pairs = np.flatnonzero(np.arange(model.n_pairs) % 4 != 1)
-    agent = having_seen(model, Settings(epsilon=epsilon, prior_scale=2.0, method=method), pairs)
+    agent = having_seen(model, SamplingSettings(epsilon=epsilon, prior_scale=2.0, method=method), pairs)
     summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), epsilon=epsilon, prior_scale=2.0)
     draws = 3000
     pools = 10 if method == "B" else 1  # a fresh pool every 300 draws; method A has none
@@ -93,7 +94,7 @@ def test_walks_play_the_same_routes(monkeypatch, many_states):
     model = envs.deep_sea(3)
     pairs = np.array([0, 1, 3, 5, 6])
     summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), prior_scale=2.0)
-    agent = having_seen(model, Settings(epsilon=0.0, prior_scale=2.0), pairs)
+    agent = having_seen(model, SamplingSettings(epsilon=0.0, prior_scale=2.0), pairs)
     rng, counts, draws = np.random.default_rng(1), {}, 500
     for _ in range(draws):
         agent._stale, agent._source = True, None
@@ -108,7 +109,7 @@ def test_relaxed_walks_turn_their_residuals_often(monkeypatch):
     asked = []
     monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: asked.append(steps) or point)
     for epsilon in (0.0, 0.5):
-        agent = having_seen(envs.deep_sea(3), Settings(epsilon=epsilon), np.arange(10))
+        agent = having_seen(envs.deep_sea(3), SamplingSettings(epsilon=epsilon), np.arange(10))
         agent.policy(np.random.default_rng(0))
     assert asked == [4, 4, 200, 50]
 
@@ -119,7 +120,7 @@ def test_chains_take_turns(monkeypatch):
     monkeypatch.setattr(posterior_sampling, "TIMES", ())
     monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: point)
     model, rng = envs.deep_sea(3), np.random.default_rng(0)
-    agent = having_seen(model, Settings(epsilon=0.0), [0, 2])
+    agent = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2])
     agent.policy(rng)
     walk = agent._source
     values = [walk._at(chain).at_start for chain in range(4)]
@@ -153,7 +154,7 @@ def test_relaxed_walks_are_warm_when_they_are_first_played(monkeypatch):
 
     played = []
     for seed in range(8):
-        agent = having_seen(model, Settings(epsilon=1.0, prior_scale=2.0), pairs)
+        agent = having_seen(model, SamplingSettings(epsilon=1.0, prior_scale=2.0), pairs)
         agent.policy(np.random.default_rng(seed))
         played.append(at_start(agent._source))
     walk = agent._source
@@ -176,10 +177,10 @@ def test_a_walk_goes_on_where_it_was(monkeypatch):
     monkeypatch.setattr(posterior_sampling, "TIMES", ())
     monkeypatch.setattr(chart, "MANY_STATES", 0)
     model = envs.deep_sea(4)
-    agent = having_seen(model, Settings(epsilon=0.0), [0, 2])
+    agent = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2])
     agent.policy(np.random.default_rng(0))
     before = agent._source
-    target = having_seen(model, Settings(epsilon=0.0), [0, 2, 1, 5, 12])._believed()
+    target = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2, 1, 5, 12])._believed()
     after = Walk(target, chart.known_chart(model, target.observed), before)
     was, now = (np.asarray(walk.point.x)[walk.coordinates.chart.place] for walk in (before, after))
     np.testing.assert_array_equal(was, now)
@@ -192,7 +193,7 @@ def test_what_a_step_looks_at_is_the_weight(name, epsilon):
     """It leaves out the splitting of ties, which changes no weight here; idle pairs may go anywhere below ceilings."""
     model = getattr(envs, name)(3)
     target = having_seen(
-        model, Settings(epsilon=epsilon), np.flatnonzero(np.arange(model.n_pairs) % 3 != 1)
+        model, SamplingSettings(epsilon=epsilon), np.flatnonzero(np.arange(model.n_pairs) % 3 != 1)
     )._believed()
     coordinates = Coordinates(target, chart.known_chart(model, target.observed))
     point = normal_point(random_key(5), (*coordinates.chart.slot.shape, 64), 0)
@@ -231,7 +232,7 @@ def other_world(model, kept, rng):
     return changed
 
 
-EXACT, RELAXED = Settings(epsilon=0.0), Settings(epsilon=0.1, optimism=4)
+EXACT, RELAXED = SamplingSettings(epsilon=0.0), SamplingSettings(epsilon=0.1, optimism=4)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_what_was_not_visited_changes_nothing(settings, walking, monkeypatch):
 
 def test_nothing_new_is_not_computed_again(monkeypatch):
     model = envs.deep_sea(3)
-    agent = having_seen(model, Settings(epsilon=0.0), [0, 2])
+    agent = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2])
     rng = np.random.default_rng(0)
     agent.policy(rng)
     source = agent._source
@@ -277,7 +278,7 @@ def test_a_mean_reward_that_changed_is_believed():
     """Tolerance 0.01 and rewards that are noisy all the same: the choice follows the means, not the first rewards."""
     moves = {("s", "x"): Move(0.0, {"goal": 1.0}), ("s", "y"): Move(0.0, {"goal": 1.0})}
     model = from_moves("choice", moves, start="s")
-    agent = PosteriorSampling(model, Settings(epsilon=0.01))
+    agent = PosteriorSampling(model, SamplingSettings(epsilon=0.01))
     agent.observe(np.array([0, 1]), np.array([3.0, 1.0]))
     rng = np.random.default_rng(0)
     assert agent.policy(rng).tolist() == [0]
@@ -289,7 +290,7 @@ def test_a_mean_reward_that_changed_is_believed():
 def test_points_without_weight_are_not_drawn_from(monkeypatch):
     """Where no point of a cut has weight the agent walks."""
     model = envs.two_state()
-    agent = having_seen(model, Settings(epsilon=0.1), [0, 1])
+    agent = having_seen(model, SamplingSettings(epsilon=0.1), [0, 1])
     nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0, np.zeros(2))
     monkeypatch.setattr(posterior_sampling, "_weighed", lambda way, times, seed: nothing)
     assert agent.policy(np.random.default_rng(0)).shape == (1,)
@@ -347,13 +348,13 @@ def test_noise():
 def test_a_loop_that_pays_is_refused():
     moves = {("s", "round"): Move(1.0, {"s": 1.0}), ("s", "out"): Move(0.0, {"goal": 1.0})}
     model = from_moves("greed", moves, start="s")
-    agent = having_seen(model, Settings(epsilon=0.0), [0])
+    agent = having_seen(model, SamplingSettings(epsilon=0.0), [0])
     with pytest.raises(UnsupportedError, match="exact posterior does not exist: use the agent bayes-br"):
         agent.policy(np.random.default_rng(0))
     with pytest.raises(BadInputError, match="optimism"):
-        PosteriorSampling(envs.deep_sea(3), Settings(method="A", optimism=2))
+        PosteriorSampling(envs.deep_sea(3), SamplingSettings(method="A", optimism=2))
     with pytest.raises(UnsupportedError, match="method B"):
-        PosteriorSampling(envs.deep_sea(3, slip=0.1), Settings(method="A"))
+        PosteriorSampling(envs.deep_sea(3, slip=0.1), SamplingSettings(method="A"))
     with pytest.raises(UnsupportedError, match="single start"):
         PosteriorSampling(replace(envs.deep_sea(2), initial=np.array([0.5, 0.5, 0.0])), Settings(method="A"))
 

@@ -120,10 +120,9 @@ def test_value_iteration_bounds_its_error(rng):
     assert abs(solution.value[0] + 1000.0) <= solution.error_bound
 
 
-def test_value_iteration_refuses_what_it_cannot_bound(monkeypatch):
-    monkeypatch.setattr("bellmanifold.solver.MAX_SWEEPS", 5)
-    with pytest.raises(UnsupportedError, match="--method pi"):
-        solve(envs.grid(8, 8, slip=0.3), "vi")
+def test_value_iteration_refuses_what_it_cannot_bound():
+    with pytest.raises(UnsupportedError, match=r"after 5 sweeps.*--method pi"):
+        solve(envs.grid(8, 8, slip=0.3), "vi", max_sweeps=5)
 
 
 def test_refuses_where_assumption_2_fails():

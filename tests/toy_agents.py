@@ -6,11 +6,13 @@ Run as a program, this file is the command line with that agent registered.
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bellmanifold.agents.registry import AGENTS, AgentKind, Option, positive
+from bellmanifold.agents.registry import AGENTS, AgentKind
+from bellmanifold.agents.settings import option, positive
 from bellmanifold.errors import UnsupportedError
 
 
@@ -37,8 +39,26 @@ class Toy:
         return {"most": self.most}
 
 
-def make_toy(model, options):
-    trap = options.get("trap") or ""
+def anything(value):
+    return True
+
+
+@dataclass(frozen=True)
+class PlainSettings:
+    """No options."""
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """Seconds an episode takes, and how to fail."""
+
+    epsilon: float = positive(0.1)
+    pause: float = option(0.0, anything, "")
+    trap: str | None = option(None, anything, "")
+
+
+def make_toy(model, settings):
+    trap = settings.trap or ""
     if trap == "raise":
         raise ZeroDivisionError("the toy is broken")
     if trap == "refuse":
@@ -50,16 +70,15 @@ def make_toy(model, options):
         import faulthandler
 
         faulthandler._sigsegv()
-    return Toy(model, float(options.get("pause", 0.0)))
+    return Toy(model, float(settings.pause))
 
 
-def anything(value):
-    return True
+def make_plain(model, settings):
+    return Toy(model, 0.0)
 
 
-OPTIONS = {"epsilon": positive(0.1), "pause": Option(0.0, anything, ""), "trap": Option(None, anything, "")}
-TOY = AgentKind("toy", "a toy", OPTIONS, make_toy, needs_laws=False)
-PLAIN = AgentKind("plain", "a toy without options", {}, make_toy, needs_laws=False)
+TOY = AgentKind("toy", "a toy", ToySettings, make_toy, needs_laws=False)
+PLAIN = AgentKind("plain", "a toy without options", PlainSettings, make_plain, needs_laws=False)
 
 if __name__ == "__main__":
     from toy_agents import PLAIN, TOY

@@ -137,7 +137,7 @@ class _FloatChains:
         each = [inside.reward[policy[rest]], np.ones(len(rest))]
         collected[rest], steps[rest] = solve_chains(inside, policy, rest, each)
         total = inside.backup(collected)[policy[first]]
-        length = 1.0 + (inside.backup(steps) - inside.reward)[policy[first]]
+        length = 1.0 + inside.expected_next(steps)[policy[first]]
         return [float(gain) for gain in total / length]
 
     def relative_values(self, policy: Int[np.ndarray, "states"], zero: Index, gain: Any) -> np.ndarray:

@@ -27,7 +27,7 @@ from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from bellmanifold.linear import solve_chain
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, row_entries
 
 Pairs = Bool[np.ndarray, "pairs"]
 States = Bool[np.ndarray, "states"]
@@ -233,8 +233,9 @@ def longest_paths(graph: csr_array) -> Int[np.ndarray, "nodes"] | None:
     done = 0
     while len(ready):
         done += len(ready)
-        parents = backwards.indices[_rows(backwards, ready)]
-        np.maximum.at(length, parents, np.repeat(length[ready], np.diff(backwards.indptr)[ready]) + 1)
+        entries, start = row_entries(backwards.indptr, ready)
+        parents = backwards.indices[entries]
+        np.maximum.at(length, parents, np.repeat(length[ready], np.diff(start)) + 1)
         np.subtract.at(waiting, parents, 1)
         touched = np.unique(parents)
         ready = touched[waiting[touched] == 0]
@@ -272,27 +273,22 @@ def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) 
     if unknown.any():
         value = _improve_reachability(model, keep, policy, unknown, value)
     certain = np.logical_and.reduceat(np.append(sure, False)[model.next_state], model.next_start[:-1])
-    return np.where(certain, 1.0, np.minimum(_expected(model, value), 1.0))
+    return np.where(certain, 1.0, np.minimum(model.expected_next(value), 1.0))
 
 
 def _improve_reachability(
     model: SSP, keep: Pairs, policy: Policy, unknown: States, value: Float[np.ndarray, "states"]
 ) -> Float[np.ndarray, "states"]:
     states = np.flatnonzero(unknown)
-    at_once = _expected(model, value)
+    at_once = model.expected_next(value)
     while True:
         value[states] = solve_chain(model, policy, states, at_once[policy[states]])
-        ahead = np.where(keep, _expected(model, value), -1.0)
+        ahead = np.where(keep, model.expected_next(value), -1.0)
         best = model.greedy(ahead)
         switch = unknown & (ahead[best] > value + STRICTLY)
         if not switch.any():
             return np.clip(value, 0.0, 1.0)
         policy = np.where(switch, best, policy)
-
-
-def _expected(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-    ahead = model.next_prob * np.append(value, 0.0)[model.next_state]
-    return np.asarray(np.add.reduceat(ahead, model.next_start[:-1]), dtype=np.float64)
 
 
 def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "pairs_plus_1"]]:
@@ -328,13 +324,6 @@ def _touches(model: SSP, states: Nodes) -> Pairs:
     return np.asarray(np.logical_or.reduceat(states[model.next_state], model.next_start[:-1]), dtype=np.bool_)
 
 
-def _rows(matrix: csr_array, rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "m"]:
-    """Positions of the entries of some rows of a compressed matrix."""
-    lengths = np.diff(matrix.indptr)[rows]
-    start = np.append(0, np.cumsum(lengths))
-    return np.arange(start[-1]) - np.repeat(start[:-1] - matrix.indptr[:-1][rows], lengths)
-
-
 def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
     """Drop, in place, every pair that may lead to a state without a kept pair, and so on.
 
@@ -351,7 +340,7 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
         if not len(dead):
             return
         into = _predecessors(model, keep) if into is None else into
-        pairs = np.unique(into.indices[_rows(into, dead)])
+        pairs = np.unique(into.indices[row_entries(into.indptr, dead)[0]])
         pairs = pairs[keep[pairs]]
 
 

@@ -127,7 +127,7 @@ class Health:
                 {"states": names, "max_mean_reward": value} for names, value in zip(members, means, strict=True)
             ],
             "unidentifiable": [
-                {"states": names, "u": None if self.directions is None else _by_pair(model, self.directions[k])}
+                {"states": names, "u": None if self.directions is None else model.by_name(self.directions[k].tolist())}
                 for k, names in enumerate(members)
             ],
             "messages": self.messages,
@@ -227,11 +227,3 @@ def _pair(model: SSP, pair: Index) -> str:
 
 def _and_more(count: int) -> str:
     return f" and {count} more" if count > 0 else ""
-
-
-def _by_pair(model: SSP, values: Float[np.ndarray, "pairs"]) -> dict[str, dict[str, float]]:
-    result: dict[str, dict[str, float]] = {state: {} for state in model.states}
-    for i in range(model.n_pairs):
-        state, action = model.pair_name(i)
-        result[state][action] = float(values[i])
-    return result

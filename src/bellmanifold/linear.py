@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import LinearOperator, SuperLU, bicgstab, spilu
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, row_entries
 
 TINY, DENSE = 40, 200
 """Systems up to the first size are always eliminated densely, without subtraction; systems up to the second if a
@@ -100,8 +100,7 @@ class Chain:
         if self.factors is None:
             x, pivots = eliminate(self.moves.toarray(), self.out, right)
             return x, float(np.log(pivots).sum())
-        x = self.factors.solve(right)
-        return x + self.factors.solve(right - self._system @ x), self._log_det
+        return _refined(self.factors, self._system, right), self._log_det
 
     @cached_property
     def _log_det(self) -> float:
@@ -155,11 +154,8 @@ def chain_on(
     n = len(states)
     number = np.full(model.n_states + 1, -1)
     number[states] = np.arange(n)
-    pairs = policy[states]
-    length = np.diff(model.next_start)[pairs]
-    row = np.repeat(np.arange(n), length)
-    start = np.append(0, np.cumsum(length))
-    entry = np.arange(start[-1]) - np.repeat(start[:-1] - model.next_start[:-1][pairs], length)
+    entry, start = row_entries(model.next_start, policy[states])
+    row = np.repeat(np.arange(n), np.diff(start))
     column, prob = number[model.next_state[entry]], model.next_prob[entry]
     other, outside = column != row, column < 0
     inner = other & ~outside

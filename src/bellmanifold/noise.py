@@ -13,9 +13,10 @@ between pairs (eta is then an array with one entry a pair), and so may p^W, as i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.kernels import Gaussian, Kernel
 
 NORMAL = Gaussian()
+Eta = TypeVar("Eta", Array, np.ndarray)
 LogScalePrior = Callable[[Float[Array, ""]], Float[Array, ""]]
 """Log density of a prior over eta > 0, as a function JAX can differentiate."""
 
@@ -79,20 +81,20 @@ class KnownScale:
 
 
 @dataclass(frozen=True)
-class HalfNormalScale:
-    """The law of |x| for x ~ N(0, width^2), as a prior over eta."""
+class HalfNormal:
+    """The law of |x| for x ~ N(0, scale^2), as a prior over eta; called with NumPy's arrays or JAX's."""
 
-    width: float = 1.0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.width) and self.width > 0):
-            raise BadInputError(f"the prior scale of the noise is {self.width}: give a positive number")
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            raise BadInputError(f"the prior scale of the noise is {self.scale}: give a positive number")
 
-    def __call__(self, eta: Float[Array, ""]) -> Float[Array, ""]:
-        return 0.5 * jnp.log(2.0 / jnp.pi) - jnp.log(self.width) - 0.5 * (eta / self.width) ** 2
+    def __call__(self, eta: Eta) -> Eta:
+        return 0.5 * math.log(2.0 / math.pi) - math.log(self.scale) - 0.5 * (eta / self.scale) ** 2
 
 
-HALF_NORMAL = HalfNormalScale()
+HALF_NORMAL = HalfNormal()
 
 
 @dataclass(frozen=True)

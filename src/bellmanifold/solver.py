@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import Policy, is_proper, levels, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, row_entries
 
 Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
@@ -78,18 +79,11 @@ class Solution:
 
     def to_dict(self) -> dict[str, Any]:
         """The `solve` object of the interface."""
-        model = self.model
-        values: dict[str, dict[str, float | None]] = {state: {} for state in model.states}
-        best: dict[str, list[str]] = {state: [] for state in model.states}
-        for i in range(model.n_pairs):
-            state, action = model.pair_name(i)
-            values[state][action] = float(self.q[i])
-            if self.optimal[i]:
-                best[state].append(action)
+        best = self.model.by_name(self.optimal.tolist())
         return {
-            "value": {state: float(value) for state, value in zip(model.states, self.value, strict=True)},
-            "q": values,
-            "optimal_actions": best,
+            "value": dict(zip(self.model.states, self.value.tolist(), strict=True)),
+            "q": self.model.by_name(self.q.tolist()),
+            "optimal_actions": {state: [action for action in own if own[action]] for state, own in best.items()},
             "value_at_start": float(self.value_at_start),
             "method": self.method,
             "iterations": self.iterations,
@@ -98,13 +92,16 @@ class Solution:
         }
 
 
-def solve(model: SSP, method: Method | None = None, discount: float | None = None) -> Solution:
+def solve(
+    model: SSP, method: Method | None = None, discount: float | None = None, max_sweeps: int = MAX_SWEEPS
+) -> Solution:
     """Optimal action values.
 
     Args:
         model: the problem.
         method: "vi", "pi" or "lp"; by default "vi" (one sweep) on acyclic problems and "pi" otherwise.
         discount: solve the discounted problem instead.
+        max_sweeps: value iteration gives up after so many.
 
     Raises:
         BadInputError: if rewards are so large that values may leave the range of floating point.
@@ -133,7 +130,7 @@ def solve(model: SSP, method: Method | None = None, discount: float | None = Non
         value, gross = _sweep(model, level)
         return _solution(model, value, gross, ("vi", 1, 0.0))
     methods: dict[str, Callable[[SSP, Policy], Solution]] = {
-        "vi": _value_iteration,
+        "vi": partial(_value_iteration, max_sweeps=max_sweeps),
         "pi": _policy_iteration,
         "lp": _linear_program,
     }
@@ -156,7 +153,7 @@ def _gross(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Fl
 
 def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
     """How much of each action value may be rounding."""
-    return 64 * np.finfo(float).eps * (model.backup(gross) - model.reward + np.abs(model.reward))
+    return 64 * np.finfo(float).eps * (model.expected_next(gross) + np.abs(model.reward))
 
 
 def _solution(
@@ -182,24 +179,15 @@ def _sweep(
     order = np.argsort(level, kind="stable")
     bounds = np.flatnonzero(np.diff(level[order])) + 1
     for states in np.split(order, bounds):
-        pairs, first = _gather(model.pair_start, states)
-        entries, start = _gather(model.next_start, pairs)
+        pairs, first = row_entries(model.pair_start, states)
+        entries, start = row_entries(model.next_start, pairs)
         prob, landing = model.next_prob[entries], model.next_state[entries]
-        q = model.reward[pairs] + np.add.reduceat(prob * value[landing], start)
-        value[states] = np.maximum.reduceat(q, first)
-        taken = q == np.repeat(value[states], np.diff(np.append(first, len(pairs))))
-        collected = np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start)
-        gross[states] = np.maximum.reduceat(np.where(taken, collected, 0.0), first)
+        q = model.reward[pairs] + np.add.reduceat(prob * value[landing], start[:-1])
+        value[states] = np.maximum.reduceat(q, first[:-1])
+        taken = q == np.repeat(value[states], np.diff(first))
+        collected = np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start[:-1])
+        gross[states] = np.maximum.reduceat(np.where(taken, collected, 0.0), first[:-1])
     return value[:-1], gross[:-1]
-
-
-def _gather(
-    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
-) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "n"]]:
-    """Entries of some compressed rows, and where each row begins among them."""
-    length = np.diff(start)[rows]
-    begin = np.cumsum(length) - length
-    return np.arange(length.sum()) + np.repeat(start[:-1][rows] - begin, length), begin
 
 
 def _policy_iteration(model: SSP, policy: Policy) -> Solution:
@@ -234,13 +222,13 @@ def _swept(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, 
     return best[:-1]
 
 
-def _value_iteration(model: SSP, policy: Policy) -> Solution:
+def _value_iteration(model: SSP, policy: Policy, max_sweeps: int) -> Solution:
     value = policy_value(model, policy)
     scale = float(max(np.abs(model.reward).max(), np.abs(value).max()))
     slack = VI_ACCURACY * float(np.abs(model.reward).max())
     sweeps = 0
-    while sweeps < MAX_SWEEPS and slack > 4 * np.finfo(float).eps * scale:
-        upper, taken = _rise(model, value, slack, MAX_SWEEPS - sweeps)
+    while sweeps < max_sweeps and slack > 4 * np.finfo(float).eps * scale:
+        upper, taken = _rise(model, value, slack, max_sweeps - sweeps)
         sweeps += taken
         policy = model.greedy(model.backup(upper))
         slack /= 32

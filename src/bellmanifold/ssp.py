@@ -18,10 +18,10 @@ equal objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -31,6 +31,7 @@ from scipy.sparse import csr_array
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.limits import SIZE
 
+T = TypeVar("T")
 Index: TypeAlias = SupportsIndex
 """A number that indexes an array: Python's or NumPy's."""
 
@@ -167,21 +168,32 @@ class SSP:
         """Name of a state, or of the first goal for the goal's index."""
         return self.states[int(state)] if int(state) < self.n_states else self.goals[0]
 
+    def expected_next(self, value: Float[np.ndarray, "*batch states"]) -> Float[np.ndarray, "*batch pairs"]:
+        """Expected value of the next state after each pair, sum of p(s') value(s'); the goal's is 0."""
+        with_goal = np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)
+        return np.add.reduceat(self.next_prob * with_goal.take(self.next_state, axis=-1), self.next_start[:-1], axis=-1)
+
     def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
-        with_goal = np.append(value, 0.0)
-        ahead = np.add.reduceat(self.next_prob * with_goal[self.next_state], self.next_start[:-1])
-        return np.asarray(self.reward + ahead, dtype=np.float64)
+        return np.asarray(self.reward + self.expected_next(value), dtype=np.float64)
 
-    def best(self, q: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "states"]:
+    def best(self, q: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch states"]:
         """The largest action value of each state."""
-        return np.maximum.reduceat(q, self.pair_start[:-1])
+        return np.maximum.reduceat(q, self.pair_start[:-1], axis=-1)
 
     def greedy(self, q: Float[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:
         """The first best pair of each state."""
         pairs = np.arange(self.n_pairs)
         best = np.where(q == self.best(q)[self.pair_state], pairs, self.n_pairs)
         return np.minimum.reduceat(best, self.pair_start[:-1])
+
+    def by_name(self, values: Iterable[T]) -> dict[str, dict[str, T]]:
+        """One value per pair as a table: state name -> action name -> value."""
+        table: dict[str, dict[str, T]] = {state: {} for state in self.states}
+        for i, value in enumerate(values):
+            state, action = self.pair_name(i)
+            table[state][action] = value
+        return table
 
     def describe(self) -> Description:
         """The problem as plain arrays; `assemble` turns them back into an equal problem."""
@@ -251,6 +263,19 @@ class SSP:
             next_prob=self.next_prob[entries],
             metadata=self.metadata,
         )
+
+
+def row_entries(
+    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
+) -> tuple[Int[np.ndarray, "entries"], Int[np.ndarray, "n_plus_1"]]:
+    """Positions of the entries of some compressed rows, row after row, and where those of each begin and the last end.
+
+    >>> row_entries(np.array([0, 2, 3, 5]), np.array([2, 0]))
+    (array([3, 4, 0, 1]), array([0, 2, 4]))
+    """
+    length = np.diff(start)[rows]
+    begin = np.append(0, np.cumsum(length))
+    return np.arange(begin[-1]) - np.repeat(begin[:-1] - start[:-1][rows], length), begin
 
 
 def assemble(plain: Description) -> SSP:

@@ -11,8 +11,6 @@ of the next episode has all chains moved; the others find theirs ready.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +21,7 @@ from bellmanifold.agents.beliefs import believed
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
+from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.chart.bellman import transitions
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Gaussian
@@ -38,25 +37,6 @@ DRAWS = 1000
 """Iterations after tuning, in every episode."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the agent believes and how its chains are tuned.
-
-    Attributes:
-        prior_scale: sd of the prior of every action value.
-        epsilon: tolerance.
-        noise_sd: sd of the rewards' noise; if given, it replaces epsilon.
-        optimism: play the most promising of this many points of the chain; 1 is the paper.
-        tuning: the paper's first rule, or its second attempt.
-    """
-
-    prior_scale: float = 10.0
-    epsilon: float = 0.01
-    noise_sd: float | None = None
-    optimism: int = 1
-    tuning: Literal["paper", "retuned"] = "paper"
-
-
 class BlockOfChains:
     """The chains of several runs of one problem, in the numbering of the first run's pairs.
 
@@ -66,7 +46,7 @@ class BlockOfChains:
         seeds: of each chain.
     """
 
-    def __init__(self, models: Sequence[SSP], settings: Settings, seeds: Sequence[int]) -> None:
+    def __init__(self, models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> None:
         self.model, self.settings = models[0], settings
         self.law = transitions(self.model)
         self.density = Density(tabular(self.model), NormalPrior(settings.prior_scale), KnownScale(1.0, Gaussian()))
@@ -106,7 +86,7 @@ class BlockOfChains:
 class LoneHMC:
     """An agent that is not played in step with others: its chain's seed is drawn when it first plays."""
 
-    def __init__(self, model: SSP, settings: Settings) -> None:
+    def __init__(self, model: SSP, settings: HMCSettings) -> None:
         self.model, self.settings = model, settings
         self._chain: BayesHMC | None = None
 
@@ -165,14 +145,13 @@ class BayesHMC:
         return Beliefs(self._is_best(points).mean(axis=0), points.mean(axis=0))
 
     def _is_best(self, points: Float[np.ndarray, "draws pairs"]) -> Bool[np.ndarray, "draws pairs"]:
-        best = np.maximum.reduceat(points, self.model.pair_start[:-1], axis=1)
-        return points == best[:, self.model.pair_state]
+        return points == self.model.best(points)[:, self.model.pair_state]
 
     def _points(self) -> Float[np.ndarray, "draws pairs"]:
         return self.block.points[self.run][:, self.number]
 
 
-def block_of_agents(models: Sequence[SSP], settings: Settings, seeds: Sequence[int]) -> list[BayesHMC]:
+def block_of_agents(models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> list[BayesHMC]:
     """The agents of several runs, which are to be played in step.
 
     Args:

@@ -7,8 +7,7 @@ what comes next has changed. The update is made when the next policy is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,45 +16,32 @@ from bellmanifold.agents.beliefs import believed
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
+from bellmanifold.agents.settings import DrawSettings, EnsembleSettings
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 MOST_INTEGRALS = 500
 """Comparisons of more than two Gaussians that showing a belief may cost: there is no closed form for them."""
-Update = Callable[[td.TDPosterior, Target, np.random.Generator], td.TDPosterior]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a TD agent believes.
-
-    Attributes:
-        prior_scale: sd of the prior of every action value.
-        epsilon: sd of a target around its pair's value.
-        noise_sd: sd of the rewards' noise; if given, it replaces epsilon by noise_sd / sqrt(visits of the pair).
-        optimism: play the most promising of this many draws; 1 is the paper.
-    """
-
-    prior_scale: float = 10.0
-    epsilon: float = 0.01
-    noise_sd: float | None = None
-    optimism: int = 1
 
 
 class BayesTD:
-    """A Bayesian TD agent; the three kinds differ in `update`."""
+    """`bayes-td`; the other two differ in `updated` alone."""
 
-    def __init__(self, model: SSP, update: Update, settings: Settings) -> None:
-        self.model, self.settings, self._update = model, settings, update
+    def __init__(self, model: SSP, settings: DrawSettings) -> None:
+        self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.posterior = td.initial(model, settings.prior_scale)
         self._waiting = False
 
+    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+        """The posterior after an episode."""
+        return td.update_td(self.posterior, target)
+
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
         if self._waiting:
-            self.posterior = self._update(self.posterior, believed(self.memory, self.settings), rng)
+            self.posterior = self.updated(believed(self.memory, self.settings), rng)
             self._waiting = False
         return self.model.greedy(most_promising(self.model, td.draw(self.posterior, rng, self.settings.optimism)))
 
@@ -76,16 +62,21 @@ class BayesTD:
         return Beliefs(td.action_probabilities(self.model, self.posterior), self.posterior.q_mean)
 
 
-def plain(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:
-    """The update of `bayes-td`."""
-    return td.update_td(previous, target)
+class BayesTDMax(BayesTD):
+    """`bayes-td-max`."""
+
+    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+        """The posterior after an episode."""
+        return td.update_td_max(self.posterior, target)
 
 
-def maximal(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:
-    """The update of `bayes-td-max`."""
-    return td.update_td_max(previous, target)
+class BayesTDEnsemble(BayesTD):
+    """`bayes-td-en`."""
 
+    def __init__(self, model: SSP, settings: EnsembleSettings) -> None:
+        super().__init__(model, settings)
+        self.members = settings.members
 
-def ensemble(members: int) -> Update:
-    """The update of `bayes-td-en` with this many samples."""
-    return lambda previous, target, rng: td.update_td_en(previous, target, rng, members)
+    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+        """The posterior after an episode."""
+        return td.update_td_en(self.posterior, target, rng, self.members)

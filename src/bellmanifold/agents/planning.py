@@ -65,5 +65,5 @@ def _policy_value(reward: Float[np.ndarray, "states"], law: Law) -> Float[np.nda
 
 def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float[np.ndarray, "pairs"]:
     """The draw of action values that promises most at the start (optimism; one draw is plain posterior sampling)."""
-    at_start = np.maximum.reduceat(draws, model.pair_start[:-1], axis=1) @ model.initial
+    at_start = model.best(draws) @ model.initial
     return draws[int(np.argmax(at_start))]

@@ -22,9 +22,8 @@ With optimism M the most promising of M draws is played.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -32,16 +31,17 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.agents.beliefs import believed, known_only, shares
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.limits import ROUTES
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
 from bellmanifold.posteriors.system import member_moments, system_of
 from bellmanifold.posteriors.target import Target, noisy_target
@@ -56,27 +56,6 @@ ENOUGH = 100.0
 """Effective points that policies are drawn from."""
 MOST_COORDINATES = 150
 """More coordinates than this are walked without trying importance."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a posterior-sampling agent believes and how it plays.
-
-    Attributes:
-        prior_scale: sd of the prior of every action value.
-        epsilon: tolerance; 0 is the exact posterior.
-        noise_sd: known sd of the rewards' noise; replaces epsilon.
-        infer_noise: unknown sd of the rewards' noise, half-normal prior of scale 1; replaces epsilon.
-        optimism: play the most promising of this many draws; 1 is the paper.
-        method: "B" draws action values, "A" routes.
-    """
-
-    prior_scale: float = 10.0
-    epsilon: float = 0.01
-    noise_sd: float | None = None
-    infer_noise: bool = False
-    optimism: int = 1
-    method: Literal["A", "B"] = "B"
 
 
 class Pool(NamedTuple):
@@ -121,7 +100,7 @@ class Source(Protocol):
 class PosteriorSampling:
     """Plays greedy policies of posterior draws."""
 
-    def __init__(self, model: SSP, settings: Settings) -> None:
+    def __init__(self, model: SSP, settings: SamplingSettings) -> None:
         if settings.method == "A" and not model.is_deterministic:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
         if settings.method == "A" and np.count_nonzero(model.initial) > 1:

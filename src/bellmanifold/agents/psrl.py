@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from bellmanifold.agents.episodes import default_cap
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
+from bellmanifold.agents.settings import PSRLSettings
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP
 
@@ -30,13 +31,13 @@ LARGEST = 20_000_000
 class PSRL:
     """Plays the optimal policy of a problem drawn from the posterior."""
 
-    def __init__(self, model: SSP, noise_sd: float = 1.0, optimism: int = 1) -> None:
+    def __init__(self, model: SSP, settings: PSRLSettings) -> None:
         size = model.n_pairs * (model.n_states + 1)
         if size > LARGEST:
             raise UnsupportedError(
                 f"psrl keeps a weight for every pair and state, {size} here, more than {LARGEST}: use rlsvi"
             )
-        self.model, self.noise_sd, self.optimism = model, noise_sd, optimism
+        self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.weight = np.full((model.n_pairs, model.n_states + 1), CONCENTRATION)
         self._discount = 1.0 - 1.0 / default_cap(model)
@@ -44,7 +45,7 @@ class PSRL:
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The optimal policy of a sampled problem."""
-        draws = np.stack([self.sample(rng) for _ in range(self.optimism)])
+        draws = np.stack([self.sample(rng) for _ in range(self.settings.optimism)])
         self._last = self.model.greedy(most_promising(self.model, draws))
         return self._last
 
@@ -58,7 +59,7 @@ class PSRL:
 
     def reward_posterior(self) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
         """Mean and sd of each pair's expected reward: prior N(0, 1), normal noise of known sd."""
-        seen = self.memory.count / self.noise_sd**2
+        seen = self.memory.count / self.settings.noise_sd**2
         precision = REWARD_PRECISION + seen
         return seen * self.memory.mean_reward / precision, 1.0 / np.sqrt(precision)
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.agents.settings import QLearningSettings
 from bellmanifold.ssp import SSP
 
 
 class QLearning:
     """Learns move by move."""
 
-    def __init__(self, model: SSP, step_size: float = 0.5, exploration: float = 0.1, start_value: float = 1.0) -> None:
-        self.model, self.step_size, self.exploration = model, step_size, exploration
-        self.q = np.full(model.n_pairs, float(start_value))
+    def __init__(self, model: SSP, settings: QLearningSettings) -> None:
+        self.model, self.settings = model, settings
+        self.q = np.full(model.n_pairs, settings.start_value)
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy, which is what the measures judge; moves are chosen by `act`."""
@@ -28,14 +29,14 @@ class QLearning:
 
     def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
         """The best pair, or now and then any."""
-        if rng.random() < self.exploration:
+        if rng.random() < self.settings.exploration:
             return int(playable[rng.integers(len(playable))])
         return int(playable[np.argmax(self.q[playable])])
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
         """One step towards what the move paid and promises."""
         ahead = self.q[playable].max() if len(playable) else 0.0
-        self.q[pair] += self.step_size * (reward + ahead - self.q[pair])
+        self.q[pair] += self.settings.step_size * (reward + ahead - self.q[pair])
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Nothing is left to learn at the end of an episode."""

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
+from bellmanifold.agents.settings import RLSVISettings
 from bellmanifold.ssp import SSP
 
 MOST_SHRINK = 1.0 - 1e-10
@@ -30,24 +31,28 @@ MOST_SHRINK = 1.0 - 1e-10
 class RLSVI:
     """Plays the greedy policy of randomly perturbed action values."""
 
-    def __init__(self, model: SSP, prior_scale: float = 1.0, noise_sd: float = 1.0, optimism: int = 1) -> None:
-        self.model, self.prior_scale, self.noise_sd, self.optimism = model, prior_scale, noise_sd, optimism
+    def __init__(self, model: SSP, settings: RLSVISettings) -> None:
+        self.model, self.settings = model, settings
         self.memory = Memory(model)
         self._landed: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._last = model.pair_start[:-1]
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of perturbed action values."""
-        seen = self.memory.count / self.noise_sd**2
-        precision = seen + 1.0 / self.prior_scale**2
+        self._last = self.model.greedy(most_promising(self.model, self.draws(rng)))
+        return self._last
+
+    def draws(self, rng: np.random.Generator) -> Float[np.ndarray, "draws pairs"]:
+        """Perturbed action values, as many as optimism compares."""
+        seen = self.memory.count / self.settings.noise_sd**2
+        precision = seen + 1.0 / self.settings.prior_scale**2
         shrink = np.minimum(seen / precision, MOST_SHRINK)
         law = self._frequencies(shrink)
         draws = []
-        for _ in range(self.optimism):
+        for _ in range(self.settings.optimism):
             noise = rng.standard_normal(len(seen)) / np.sqrt(precision)
             draws.append(solve_leaky(self.model, shrink * self.memory.mean_reward + noise, law, self._last))
-        self._last = self.model.greedy(most_promising(self.model, np.stack(draws)))
-        return self._last
+        return np.stack(draws)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Count where the pair led."""

@@ -63,10 +63,10 @@ def learn(
     Example: bellmanifold learn env:deep-sea?depth=5 --agent bayes-td-max --runs 20 --json
     """
     keep_compiled_programs()
-    from bellmanifold.agents.registry import find_agent, refuse
+    from bellmanifold.agents.registry import check_supported, find_agent
     from bellmanifold.agents.worlds import open_world
     from bellmanifold.experiments.learning import learn as let_learn
-    from bellmanifold.experiments.measured import require_room
+    from bellmanifold.experiments.measured import check_memory
     from bellmanifold.experiments.threads import use_one_thread
     from bellmanifold.models import load_problem
 
@@ -76,8 +76,8 @@ def learn(
     problem = load_problem(model)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
-    refuse(find_agent(agent), open_world(problem), options)
-    require_room(problem, episodes, runs)
+    check_supported(find_agent(agent), open_world(problem), options)
+    check_memory(problem, episodes, runs)
     entry = {"model": model, "agent": agent, "episodes": episodes} | options
     done = 0
 

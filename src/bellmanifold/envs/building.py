@@ -9,7 +9,7 @@ import numpy as np
 
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description, assemble
+from bellmanifold.ssp import SSP, Description, assemble, row_entries
 
 GOAL = "goal"
 
@@ -61,9 +61,7 @@ def with_action_order(model: SSP, seed: int) -> SSP:
     require(seed >= 0, f"action_seed is {seed}: give a whole number that is not negative")
     plain = model.describe()
     order = np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state))
-    lengths = np.diff(model.next_start)[order]
-    start = np.append(0, np.cumsum(lengths))
-    entries = np.arange(start[-1]) - np.repeat(start[:-1] - model.next_start[:-1][order], lengths)
+    entries, start = row_entries(model.next_start, order)
     return assemble(
         replace(
             plain,

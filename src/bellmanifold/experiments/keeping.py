@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bellmanifold.agents.registry import Value, find_agent
+from bellmanifold.agents.registry import find_agent
+from bellmanifold.agents.settings import Value
 from bellmanifold.experiments.measured import Run
 from bellmanifold.experiments.plan import make_settings, plan_runs
 from bellmanifold.experiments.runs import prepare, record
@@ -23,7 +24,9 @@ def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[C
         seeds: their seeds.
     """
     shared = {name: value for name, value in entry.items() if value is not None}
-    find_agent(str(entry["agent"])).settle({k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")})
+    find_agent(str(entry["agent"])).resolve_options(
+        {k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")}
+    )
     plan = plan_runs([make_settings({**shared, "seed": seed}) for seed in seeds])
     settings = {run.seed: run for run in plan.runs}
     problem = prepare(plan.problems[str(entry["model"])])

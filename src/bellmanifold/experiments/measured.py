@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.episodes import Agent, Beliefs, Believes, Episode, ShowsBeliefs, play_episodes
-from bellmanifold.agents.registry import AgentKind, Options, find_agent, make_agent, refuse
-from bellmanifold.agents.worlds import SimulatedWorld, World, open_world
+from bellmanifold.agents.registry import AgentKind, check_supported, find_agent, make_agent
+from bellmanifold.agents.settings import Options
+from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.measures import Yardstick, all_routes, first_episode, solved_episode
@@ -132,14 +133,14 @@ def play_runs(
         if not 0 <= seed <= LARGEST_SEED:
             raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
     kind = find_agent(agent) if isinstance(agent, str) else agent
-    require_room(problem, episodes, kind.width)
+    check_memory(problem, episodes, kind.width)
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
         played = _play_block(problem, kind, episodes, block, options or {}, optimal_value)
         yield from (run for run in played if run.seed in seeds)
 
 
-def require_room(problem: Any, episodes: int, runs: int) -> None:
+def check_memory(problem: Any, episodes: int, runs: int) -> None:
     """Refuse runs whose episodes would not fit into memory."""
     RUNS.require(runs, "runs")
     NUMBERS.require(runs * episodes * (open_world(problem).model.n_states + NUMBERS_OF_EPISODE), f"{episodes} episodes")
@@ -153,8 +154,8 @@ def _play_block(
     if kind.make_block is None:
         agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
     else:
-        refuse(kind, worlds[0], options)
-        agents = kind.make_block([world.model for world in worlds], kind.settle(options), seeds)
+        check_supported(kind, worlds[0], options)
+        agents = kind.make_block([world.model for world in worlds], kind.settings_with(options), seeds)
     pairs = zip(worlds, agents, seeds, strict=True)
     recorders = [_Recorder(world, agent, episodes, seed, optimal_value) for world, agent, seed in pairs]
     for _ in range(episodes):
@@ -194,7 +195,7 @@ class _Recorder:
         reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
         return Run(
             agent=kind.name,
-            options=kind.settle(options),
+            options=kind.resolve_options(options),
             seed=self.seed,
             moves=np.array([len(episode.pairs) for episode in played]),
             capped=np.array([episode.end == "cap" for episode in played]),
@@ -222,11 +223,7 @@ def world_of_run(problem: Any, seed: int) -> World:
     if isinstance(problem, SSP):
         return SimulatedWorld(with_action_order(problem, seed))
     world = open_world(problem)
-    if not world.has_laws:
-        return world
-    from bellmanifold.agents.stepping import SteppedWorld
-
-    return SteppedWorld(problem, with_action_order(world.model, seed))
+    return SteppedWorld(problem, with_action_order(world.model, seed)) if world.has_laws else world
 
 
 def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes"]]:

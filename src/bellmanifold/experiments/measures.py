@@ -51,14 +51,15 @@ class Yardstick:
         optimal_value: expected optimal value of an episode.
     """
 
-    def __init__(self, model: SSP, optimal_value: float | None = None) -> None:
+    def __init__(self, model: SSP, optimal_value: float | None = None, most_cached: int = MAX_CACHED) -> None:
         """Measure a problem.
 
         Args:
             model: the problem.
             optimal_value: if it is known already; NaN if there is none.
+            most_cached: values of so many policies are remembered at a time.
         """
-        self.model = model
+        self.model, self._most_cached = model, most_cached
         self.reachable: Bool[np.ndarray, "pairs"] = reachable(model, model.initial > 0)[model.pair_state]
         self.optimal_value = find_optimum(model)[0] if optimal_value is None else optimal_value
         self._known: dict[bytes, float] = {}
@@ -76,7 +77,7 @@ class Yardstick:
         states = self._visited_by(policy)
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
-            if len(self._known) >= MAX_CACHED:
+            if len(self._known) >= self._most_cached:
                 self._known.clear()
             self._known[key] = self._evaluate(policy, states)
         return self._known[key]

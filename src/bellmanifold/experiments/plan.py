@@ -34,9 +34,10 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from bellmanifold.agents.registry import AGENTS, find_agent
+from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
-from bellmanifold.experiments.measured import require_room
+from bellmanifold.experiments.measured import check_memory
 from bellmanifold.formats.files import label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_problem
@@ -44,7 +45,6 @@ from bellmanifold.ssp import SSP
 
 Value: TypeAlias = bool | int | float | str
 DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
-NOISE = ("noise_sd", "infer_noise")
 LARGEST_PLAN = 2**22
 """Bytes of a plan: reading TOML takes a second for each million of them."""
 MOST_DOTS = 50
@@ -110,11 +110,12 @@ def make_settings(entry: Mapping[str, Any]) -> RunSettings:
     {'prior_scale': 10.0, 'method': 'B', 'optimism': 1}
     """
     kind = find_agent(str(entry["agent"]))
-    given = {name: value for name, value in entry.items() if name in kind.options}
+    has = kind.options
+    given = {name: value for name, value in entry.items() if name in has}
     noise = any(given.get(name, False) is not False for name in NOISE)
     if noise:
         given.pop("epsilon", None)
-    own: dict[str, Any] = {name: value for name, value in kind.settle(given).items() if value is not None}
+    own: dict[str, Any] = {name: value for name, value in kind.resolve_options(given).items() if value is not None}
     if noise:
         own.pop("epsilon", None)
     return RunSettings(
@@ -160,10 +161,10 @@ def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     return Plan(once, problems, notes)
 
 
-def _require_room(plan: Plan) -> None:
+def _check_memory(plan: Plan) -> None:
     """Refuse runs that would not fit into memory."""
     for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
-        require_room(plan.problems[name], episodes, 1)
+        check_memory(plan.problems[name], episodes, 1)
 
 
 def digest(problem: SSP) -> str:
@@ -197,7 +198,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
             raise BadInputError(f"model: {error}") from None
         except BellmanifoldError as error:
             raise type(error)(f"{label(path)}: model: {error}") from None
-        _require_room(plan)
+        _check_memory(plan)
         return plan
 
 

@@ -42,7 +42,6 @@ STEP = 0.08
 OUT_OF_REACH = 40.0
 """Phi of this many sds is 0 or 1 in floating point."""
 TOLERANCE = 1e-11
-"""How far the probabilities of a row may miss 1 before it is done again with more nodes."""
 HALVINGS = 4
 BATCH = 2**20
 """Rows times nodes times variables that are worked on at once."""
@@ -55,12 +54,15 @@ class Largest(NamedTuple):
     expectation: Float[np.ndarray, "rows"]
 
 
-def largest(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"]) -> Largest:
+def largest(
+    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], tolerance: float = TOLERANCE
+) -> Largest:
     """Compare the independent Gaussians of each row; its probabilities sum to 1.
 
     Args:
         mean: finite means.
         sd: finite standard deviations, not negative; zero makes a constant.
+        tolerance: how far the probabilities of a row may miss 1 before it is done again with more nodes.
 
     Returns:
         Exact for one and two Gaussians; for more, to about 1e-12 (the expectation: of the largest sd).
@@ -77,7 +79,7 @@ def largest(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"]) 
     random = (sd > 0).any(axis=1)
     answer = _of_constants(mean)
     if random.any():
-        of_many = _of_many(*_only_best_constants(mean[random], sd[random]))
+        of_many = _of_many(*_only_best_constants(mean[random], sd[random]), tolerance)
         answer.probability[random], answer.expectation[random] = of_many
     return answer
 
@@ -107,14 +109,14 @@ def _only_best_constants(
     return np.where(constant & (mean < best), -np.inf, mean), np.where(constant, tiny, sd)
 
 
-def _of_many(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"]) -> Largest:
+def _of_many(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], tolerance: float) -> Largest:
     probability = np.empty_like(mean)
     expectation = np.empty(len(mean))
     step = STEP / max(np.log(mean.shape[1]), 1.6)
     waiting = np.arange(len(mean))
     for _ in range(HALVINGS):
         probability[waiting], expectation[waiting] = _integrate(mean[waiting], sd[waiting], step)
-        waiting = waiting[np.abs(probability[waiting].sum(axis=1) - 1.0) > TOLERANCE]
+        waiting = waiting[np.abs(probability[waiting].sum(axis=1) - 1.0) > tolerance]
         step /= 2
         if not len(waiting):
             break

@@ -414,9 +414,9 @@ def longest(
     policy[states] = pairs[begin]
     while True:
         value = solve_chain(model, policy, states, pays)
-        everywhere = np.zeros(model.n_states + 1)
+        everywhere = np.zeros(model.n_states)
         everywhere[states] = value
-        ahead = np.add.reduceat(model.next_prob * everywhere[model.next_state], model.next_start[:-1])
+        ahead = model.expected_next(everywhere)
         best = np.maximum.reduceat(ahead[pairs], begin)
         better = best > ahead[policy[states]] * (1.0 + 1e-9)
         if not better.any():

@@ -14,13 +14,13 @@ from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.kernels import Kernel, Uniform, log_normal
-from bellmanifold.noise import NORMAL, HalfNormalScale, InferredScale, KnownScale, NoiseModel
+from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, labels
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
-from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior, ScaleTable
+from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable
 from bellmanifold.posteriors.policies import PolicyTable, resolution_of
 from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.target import Target, relaxed_target
@@ -162,7 +162,7 @@ def by_every_visit(
         sampler, budget: as for `by_gradient`.
     """
     if isinstance(noise, HalfNormal):
-        model: NoiseModel = InferredScale(HalfNormalScale(noise.scale), target.kernel)
+        model: NoiseModel = InferredScale(noise, target.kernel)
     elif callable(noise):
         raise UnsupportedError(
             f"repeats under {target.kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "

@@ -12,12 +12,13 @@ from jaxtyping import Float
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.kernels import Gaussian, Kernel, Uniform, named_kernel
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
 from bellmanifold.posteriors.gradient import by_every_visit, by_gradient
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.mixture import mixture
-from bellmanifold.posteriors.noise_scale import HalfNormal, LogPrior
+from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import Result

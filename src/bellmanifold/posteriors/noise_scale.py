@@ -57,20 +57,6 @@ class ScaleTable:
         return mean, float(np.sqrt(weight @ (eta - mean) ** 2 / weight.sum()))
 
 
-@dataclass(frozen=True)
-class HalfNormal:
-    """The law of |x| for x ~ N(0, scale^2)."""
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            raise BadInputError(f"the prior scale of the noise is {self.scale}: give a positive number")
-
-    def __call__(self, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
-        return 0.5 * np.log(2.0 / np.pi) - np.log(self.scale) - 0.5 * (eta / self.scale) ** 2
-
-
 def log_scatter(data: Visits, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
     """Log of what repeats of the same pair say about eta, in the product over pairs."""
     count = data.count[data.observed]

@@ -174,7 +174,7 @@ class Summary:
             "log_evidence": None if evidence is None else _finite(evidence.value),
             "log_evidence_se": None if evidence is None else _finite(evidence.se),
             "effective_sample_size": None if effective is None else _finite(effective),
-            "actions": self._by_pair(
+            "actions": model.by_name(
                 [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
             ),
         }
@@ -190,8 +190,8 @@ class Summary:
                 for route in self.routes
             ]
         return result | {
-            "q_mean": self._by_pair([_finite(m) for m in self.q_mean]),
-            "q_sd": self._by_pair([_finite(s) for s in self.q_sd]),
+            "q_mean": model.by_name([_finite(m) for m in self.q_mean]),
+            "q_sd": model.by_name([_finite(s) for s in self.q_sd]),
             "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
             "improper_mass_model": _probability(*(float(x) for x in _arrays(self.improper_mass_model))),
             "diagnostics": {
@@ -204,14 +204,6 @@ class Summary:
         if inferred is not None:
             return {"mean": _finite(inferred[0]), "sd": _finite(inferred[1])}
         return {"mean": self.target.noise_sd, "sd": 0.0}
-
-    def _by_pair(self, values: list[Any]) -> dict[str, dict[str, Any]]:
-        model = self.target.model
-        result: dict[str, dict[str, Any]] = {state: {} for state in model.states}
-        for i, value in enumerate(values):
-            state, action = model.pair_name(i)
-            result[state][action] = value
-        return result
 
 
 def _arrays(estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:

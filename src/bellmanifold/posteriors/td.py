@@ -135,7 +135,7 @@ def update_td_en(
         raise BadInputError(f"members is {members}: TD-En needs at least one sample")
     model = target.model
     samples = draw(previous, rng, members)
-    return _regress(target, np.maximum.reduceat(samples, model.pair_start[:-1], axis=1))
+    return _regress(target, model.best(samples))
 
 
 def draw(posterior: TDPosterior, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count pairs"]:
@@ -186,19 +186,13 @@ def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> T
     if not target.is_gaussian:
         raise UnsupportedError("TD posteriors have a closed form for the Gaussian kernel only: use kernel gaussian")
     observed, prior_mean, sigma = target.observed, target.prior.mean, target.prior.sd
-    surprise = np.where(observed, target.reward + _ahead(target.model, guess) - prior_mean, 0.0)
+    surprise = np.where(observed, target.reward + target.model.expected_next(guess) - prior_mean, 0.0)
     shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)
     spread = np.hypot(sigma, target.scale)  # of a target under the prior
     log_weight = -0.5 * ((surprise / spread) ** 2).sum(axis=1)
     weights = np.exp(log_weight - log_weight.max())
     variance = np.where(observed, target.scale**2 * shrink, sigma**2)
     return TDPosterior(weights / weights.sum(), prior_mean + surprise * shrink, variance)
-
-
-def _ahead(model: SSP, value: Float[np.ndarray, "components states"]) -> Float[np.ndarray, "components pairs"]:
-    """Expected value of the next state after each pair; the goal's is 0."""
-    with_goal = np.pad(value, ((0, 0), (0, 1)))
-    return np.add.reduceat(model.next_prob * with_goal[:, model.next_state], model.next_start[:-1], axis=1)
 
 
 def _compare(

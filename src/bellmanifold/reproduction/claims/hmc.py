@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents.bayes_hmc import Settings, block_of_agents
+from bellmanifold.agents.bayes_hmc import block_of_agents
+from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.models import load_model
 from bellmanifold.reproduction.beliefs import routes_of
 from bellmanifold.reproduction.claims.questions import (
@@ -120,7 +121,7 @@ def _calibrated(runs: PaperRuns) -> Finding:
 def _windows(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs windows"]:
     """Mean acceptance in each window of the first warm-up with data: what each run saw in its first episode."""
     model, rng = load_model(cell.model), np.random.default_rng(0)
-    agents = block_of_agents([model] * runs.runs, Settings(epsilon=cell.epsilon or 0.0), range(runs.runs))
+    agents = block_of_agents([model] * runs.runs, HMCSettings(epsilon=cell.epsilon or 0.0), range(runs.runs))
     for agent, run in zip(agents, runs.separately(cell), strict=True):
         seen = run["pair"].values[: int(run["moves"].values[0])].astype(np.int64)
         agent.policy(rng)

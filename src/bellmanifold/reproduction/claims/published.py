@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents import bayes_td
-from bellmanifold.agents.bayes_hmc import Settings as HMCSettings
 from bellmanifold.agents.bayes_hmc import block_of_agents
-from bellmanifold.agents.episodes import Agent
-from bellmanifold.agents.registry import AGENTS, Options
+from bellmanifold.agents.bayes_td import BayesTDEnsemble
+from bellmanifold.agents.registry import AGENTS
+from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.data import Dataset
 from bellmanifold.experiments.measured import play_runs
 from bellmanifold.models import load_model
@@ -35,7 +34,6 @@ from bellmanifold.reproduction.verdicts import (
     mean_share,
     share_of,
 )
-from bellmanifold.ssp import SSP
 
 EPISODES, SEEDS = 40, 10
 """Of the runs that were made with the published code."""
@@ -126,20 +124,20 @@ def _td_en_start(runs: PaperRuns) -> Finding:
 
 def _regret_from_zeros(runs: int) -> Float[np.ndarray, "runs"]:
     """Regret of TD-En when it begins as in the published code."""
-    kind = replace(AGENTS["bayes-td-en"], make=_from_zeros)
+    kind = replace(AGENTS["bayes-td-en"], make=_FromZeros)
     played = play_runs(load_model(SMALL_DEEP_SEA), kind, EPISODES, range(runs), {"epsilon": 0.01})
     return np.array([run.regret.sum() for run in played])
 
 
-def _from_zeros(model: SSP, values: Options) -> Agent:
-    begun = False
+class _FromZeros(BayesTDEnsemble):
+    """TD-En whose first update starts from samples that are all zero."""
 
-    def update(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:
-        nonlocal begun
-        previous, begun = (previous if begun else td.zeros(model)), True
-        return td.update_td_en(previous, target, rng)
+    _begun = False
 
-    return bayes_td.BayesTD(model, update, bayes_td.Settings(epsilon=0.01))
+    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+        if not self._begun:
+            self.posterior, self._begun = td.zeros(self.model), True
+        return super().updated(target, rng)
 
 
 @question(
