@@ -16,7 +16,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.plan import read_plan
 from bellmanifold.formats.observations import load_data
 from bellmanifold.formats.problem import read_problem, to_json_text
-from bellmanifold.reproduction.ledger_file import read_ledger
+from bellmanifold_paper.ledger_file import read_ledger
 
 FOUR = json.loads(to_json_text(envs.four_state()))
 SWIRL = json.loads(to_json_text(envs.swirl(2)))

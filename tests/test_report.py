@@ -16,21 +16,22 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
+from bellmanifold.commands.paper import ledger_section
 from bellmanifold.errors import BadInputError
 from bellmanifold.experiments.checked import require_fit
 from bellmanifold.experiments.plan import make_settings
 from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.runs import play_run
 from bellmanifold.experiments.store import Store, encode, load_run, read_arrays
-from bellmanifold.figures.style import METHODS
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
 from bellmanifold.report.reading import _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
-from bellmanifold.reproduction.comparisons import METHODS as AGENTS_OF
-from bellmanifold.reproduction.ledger_file import Claim, Entry, Ledger, write_ledger
-from bellmanifold.reproduction.verdicts import Measurement
+from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
+from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
+from bellmanifold_paper.plots.style import METHODS
+from bellmanifold_paper.verdicts import Measurement
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -73,14 +74,16 @@ def directory(tmp_path_factory):
     keep(root / "runs", model=SWIRL, agent="q-learning")
     keep(root / "runs", model=hostile_problem(root / "a&<b>.json"), agent="bayes-td-max")
     entry = Entry(Measurement("q<sub>", 0.5, 0.25, 1.0, None, 1), "above 0", "established")
-    claim = Claim("one", "Figure 1", "<b>bold</b>", "so", (entry,), "holds with a remark", "but " + "x" * 1500 + " end")
+    claim = JudgedClaim(
+        "one", "Figure 1", "<b>bold</b>", "so", (entry,), "holds with a remark", "but " + "x" * 1500 + " end"
+    )
     write_ledger(root / "claims.json", Ledger((claim,), 1, "0.1", "abc", "2026-01-02"))
     return root
 
 
 @pytest.fixture(scope="module")
 def html(directory):
-    page.write_report(directory, directory / "report.html")
+    page.write_report(directory, directory / "report.html", ledger=ledger_section(directory))
     return (directory / "report.html").read_text()
 
 

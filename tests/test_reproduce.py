@@ -4,6 +4,9 @@ import io
 import json
 import re
 import signal
+import subprocess
+import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,18 +25,17 @@ from bellmanifold.experiments.runner import sweep
 from bellmanifold.experiments.runs import play_run
 from bellmanifold.experiments.store import PLAN_FILE, Store, encode
 from bellmanifold.experiments.workers import play_here
-from bellmanifold.figures.style import handles
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction import beliefs
-from bellmanifold.reproduction import runs as paper_runs
-from bellmanifold.reproduction.beliefs import routes_of
-from bellmanifold.reproduction.catalogue import FIGURES, PaperFigure, find_figures
-from bellmanifold.reproduction.comparisons import METHODS, Setting, route_probabilities
-from bellmanifold.reproduction.demonstrations import demonstration, environments_page, seen_before, show_episode
-from bellmanifold.reproduction.making import draw_figures, play_cells, save
-from bellmanifold.reproduction.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
-from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, SWIRL, TOLERANCES, Cell, PaperRuns
+from bellmanifold_paper import paper_runs, route_chances
+from bellmanifold_paper.comparisons import METHODS, Setting, route_probabilities
+from bellmanifold_paper.demonstrations import demonstration, environments_page, seen_before, show_episode
+from bellmanifold_paper.figure_list import FIGURES, PaperFigure, find_figures
+from bellmanifold_paper.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
+from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, SWIRL, TOLERANCES, Cell, PaperRuns
+from bellmanifold_paper.plots.style import handles
+from bellmanifold_paper.render import draw_figures, play_cells, save
+from bellmanifold_paper.route_chances import routes_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -125,10 +127,9 @@ def toy_figure(*cells):
     return PaperFigure("toy", 0, "a toy", lambda runs: Figure(figsize=(1, 1)), cells)
 
 
-def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path, monkeypatch):
+def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path):
     """Runs that are there are not played again, whatever was asked for first."""
-    monkeypatch.setattr(paper_runs, "EPISODES", 3)
-    first, second = Cell(TOY, "bayes-td", 0.1), Cell(TOY, "bayes-td", 0.2)
+    first, second = (Cell(TOY, "bayes-td", epsilon, episodes=3) for epsilon in (0.1, 0.2))
     play_cells([toy_figure(first)], tmp_path, 2, play_here)
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.nc")}
     assert len(written) == 2
@@ -143,8 +144,7 @@ def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path, monkeypa
         sweep(plan_runs(first.settings(1)), tmp_path / "runs", play_here)
 
 
-def test_a_wider_plan_must_mean_the_same_problems(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_runs, "EPISODES", 3)
+def test_a_wider_plan_must_mean_the_same_problems(tmp_path):
     plan = plan_runs(Cell(TOY, "bayes-td", 0.1).settings(1))
     with Store(tmp_path).claim(plan, widen=True):
         pass
@@ -193,9 +193,7 @@ def test_a_figure_that_fails_to_save_leaves_the_old_one(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def played():
     """A short run on deep sea of depth 3."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper_runs, "EPISODES", 4)
-        return play_run(demonstration(SMALL_DEEP_SEA).settings(1)[0])
+    return play_run(replace(demonstration(SMALL_DEEP_SEA), episodes=4).settings(1)[0])
 
 
 def test_an_episode_shows_the_posterior_of_what_was_seen_before_it(played):
@@ -320,7 +318,7 @@ def test_the_page_of_the_second_tuning_shows_both(made):
 
 def test_the_ranked_page_shows_the_best_routes_alone(made, monkeypatch):
     """Of BR and exact, the posterior given what was seen: its noise stays far below that of an agent's pool (0.007)."""
-    monkeypatch.setattr(beliefs, "POINTS", 2**17)
+    monkeypatch.setattr(route_chances, "POINTS", 2**17)
     figure = ranked_page(made, Setting(PYRAMID))
     axes = figure.subfigs[0].axes[0]
     by_label = {line.get_label(): line for line in axes.lines}
@@ -364,3 +362,30 @@ def test_the_page_of_environments_knows_nothing_yet():
         assert {round(wedge.theta2 - wedge.theta1) for wedge in wedges} == {180}
         assert axes.get_legend() is None
     assert len(figure.legends[0].get_texts()) == 2
+
+
+WITHOUT_THE_PAPER = "import sys; sys.modules['bellmanifold_paper'] = None; from bellmanifold.cli import run; "
+
+
+def without_the_paper(*arguments):
+    """Run the command line where the paper's package is not installed."""
+    code = f"{WITHOUT_THE_PAPER} sys.exit(run({list(arguments)}))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [(), ("deep-sea-regret", "--out", "x"), ("--list",)])
+def test_a_missing_package_is_named(arguments):
+    done = without_the_paper("reproduce", *arguments)
+    assert done.returncode == 3
+    assert done.stderr.startswith("bellmanifold: reproduce: the package bellmanifold_paper is not installed: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_report_without_the_package_leaves_the_ledger_out(tmp_path):
+    (settings,) = Cell(TOY, "bayes-td", 0.1, episodes=3).settings(1)
+    Store(tmp_path).write(settings, encode(play_run(settings)))
+    (tmp_path / "claims.json").write_text("{}")
+    done = without_the_paper("report", str(tmp_path))
+    assert done.returncode == 0
+    assert "claims.json: is left out: the package bellmanifold_paper is not installed" in done.stderr
+    assert (tmp_path / "report.html").exists()

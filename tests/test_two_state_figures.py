@@ -7,10 +7,10 @@ from scipy.stats import norm
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
-from bellmanifold.figures.contours import SHARES
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction import two_state
-from bellmanifold.reproduction.example_1 import PARTIAL, log_density, log_evidence, marginal
+from bellmanifold_paper import two_state_figures as two_state
+from bellmanifold_paper.example_1 import PARTIAL, log_density, log_evidence, marginal
+from bellmanifold_paper.plots.densities import SHARES
 
 SIGMA = 10.0
 

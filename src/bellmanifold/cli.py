@@ -15,8 +15,8 @@ from bellmanifold import __version__
 from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.demo import demo
 from bellmanifold.commands.learn import learn
+from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.report import report
-from bellmanifold.commands.reproduce import reproduce
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import complain as _complain
 from bellmanifold.commands.terminal import print_json as _print_json
@@ -43,7 +43,7 @@ env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.
 app.add_typer(env_app, name="env")
 app.command("learn")(learn)
 app.command("sweep")(sweep)
-app.command("reproduce")(reproduce)
+add_reproduce(app)
 app.command("report")(report)
 app.command("demo")(demo)
 

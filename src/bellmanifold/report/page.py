@@ -21,7 +21,7 @@ from typing import Any
 import bellmanifold
 from bellmanifold.formats.files import write_atomically
 from bellmanifold.report.curves import curves
-from bellmanifold.report.overview import ledger, missing, overview, provenance
+from bellmanifold.report.overview import missing, overview, provenance
 from bellmanifold.report.reading import Contents, RunFile, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
 from bellmanifold.report.text import embedded, escaped
@@ -31,19 +31,20 @@ MOST_PLAYER_BYTES = 1_500_000
 MOST_PLAYER_RUNS = 200
 
 
-def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None) -> None:
+def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None, ledger: str = "") -> None:
     """Write the report of a directory.
 
     Args:
         directory: the --out of `learn`, `sweep`, `demo` or `reproduce`.
         out: the HTML file.
         one_more: called after every run that was read.
+        ledger: a section of claims, as HTML.
     """
-    page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name))
+    page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name), ledger)
     write_atomically(out, lambda file: file.write(page.encode("utf-8")))
 
 
-def make_page(contents: Contents, title: str) -> str:
+def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
@@ -59,7 +60,7 @@ def make_page(contents: Contents, title: str) -> str:
         "runs": f"{runs:,} run{'s' * (runs != 1)}",
         "version": escaped(bellmanifold.__version__),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "ledger": ledger(contents.ledger),
+        "ledger": ledger,
         "overview": overview(contents),
         "provenance": provenance(contents),
         "missing": missing(contents) + left_out + player.remark,

@@ -1,4 +1,4 @@
-"""What a directory holds: its runs, cell by cell, and the ledger of claims if there is one.
+"""What a directory holds: its runs, cell by cell.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
 other, and of each only its curves are kept: four numbers an episode. A run that is there twice, under whatever names,
@@ -23,7 +23,6 @@ from bellmanifold.experiments.routes import read_routes
 from bellmanifold.experiments.store import read_arrays
 from bellmanifold.formats.files import label, located, parse_json
 from bellmanifold.models import load_problem
-from bellmanifold.reproduction.ledger_file import Ledger, read_ledger
 from bellmanifold.ssp import SSP
 
 CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
@@ -80,14 +79,12 @@ class Contents:
         problems: the problem of each reference that can be had; those in `missing` cannot, and why.
         missing: reference -> why its problem cannot be had.
         made_by: what made the runs -> how many of them.
-        ledger: of claims; None if there is none.
     """
 
     cells: list[Cell]
     problems: Mapping[str, SSP]
     missing: Mapping[str, str]
     made_by: Mapping[tuple[str, str, str], int]
-    ledger: Ledger | None
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
@@ -122,7 +119,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         maker = (attributes.get("version", ""), attributes.get("commit", ""), attributes.get("versions", "{}"))
         made_by[maker] = made_by.get(maker, 0) + 1
     ordered = sorted(cells.values(), key=lambda cell: (cell.settings.model, cell.settings.agent, str(cell.settings)))
-    return Contents(ordered, problems.found, problems.missing, made_by, _ledger(directory))
+    return Contents(ordered, problems.found, problems.missing, made_by)
 
 
 def find_runs(directory: Path) -> list[Path]:
@@ -134,12 +131,6 @@ def find_runs(directory: Path) -> list[Path]:
     if not found:
         raise BadInputError(f"{label(directory)}: holds no runs: give the --out of learn, sweep, demo or reproduce")
     return found
-
-
-def _ledger(directory: Path) -> Ledger | None:
-    """The ledger of `claims.json`; None if there is no such file."""
-    path = directory / "claims.json"
-    return read_ledger(path) if path.exists() else None
 
 
 class _Problems:
