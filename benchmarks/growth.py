@@ -26,12 +26,12 @@ import numpy as np
 from bellmanifold import envs
 from bellmanifold.chart import known_chart
 from bellmanifold.data import Dataset
-from bellmanifold.experiments.threads import ONE_THREAD
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.runs.threads import ONE_THREAD
 from bellmanifold.solver import solve
 
 SMALLEST_MIB = 4.0

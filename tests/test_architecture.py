@@ -21,7 +21,7 @@ PAPER = "bellmanifold_paper"
 MAY_IMPORT = {
     "errors": set(),
     "precision": set(),
-    "remarks": set(),
+    "stderr": set(),
     "interrupts": {"errors"},
     "limits": {"errors"},
     "ssp": {"errors", "limits"},
@@ -48,14 +48,14 @@ MAY_IMPORT = {
     "hausdorff": {"bellman", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {"bellman", "chart", "data", "errors", "formats", "graph", "laws", "limits", "noise"}
     | {"parametrisation", "posteriors", "priors", "samplers", "ssp"},
-    "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "limits", "linear", "models"}
-    | {"remarks", "solver", "ssp"},
+    "runs": {"agents", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
+    "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
-    "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models", "ssp"},
-    "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "interrupts", "limits"}
-    | {"models", "posteriors", "remarks", "report", "ssp"},
+    "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
+    "commands": {"agents", "data", "errors", "figures", "formats", "graph", "interrupts", "limits", "models"}
+    | {"posteriors", "report", "runs", "ssp", "stderr", "sweeps"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
-    | {"health", "interrupts", "models", "posteriors", "remarks", "solver"},
+    | {"health", "interrupts", "models", "posteriors", "stderr", "solver"},
     "__main__": {"cli"},
 }
 """Room of the library -> rooms it may import. A new room needs a line here. What makes the paper again is no room: it
@@ -165,7 +165,7 @@ def test_knots_are_found():
         ("bellmanifold.bellman", "matplotlib typer blackjax xarray"),
         ("bellmanifold.cli", "jax scipy matplotlib xarray distributed rich.progress"),
         ("bellmanifold_paper.command", "jax scipy matplotlib xarray distributed rich.progress"),
-        ("bellmanifold.experiments.workers", "jax matplotlib typer distributed"),
+        ("bellmanifold.sweeps.workers", "jax matplotlib typer distributed"),
         ("bellmanifold.posteriors.inference", "matplotlib typer blackjax xarray arviz"),
     ],
 )

@@ -7,7 +7,7 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents.bayes_hmc import BlockOfChains, Settings, block_of_agents
 from bellmanifold.envs.building import with_action_order
-from bellmanifold.experiments.measured import play_run, play_runs
+from bellmanifold.runs.run import play_run, play_runs
 
 
 @pytest.mark.slow

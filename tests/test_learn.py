@@ -18,10 +18,10 @@ from bellmanifold.agents import run_episodes
 from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.experiments.measured import play_run, play_seed
-from bellmanifold.experiments.measures import Yardstick, find_optimum, first_episode, solved_episode, spread
 from bellmanifold.graph import is_proper
 from bellmanifold.health import assumption_2
+from bellmanifold.runs.metrics import Yardstick, find_optimum, first_episode, solved_episode, spread
+from bellmanifold.runs.run import play_run, play_seed
 from bellmanifold.solver import solve
 
 
@@ -436,12 +436,10 @@ def test_episodes_that_were_given_up_are_told(cli, tmp_path):
     assert "episodes given up after too many moves: 4" in out
 
 
-def test_values_of_policies_are_forgotten_before_they_fill_the_memory(monkeypatch):
-    monkeypatch.setattr("bellmanifold.experiments.measures.MAX_CACHED", 3)
+def test_values_of_policies_are_forgotten_before_they_fill_the_memory():
     model = envs.deep_sea(3)
-    bounded, policies = Yardstick(model), list(all_policies(model))[:20]
+    bounded, policies = Yardstick(model, most_cached=3), list(all_policies(model))[:20]
     found = [bounded.value(policy) for policy in policies]
     assert len(bounded._known) <= 3
-    monkeypatch.undo()
     free = Yardstick(model)
     assert found == [free.value(policy) for policy in policies]

@@ -535,8 +535,8 @@ def test_few_runs_are_called_few(kept, capsys):
 @pytest.mark.slow
 def test_the_whole_ledger_on_one_run_a_cell(tmp_path):
     """Every claim can be measured from what the runner writes, and none about runs holds by a single run alone."""
-    from bellmanifold.experiments.runner import require_success, sweep
-    from bellmanifold.experiments.workers import play_in_processes
+    from bellmanifold.sweeps.runner import require_success, sweep
+    from bellmanifold.sweeps.workers import play_in_processes
     from bellmanifold_paper.paper_runs import plan_cells
 
     require_success(sweep(plan_cells(ledger.CELLS, 1), tmp_path, lambda units: play_in_processes(units, workers=2)))

@@ -23,12 +23,12 @@ from test_report import keep
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.netcdf import read_netcdf, read_variables
-from bellmanifold.experiments.store import LOG_FILE, SEAL_BYTES, Store, seal, verify
 from bellmanifold.figures import draw
 from bellmanifold.formats.gymnasium import make_gymnasium
 from bellmanifold.formats.problem import read_problem, to_json_text, write_problem
 from bellmanifold.limits import BYTES, NUMBERS, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
+from bellmanifold.sweeps.netcdf import read_netcdf, read_variables
+from bellmanifold.sweeps.store import LOG_FILE, SEAL_BYTES, Store, seal, verify
 
 SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 FOUR_GIGABYTES = 4 * 2**30

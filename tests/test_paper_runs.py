@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bellmanifold.experiments.plan import read_plan
-from bellmanifold.experiments.runs import play_run
-from bellmanifold.experiments.store import Store, encode
+from bellmanifold.sweeps.plan import read_plan
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.store import Store, encode
 from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns, plan_cells
 
 PLAN = Path(__file__).parent.parent / "plans" / "paper.toml"
@@ -25,7 +25,7 @@ def test_stacked_runs_number_routes_alike(tmp_path):
     cell = Cell("env:deep-sea?depth=3", "bayes-td", 0.1, episodes=3)
     store = Store(tmp_path)
     for settings in cell.settings(4):
-        store.write(settings, encode(play_run(settings)))
+        store.write(settings, encode(record_run(settings)))
     found = PaperRuns(tmp_path, 4)
     stacked = found.cell(cell)
     assert stacked["regret"].shape == (4, 3)

@@ -13,8 +13,8 @@ from toy_agents import PLAIN, TOY
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.plan import RunSettings, digest, load_plan, make_settings, read_plan
-from bellmanifold.experiments.store import file_name
+from bellmanifold.sweeps.plan import RunSettings, digest, load_plan, make_settings, read_plan
+from bellmanifold.sweeps.store import file_name
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_names_are_functions_of_the_settings_alone():
     names = {file_name(replace(RUN, **change)) for change in [{}, *changes]}
     assert len(names) == len(changes) + 1
     assert file_name(replace(RUN, options=(("optimism", 1.0),))) == file_name(RUN), "1 and 1.0 are one setting"
-    code = f"from bellmanifold.experiments.plan import RunSettings; print({RUN!r}.identity)"
+    code = f"from bellmanifold.sweeps.plan import RunSettings; print({RUN!r}.identity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.identity, "another process finds the same name"
     awkward = replace(RUN, model="../Räume/" + "x" * 300 + "\n.json")

@@ -25,7 +25,7 @@ from bellmanifold.commands.terminal import say as _say
 from bellmanifold.commands.terminal import working as _working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 from bellmanifold.interrupts import interruptible
-from bellmanifold.remarks import remark
+from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 _UsageError: Any = typer.BadParameter.__mro__[1]

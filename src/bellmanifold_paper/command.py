@@ -17,7 +17,7 @@ from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.terminal import print_table
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import WORKERS
-from bellmanifold.remarks import remark
+from bellmanifold.stderr import remark
 
 
 def reproduce(
@@ -46,7 +46,7 @@ def reproduce(
         raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
     WORKERS.require(workers or 1, "--workers")
     keep_compiled_programs()
-    from bellmanifold.experiments.workers import play_in_processes
+    from bellmanifold.sweeps.workers import play_in_processes
     from bellmanifold_paper.figure_list import find_figures
     from bellmanifold_paper.render import draw_figures, play_cells
 

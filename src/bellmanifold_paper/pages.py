@@ -26,7 +26,7 @@ from bellmanifold_paper.plots.bands import (
     scale_of,
 )
 from bellmanifold_paper.plots.style import TEXT_WIDTH, Stroke, handles
-from bellmanifold_paper.route_chances import final_chances, routes_of
+from bellmanifold_paper.route_chances import POINTS, final_chances, routes_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -78,12 +78,12 @@ def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
     return figure
 
 
-def ranked_page(runs: PaperRuns, setting: Setting) -> Figure:
+def ranked_page(runs: PaperRuns, setting: Setting, points: int = POINTS) -> Figure:
     """Probabilities of the optimal routes in the last episode, largest first, a panel a tolerance."""
     figure, (block,), foot = _blocks([setting], ONE_HEIGHT)
     best = routes_of(setting.model).is_optimal
     chances = {
-        epsilon: {label: final_chances(runs, setting.cell(label, epsilon))[:, best] for label in METHODS}
+        epsilon: {label: final_chances(runs, setting.cell(label, epsilon), points)[:, best] for label in METHODS}
         for epsilon in TOLERANCES
     }
     grid = _tolerance_panels(block, draw_ranked, chances, count_episodes=False)

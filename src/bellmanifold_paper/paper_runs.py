@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from bellmanifold.experiments.plan import Plan, RunSettings, make_settings, plan_runs
-from bellmanifold.experiments.store import Store, load_run
+from bellmanifold.sweeps.plan import Plan, RunSettings, make_settings, plan_runs
+from bellmanifold.sweeps.store import Store, load_run
 
 EPISODES = 100
 TOLERANCES = (0.01, 0.1, 0.2, 0.5, 1.0, 5.0)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.plan import plan_runs
-from bellmanifold.experiments.runner import Player, require_success, sweep
-from bellmanifold.experiments.store import runs_in
 from bellmanifold.formats.files import label, write_atomically
 from bellmanifold.interrupts import interruptible
 from bellmanifold.limits import RUNS
+from bellmanifold.sweeps.plan import plan_runs
+from bellmanifold.sweeps.runner import Player, require_success, sweep
+from bellmanifold.sweeps.store import runs_in
 from bellmanifold_paper.figure_list import PaperFigure
 from bellmanifold_paper.paper_runs import Cell, PaperRuns
 from bellmanifold_paper.plots.style import printed

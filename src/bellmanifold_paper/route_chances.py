@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.data import Dataset
-from bellmanifold.experiments.routes import Routes, routes_in_order
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.summary import Summary
+from bellmanifold.runs.routes import Routes, routes_in_order
 from bellmanifold_paper.paper_runs import Cell, PaperRuns
 
 POINTS = 2**18
@@ -43,12 +43,14 @@ def route_chances(summary: Summary, routes: Routes) -> Estimate:
 
 
 @lru_cache(maxsize=256)
-def chances_given(reference: str, seen: tuple[int, ...], epsilon: float, prior_scale: float = 10.0) -> Estimate:
+def chances_given(
+    reference: str, seen: tuple[int, ...], epsilon: float, prior_scale: float = 10.0, points: int = POINTS
+) -> Estimate:
     """Posterior probability of every route given some pairs; a tolerance of 0 is the exact posterior."""
     model = load_model(reference)
     pairs = np.array(seen, dtype=np.int64)
     data = Dataset(model, pairs, model.reward[pairs])
-    found = posterior(model, data, epsilon=epsilon, prior_scale=prior_scale, samples=POINTS, top=10**6)
+    found = posterior(model, data, epsilon=epsilon, prior_scale=prior_scale, samples=points, top=10**6)
     return route_chances(found, routes_of(reference))
 
 
@@ -57,7 +59,7 @@ def chances_of_complete_data(reference: str, epsilon: float) -> Estimate:
     return chances_given(reference, tuple(range(load_model(reference).n_pairs)), epsilon)
 
 
-def final_chances(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs routes"]:
+def final_chances(runs: PaperRuns, cell: Cell, points: int = POINTS) -> Float[np.ndarray, "runs routes"]:
     """Probability of every route before the last episode of each run.
 
     It is computed from what was seen where that determines the posterior, else it is what the run has recorded.
@@ -65,7 +67,7 @@ def final_chances(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs routes
     if cell.agent not in COMPUTED:
         return np.asarray(runs.cell(cell)["route_probability"].values[:, -1], dtype=np.float64)
     seen = [_seen_before_the_last(run["pair"].values, run["moves"].values) for run in runs.separately(cell)]
-    found = [chances_given(cell.model, pairs, cell.epsilon or 0.0, cell.prior_scale) for pairs in seen]
+    found = [chances_given(cell.model, pairs, cell.epsilon or 0.0, cell.prior_scale, points) for pairs in seen]
     return np.stack([chance.value for chance in found])
 
 

@@ -18,8 +18,8 @@ from bellmanifold.commands.terminal import print_json, print_table, progress
 from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
-    from bellmanifold.experiments.learning import Learning
-    from bellmanifold.experiments.measured import Run
+    from bellmanifold.runs.learning import Learning
+    from bellmanifold.runs.run import Run
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 
@@ -65,10 +65,10 @@ def learn(
     keep_compiled_programs()
     from bellmanifold.agents.registry import find_agent, refuse
     from bellmanifold.agents.worlds import open_world
-    from bellmanifold.experiments.learning import learn as let_learn
-    from bellmanifold.experiments.measured import require_room
-    from bellmanifold.experiments.threads import use_one_thread
     from bellmanifold.models import load_problem
+    from bellmanifold.runs.learning import learn as let_learn
+    from bellmanifold.runs.run import check_memory
+    from bellmanifold.runs.threads import use_one_thread
 
     use_one_thread()
     if picture is not None:
@@ -77,7 +77,7 @@ def learn(
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
     refuse(find_agent(agent), open_world(problem), options)
-    require_room(problem, episodes, runs)
+    check_memory(problem, episodes, runs)
     entry = {"model": model, "agent": agent, "episodes": episodes} | options
     done = 0
 
@@ -110,8 +110,8 @@ def learn(
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
-    from bellmanifold.experiments.keeping import keep_runs
-    from bellmanifold.experiments.measured import LARGEST_SEED
+    from bellmanifold.runs.run import LARGEST_SEED
+    from bellmanifold.sweeps.store import keep_runs
 
     wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
     if out is None or wrong:  # `learn` itself says what is wrong

@@ -10,7 +10,7 @@ import typer
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.formats.files import label
-from bellmanifold.remarks import remark
+from bellmanifold.stderr import remark
 
 PACKAGE = "bellmanifold_paper"
 MISSING = f"the package {PACKAGE} is not installed: install bellmanifold again, its wheel holds both"

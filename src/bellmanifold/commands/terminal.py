@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from bellmanifold.errors import printable
-from bellmanifold.remarks import remark
+from bellmanifold.stderr import remark
 
 LONGEST = 2000
 """Characters of a line that quotes files or arguments."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from bellmanifold.agents.registry import AGENTS
-from bellmanifold.experiments.measures import sample_sd
-from bellmanifold.experiments.plan import RunSettings
 from bellmanifold.report.reading import Cell, Contents, libraries
 from bellmanifold.report.text import escaped, html_table
+from bellmanifold.runs.metrics import sample_sd
+from bellmanifold.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
 

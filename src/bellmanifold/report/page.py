@@ -79,17 +79,17 @@ class Player:
     remark: str
 
 
-def make_player(contents: Contents) -> Player:
+def make_player(contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_bytes: int = MOST_PLAYER_BYTES) -> Player:
     """Scenes and runs of the player: the first run of every cell, then the second of every cell, and so on."""
     drawn = {name: model for name, model in contents.problems.items() if fits(model)}
     scenes = {name: number for number, name in enumerate(drawn)}
     files = [file for file in _in_turn([cell.runs for cell in contents.cells]) if file.settings.model in scenes]
     runs: list[dict[str, Any]] = []
     size = 0
-    for file in files[:MOST_PLAYER_RUNS]:
+    for file in files[:most_runs]:
         run = run_of(file, drawn[file.settings.model], scenes[file.settings.model])
         size += len(embedded(run))
-        if runs and size > MOST_PLAYER_BYTES:
+        if runs and size > most_bytes:
             break
         runs.append(run)
     shown = [scene(model, name) for name, model in drawn.items()]

@@ -12,18 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
-from bellmanifold.experiments.checked import read_settings, require_fit
-from bellmanifold.experiments.plan import RunSettings, digest
-from bellmanifold.experiments.routes import read_routes
-from bellmanifold.experiments.store import read_arrays
 from bellmanifold.formats.files import label, located, parse_json
 from bellmanifold.models import load_problem
+from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
+from bellmanifold.sweeps.plan import RunSettings, digest
+from bellmanifold.sweeps.store import read_arrays
+from bellmanifold.sweeps.validate import read_settings, require_fit
 
 CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
 
@@ -136,10 +137,10 @@ def find_runs(directory: Path) -> list[Path]:
 class _Problems:
     """Problems by reference, as far as they are still what the runs were played on."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, load: Callable[[str], Any] = load_problem) -> None:
         self.found: dict[str, SSP] = {}
         self.missing: dict[str, str] = {}
-        self._directory = directory
+        self._directory, self._load = directory, load
         self._digest: dict[str, str] = {}
 
     def get(self, reference: str, model_digest: str) -> SSP | None:
@@ -155,7 +156,7 @@ class _Problems:
         for place in _places(reference, self._directory):
             try:
                 _require_plain_file(place)
-                problem = load_problem(place)
+                problem = self._load(place)
             except BellmanifoldError as error:
                 self.missing.setdefault(reference, str(error))
                 continue

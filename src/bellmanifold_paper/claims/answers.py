@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from bellmanifold.data import Dataset
-from bellmanifold.experiments.routes import Routes
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.summary import Summary
+from bellmanifold.runs.routes import Routes
 from bellmanifold_paper.route_chances import route_chances
 from bellmanifold_paper.verdicts import Measurement, estimated, exactly
 

@@ -17,10 +17,10 @@ from bellmanifold.agents.bayes_hmc import block_of_agents
 from bellmanifold.agents.episodes import Agent
 from bellmanifold.agents.registry import AGENTS, Options
 from bellmanifold.data import Dataset
-from bellmanifold.experiments.measured import play_runs
 from bellmanifold.models import load_model
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.runs.run import play_runs
 from bellmanifold.ssp import SSP
 from bellmanifold_paper.claims.answers import complete, counted
 from bellmanifold_paper.claims.claim import claim, cumulative_regret, label

@@ -1,14 +1,17 @@
-"""Routes as rows of pairs: what each pays, where it ends, which are optimal."""
+"""Routes of deterministic problems: all of them, as rows of pairs, what each pays, where it ends, which are optimal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.experiments.measures import SAME_VALUE, all_routes
+from bellmanifold.runs.metrics import SAME_VALUE
 from bellmanifold.ssp import SSP
+
+MOST_ROUTES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,30 @@ def read_routes(model: SSP, pairs: Int[np.ndarray, "routes steps"]) -> Routes:
 
 def routes_in_order(model: SSP) -> Routes:
     """All routes of a problem in the order of their pairs."""
-    found = all_routes(model)
-    longest = max(map(len, found))
-    return read_routes(model, np.array([[*route, *[-1] * (longest - len(route))] for route in found]))
+    return read_routes(model, filled_up(all_routes(model)))
+
+
+def filled_up(routes: Sequence[Sequence[int]]) -> Int[np.ndarray, "routes steps"]:
+    """Routes as rows of equal length, filled up with -1."""
+    longest = max(map(len, routes))
+    return np.array([[*route, *[-1] * (longest - len(route))] for route in routes])
+
+
+def all_routes(model: SSP) -> tuple[tuple[int, ...], ...]:
+    """All routes from the start, each the pairs played until the goal or a state that repeats.
+
+    There are none if transitions are random, if there are several starts, or if there are more than 1,000 routes.
+    """
+    if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
+        return ()
+    unfinished: list[tuple[int, ...]] = [()]
+    routes: list[tuple[int, ...]] = []
+    first = int(np.argmax(model.initial))
+    while unfinished and len(routes) + len(unfinished) <= MOST_ROUTES:
+        route = unfinished.pop()
+        state = int(model.next_state[model.next_start[route[-1]]]) if route else first
+        if state == model.n_states or state in model.pair_state[list(route)]:
+            routes.append(route)
+        else:
+            unfinished += [(*route, pair) for pair in range(model.pair_start[state], model.pair_start[state + 1])]
+    return () if unfinished else tuple(sorted(routes))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from bellmanifold.remarks import remark
+from bellmanifold.stderr import remark
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -15,9 +16,10 @@ SECONDS_BETWEEN_LINES = 10.0
 class Progress:
     """Plain lines on stderr: one at least every ten seconds in which something was finished, and one at the end."""
 
-    def __init__(self, total: int, kept: int) -> None:
+    def __init__(self, total: int, kept: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total, self.kept, self.done = total, kept, kept
-        self.started = self.spoken = time.monotonic()
+        self.clock = clock
+        self.started = self.spoken = clock()
 
     def __enter__(self) -> Progress:
         if self.kept:
@@ -30,7 +32,7 @@ class Progress:
     def advance(self, runs: int) -> None:
         """Some runs were finished."""
         self.done += runs
-        now = time.monotonic()
+        now = self.clock()
         if now - self.spoken >= SECONDS_BETWEEN_LINES or self.done == self.total:
             self.spoken = now
             left = (now - self.started) * (self.total - self.done) / (self.done - self.kept)

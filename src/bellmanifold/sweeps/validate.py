@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold.experiments.plan import LARGEST, RunSettings
 from bellmanifold.formats.files import number, parse_json, text
+from bellmanifold.sweeps.plan import LARGEST, RunSettings
 
 EACH_EPISODE = ("regret", "optimal", "coverage", "total_reward", "goal_reached", "moves")
 SINGLE = ("seconds_total", "optimal_value")

@@ -1,14 +1,7 @@
-"""Playing one run and keeping what happened; the unit of work that processes are given.
+"""What is kept of a run, as a data set that goes into its file.
 
-**A unit** is what one worker plays at a time: runs that agree in everything but the seed. Its seeds come from one
-*block*, the seeds k W, ..., k W + W - 1 for the agent's fixed width W. Agents that move the chains of a whole block in
-one program (`AgentKind.make_block`) always play all of the block's seeds, also when only some are wanted: the number of
-rows of a batched program can change the last bits of every row. All others have width 1 and play one run at a time.
-Either way a run's numbers are a function of its settings alone: not of the plan it is part of, of what was resumed, or
-of workers.
-
-**Indices.** Whatever order a run drew, its record numbers pairs as `load_model(settings.model)` does, so that runs can
-be compared and replayed without knowing their orders.
+Whatever order of actions a run drew, its record numbers pairs as `load_model(settings.model)` does, so that runs can be
+compared and replayed without knowing their orders.
 """
 
 from __future__ import annotations
@@ -16,8 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -29,16 +21,14 @@ import xarray as xr
 import bellmanifold
 from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.agents.worlds import open_world
-from bellmanifold.errors import BadInputError, quote
-from bellmanifold.experiments import measured
-from bellmanifold.experiments.measured import play_seed
-from bellmanifold.experiments.measures import find_optimum
-from bellmanifold.experiments.plan import Plan, RunSettings, digest
 from bellmanifold.models import load_problem
+from bellmanifold.runs.metrics import find_optimum
+from bellmanifold.runs.routes import filled_up
+from bellmanifold.runs.run import Run, play_run, play_seed
 from bellmanifold.ssp import SSP
+from bellmanifold.sweeps.plan import RunSettings, digest
 
 FORMAT = "bellmanifold.run/1"
-MOST_KEPT = 8
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
 
 
@@ -59,77 +49,6 @@ class Problem:
     optimal_value: float
 
 
-@dataclass(frozen=True, eq=False)
-class Unit:
-    """Runs for one worker: they differ only in their seeds, which lie in one block.
-
-    Attributes:
-        settings: of the run with the first wanted seed.
-        seeds: the wanted seeds, ascending.
-        kind: the agent; it travels with the unit, so that a worker need not have registered it.
-        model_digest: what the problem must be on the worker.
-        model: the problem itself if it came from a file, which another machine may not have.
-    """
-
-    settings: RunSettings
-    seeds: tuple[int, ...]
-    kind: AgentKind
-    model_digest: str
-    model: SSP | None = None
-
-    @property
-    def runs(self) -> list[RunSettings]:
-        return [replace(self.settings, seed=seed) for seed in self.seeds]
-
-    @property
-    def block(self) -> range:
-        """All seeds of the block, wanted or not."""
-        first = self.seeds[0] - self.seeds[0] % self.kind.width
-        return range(first, first + self.kind.width)
-
-
-def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
-    """Units that play the wanted runs of a plan, in the order of the plan."""
-    blocks: dict[RunSettings, list[int]] = {}
-    for run in wanted:
-        width = find_agent(run.agent).width
-        blocks.setdefault(replace(run, seed=run.seed - run.seed % width), []).append(run.seed)
-    digests = plan.models
-    units = []
-    for key, seeds in blocks.items():
-        from_file = not key.model.startswith(("env:", "gym:"))
-        settings = replace(key, seed=min(seeds))
-        model = plan.problems[key.model] if from_file else None
-        units.append(Unit(settings, tuple(sorted(seeds)), find_agent(key.agent), digests[key.model], model))
-    return units
-
-
-def play_unit(unit: Unit) -> dict[int, xr.Dataset]:
-    """Play the runs of a unit; the record of every wanted seed."""
-    problem, settings = _problem(unit), {run.seed: run for run in unit.runs}
-    episodes, choices = unit.settings.episodes, unit.settings.choices()
-    played = measured.play_runs(problem.source, unit.kind, episodes, unit.seeds, choices, problem.optimal_value)
-    return {run.seed: record(settings[run.seed], problem, run) for run in played}
-
-
-_kept: dict[str, Problem] = {}
-
-
-def _problem(unit: Unit) -> Problem:
-    """The unit's problem, kept between units of one process."""
-    found = _kept.get(unit.model_digest)
-    if found is None:
-        found = prepare(unit.model if unit.model is not None else load_problem(unit.settings.model))
-        if found.digest != unit.model_digest:
-            name = quote(unit.settings.model)
-            raise BadInputError(f"{name} is another problem on this worker: install the same versions everywhere")
-        if len(_kept) >= MOST_KEPT:
-            _kept.clear()
-        if isinstance(found.source, SSP):  # an environment has a state of its own: threads must not share it
-            _kept[unit.model_digest] = found
-    return found
-
-
 def prepare(source: Any) -> Problem:
     """Solve a problem, so that runs on it can be judged."""
     world = open_world(source)
@@ -137,7 +56,7 @@ def prepare(source: Any) -> Problem:
     return Problem(source, world.model, digest(world.model), optimum)
 
 
-def play_run(settings: RunSettings, kind: AgentKind | None = None, problem: Problem | None = None) -> xr.Dataset:
+def record_run(settings: RunSettings, kind: AgentKind | None = None, problem: Problem | None = None) -> xr.Dataset:
     """Play one run and record it.
 
     Args:
@@ -148,12 +67,12 @@ def play_run(settings: RunSettings, kind: AgentKind | None = None, problem: Prob
     kind = kind or find_agent(settings.agent)
     problem = problem or prepare(load_problem(settings.model))
     known = problem.optimal_value
-    run = measured.play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), known)
+    run = play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), known)
     return record(settings, problem, run)
 
 
-def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dataset:
-    """What happened in a run, with one entry an episode; see `bellmanifold.experiments.measures` for the measures.
+def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
+    """What happened in a run, with one entry an episode; see `bellmanifold.runs.metrics` for the measures.
 
     Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that belong to entry k of
     the rest. `action_probability` and `q_mean`, if they are there, are what the agent believed about each pair when it
@@ -177,9 +96,8 @@ def record(settings: RunSettings, problem: Problem, run: measured.Run) -> xr.Dat
     data["pair"] = (("move",), number[np.concatenate([episode.pairs for episode in run.played])])
     data["reward"] = (("move",), np.concatenate([episode.rewards for episode in run.played]))
     if run.routes:
-        longest = max(len(route) for route in run.routes)
-        padded = [[*number[list(route)].tolist(), *[-1] * (longest - len(route))] for route in run.routes]
-        data["route"] = (("route_number", "step"), np.array(padded, dtype=np.int32))
+        pairs = filled_up(run.routes)
+        data["route"] = (("route_number", "step"), np.where(pairs < 0, -1, number[pairs]).astype(np.int32))
         data["route_probability"] = (("episode", "route_number"), run.route_probability)
     for name, values in (("action_probability", run.action_probability), ("q_mean", run.q_mean)):
         if values is not None:

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.experiments.runs import Unit
-from bellmanifold.experiments.threads import ONE_THREAD
-from bellmanifold.experiments.work import Answer, Failure, Played, attempt
+from bellmanifold.runs.threads import ONE_THREAD
+from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
 
 READY = "ready"
 

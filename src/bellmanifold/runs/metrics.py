@@ -51,14 +51,15 @@ class Yardstick:
         optimal_value: expected optimal value of an episode.
     """
 
-    def __init__(self, model: SSP, optimal_value: float | None = None) -> None:
+    def __init__(self, model: SSP, optimal_value: float | None = None, most_cached: int = MAX_CACHED) -> None:
         """Measure a problem.
 
         Args:
             model: the problem.
             optimal_value: if it is known already; NaN if there is none.
+            most_cached: values of policies that are kept.
         """
-        self.model = model
+        self.model, self.most_cached = model, most_cached
         self.reachable: Bool[np.ndarray, "pairs"] = reachable(model, model.initial > 0)[model.pair_state]
         self.optimal_value = find_optimum(model)[0] if optimal_value is None else optimal_value
         self._known: dict[bytes, float] = {}
@@ -76,7 +77,7 @@ class Yardstick:
         states = self._visited_by(policy)
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
-            if len(self._known) >= MAX_CACHED:
+            if len(self._known) >= self.most_cached:
                 self._known.clear()
             self._known[key] = self._evaluate(policy, states)
         return self._known[key]
@@ -135,9 +136,6 @@ def solved_episode(bad: Bool[np.ndarray, "episodes"]) -> int | None:
     """
     episodes = np.arange(1, len(bad) + 1)
     return first_episode(np.cumsum(bad) / episodes < BAD_SHARE)
-
-
-MOST_ROUTES = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,23 +204,3 @@ def _interval(
 def share_of_runs(flags: Sequence[Bool[np.ndarray, "episodes"]]) -> Float[np.ndarray, "episodes"]:
     """For each episode, in which share of the runs the flag is set."""
     return np.mean(np.stack(flags), axis=0)
-
-
-def all_routes(model: SSP) -> tuple[tuple[int, ...], ...]:
-    """All routes from the start, each the pairs played until the goal or a state that repeats.
-
-    There are none if transitions are random, if there are several starts, or if there are more than 1,000 routes.
-    """
-    if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
-        return ()
-    unfinished: list[tuple[int, ...]] = [()]
-    routes: list[tuple[int, ...]] = []
-    first = int(np.argmax(model.initial))
-    while unfinished and len(routes) + len(unfinished) <= MOST_ROUTES:
-        route = unfinished.pop()
-        state = int(model.next_state[model.next_start[route[-1]]]) if route else first
-        if state == model.n_states or state in model.pair_state[list(route)]:
-            routes.append(route)
-        else:
-            unfinished += [(*route, pair) for pair in range(model.pair_start[state], model.pair_start[state + 1])]
-    return () if unfinished else tuple(sorted(routes))

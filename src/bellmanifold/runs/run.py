@@ -21,9 +21,10 @@ from bellmanifold.agents.registry import AgentKind, Options, find_agent, make_ag
 from bellmanifold.agents.worlds import SimulatedWorld, World, open_world
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.measures import Yardstick, all_routes, first_episode, solved_episode
 from bellmanifold.graph import all_pairs
 from bellmanifold.limits import NUMBERS, RUNS
+from bellmanifold.runs.metrics import Yardstick, first_episode, solved_episode
+from bellmanifold.runs.routes import all_routes
 from bellmanifold.ssp import SSP
 
 MOST_BELIEFS = 300_000
@@ -124,7 +125,7 @@ def play_runs(
         episodes: how many each run plays.
         seeds: of the runs; a seed fixes everything but the seconds.
         options: the agent's options; its defaults where they are missing or None.
-        optimal_value: if it is known already (`bellmanifold.experiments.measures.find_optimum`).
+        optimal_value: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
     """
     if episodes < 1 or episodes != int(episodes):
         raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
@@ -132,14 +133,14 @@ def play_runs(
         if not 0 <= seed <= LARGEST_SEED:
             raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
     kind = find_agent(agent) if isinstance(agent, str) else agent
-    require_room(problem, episodes, kind.width)
+    check_memory(problem, episodes, kind.width)
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
         played = _play_block(problem, kind, episodes, block, options or {}, optimal_value)
         yield from (run for run in played if run.seed in seeds)
 
 
-def require_room(problem: Any, episodes: int, runs: int) -> None:
+def check_memory(problem: Any, episodes: int, runs: int) -> None:
     """Refuse runs whose episodes would not fit into memory."""
     RUNS.require(runs, "runs")
     NUMBERS.require(runs * episodes * (open_world(problem).model.n_states + NUMBERS_OF_EPISODE), f"{episodes} episodes")

@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.experiments.plan import Plan, RunSettings
-from bellmanifold.experiments.runs import play_run, prepare
-from bellmanifold.experiments.store import Store, load_run
+from bellmanifold.sweeps.plan import Plan, RunSettings
+from bellmanifold.sweeps.record import prepare, record_run
+from bellmanifold.sweeps.store import Store, load_run
 
 TRIAL_EPISODES = 5
 BUDGET = 20.0
 
 
 @dataclass
-class Estimate:
+class TimeEstimate:
     """Seconds a run of each cell takes, and what was learnt on the way.
 
     Attributes:
@@ -51,16 +51,16 @@ def cell_of(run: RunSettings) -> RunSettings:
     return replace(run, seed=0)
 
 
-def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store) -> Estimate:
-    """Estimate how long the missing runs of a plan take."""
-    result = Estimate()
+def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store, budget: float = BUDGET) -> TimeEstimate:
+    """Estimate how long the missing runs of a plan take, with trials of `budget` seconds in all."""
+    result = TimeEstimate()
     wanted = dict.fromkeys(cell_of(run) for run in missing)
     there = set(plan.runs) - set(missing)
     for run in there:
         if cell_of(run) in wanted and cell_of(run) not in result.seconds:
             result.seconds[cell_of(run)] = float(load_run(store.path(run))["seconds_total"])
             result.found += 1
-    deadline = time.monotonic() + BUDGET
+    deadline = time.monotonic() + budget
     for run in missing:
         cell = cell_of(run)
         if cell not in result.seconds and cell not in result.refused and time.monotonic() < deadline:
@@ -72,10 +72,10 @@ def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store) -> Estima
     return result
 
 
-def _try(result: Estimate, run: RunSettings, plan: Plan) -> None:
+def _try(result: TimeEstimate, run: RunSettings, plan: Plan) -> None:
     short = replace(run, episodes=min(run.episodes, TRIAL_EPISODES))
     try:
-        found = play_run(short, problem=prepare(plan.problems[run.model]))
+        found = record_run(short, problem=prepare(plan.problems[run.model]))
     except BellmanifoldError as error:
         result.refused[cell_of(run)] = str(error)
     else:
@@ -86,7 +86,7 @@ def _try(result: Estimate, run: RunSettings, plan: Plan) -> None:
         result.tried += 1
 
 
-def _guess(result: Estimate, cell: RunSettings) -> float | None:
+def _guess(result: TimeEstimate, cell: RunSettings) -> float | None:
     known = {other: s for other, s in result.seconds.items() if s is not None}
     like = [s / other.episodes for other, s in known.items() if other.agent == cell.agent]
     like = like or [s / other.episodes for other, s in known.items()]

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from bellmanifold.agents.registry import find_agent, refuse
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.measured import Run, play_runs, require_room
-from bellmanifold.experiments.measures import Spread, find_optimum, share_of_runs, spread
 from bellmanifold.models import load_problem
+from bellmanifold.runs.metrics import Spread, find_optimum, share_of_runs, spread
+from bellmanifold.runs.run import Run, check_memory, play_runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ def learn(
     kind = find_agent(agent)
     began = perf_counter()
     world = open_world(problem)
-    require_room(world, episodes, runs)
+    check_memory(world, episodes, runs)
     refuse(kind, world, options)
     best, reason = find_optimum(world.model) if world.has_laws else (np.nan, "the environment has no table P")
     messages = () if reason is None else (f"there is no optimum to compare with: {reason}",)

@@ -36,10 +36,10 @@ from typing import Any, TypeAlias
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
-from bellmanifold.experiments.measured import require_room
 from bellmanifold.formats.files import label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_problem
+from bellmanifold.runs.run import check_memory
 from bellmanifold.ssp import SSP
 
 Value: TypeAlias = bool | int | float | str
@@ -160,10 +160,10 @@ def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     return Plan(once, problems, notes)
 
 
-def _require_room(plan: Plan) -> None:
+def _check_memory(plan: Plan) -> None:
     """Refuse runs that would not fit into memory."""
     for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
-        require_room(plan.problems[name], episodes, 1)
+        check_memory(plan.problems[name], episodes, 1)
 
 
 def digest(problem: SSP) -> str:
@@ -197,7 +197,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
             raise BadInputError(f"model: {error}") from None
         except BellmanifoldError as error:
             raise type(error)(f"{label(path)}: model: {error}") from None
-        _require_room(plan)
+        _check_memory(plan)
         return plan
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bellmanifold.errors import BellmanifoldError, StoppedError
-from bellmanifold.experiments.plan import Plan, RunSettings
-from bellmanifold.experiments.progress import Progress, show_progress
-from bellmanifold.experiments.runs import Unit, units_of
-from bellmanifold.experiments.store import Store
-from bellmanifold.experiments.work import Failure, Played
 from bellmanifold.formats.files import label
+from bellmanifold.sweeps.plan import Plan, RunSettings
+from bellmanifold.sweeps.progress import Progress, show_progress
+from bellmanifold.sweeps.store import Store
+from bellmanifold.sweeps.units import Failure, Played, Unit, units_of
 
 Player: TypeAlias = Callable[[Sequence[Unit]], Generator[Played, None, None]]
 """Plays units and hands over what became of each: in this process, in others, or on a cluster."""

@@ -14,37 +14,43 @@ from contextlib import contextmanager
 from typing import Any
 
 from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
-from bellmanifold.experiments.runs import Unit
-from bellmanifold.experiments.threads import use_one_thread
-from bellmanifold.experiments.work import Answer, Failure, Played, attempt
-from bellmanifold.remarks import remark
+from bellmanifold.runs.threads import use_one_thread
+from bellmanifold.stderr import remark
+from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
 
-PATIENCE = "20s"
-PATIENCE_WITH_WORKERS = 30.0
-"""Seconds after which we say that there is none."""
+PATIENCE, PATIENCE_WITH_WORKERS = 20.0, 30.0
 
 
-def play_on_cluster(units: Sequence[Unit], address: str) -> Generator[Played, None, None]:
-    """Play units on the workers of a Dask scheduler; answers come as they are ready."""
+def play_on_cluster(
+    units: Sequence[Unit], address: str, patience: float = PATIENCE, without_workers: float = PATIENCE_WITH_WORKERS
+) -> Generator[Played, None, None]:
+    """Play units on the workers of a Dask scheduler; answers come as they are ready.
+
+    Args:
+        units: what to play.
+        address: of the scheduler.
+        patience: seconds until a scheduler that does not answer is given up.
+        without_workers: seconds after which we say that it has no worker.
+    """
     _require_dask()
     with _quiet("distributed"):
-        client = connect(address)
+        client = connect(address, patience)
         try:
-            with _looking_for_workers(client, address):
+            with _looking_for_workers(client, address, without_workers):
                 yield from _play(client, units)
         finally:
             client.close()
 
 
 @contextmanager
-def _looking_for_workers(client: Any, address: str) -> Iterator[None]:
+def _looking_for_workers(client: Any, address: str, patience: float) -> Iterator[None]:
     """Say so, once, if the scheduler has no worker after a while: it would keep us waiting for ever."""
 
     def look() -> None:
         if client.status == "running" and not client.scheduler_info()["workers"]:
             remark(f"--dask: waiting for a worker: start one with `dask worker {printable(address)}`")
 
-    timer = threading.Timer(PATIENCE_WITH_WORKERS, look)
+    timer = threading.Timer(patience, look)
     timer.daemon = True
     timer.start()
     try:
@@ -76,12 +82,12 @@ def _require_dask() -> None:
         raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
 
 
-def connect(address: str) -> Any:
+def connect(address: str, patience: float = PATIENCE) -> Any:
     """A client of the scheduler at this address."""
     from distributed import Client
 
     try:
-        return Client(address, timeout=PATIENCE, set_as_default=False)
+        return Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         what = " ".join(str(error).split())[:200]
         message = f"--dask: no scheduler answers at {quote(address)} ({what}): start one with `dask scheduler`"

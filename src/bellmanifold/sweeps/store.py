@@ -21,7 +21,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,12 +31,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bellmanifold.agents.registry import Value, find_agent
 from bellmanifold.errors import BadInputError, DiskError
-from bellmanifold.experiments.checked import read_settings
-from bellmanifold.experiments.netcdf import read_netcdf, read_variables
-from bellmanifold.experiments.plan import Plan, RunSettings
-from bellmanifold.experiments.presence import Presence, one_at_a_time
-from bellmanifold.experiments.runs import FORMAT
 from bellmanifold.formats.files import (
     disk_remedy,
     is_disk_fault,
@@ -48,6 +44,12 @@ from bellmanifold.formats.files import (
     temporary_prefix,
     write_atomically,
 )
+from bellmanifold.runs.run import Run
+from bellmanifold.sweeps.locks import Presence, one_at_a_time
+from bellmanifold.sweeps.netcdf import read_netcdf, read_variables
+from bellmanifold.sweeps.plan import Plan, RunSettings, make_settings, plan_runs
+from bellmanifold.sweeps.record import FORMAT, prepare, record
+from bellmanifold.sweeps.validate import read_settings
 
 PLAN_FILE = "plan.json"
 PLAN_LOCK = ".plan.lock"
@@ -102,13 +104,13 @@ def seal(content: bytes, identity: str, model_digest: str) -> Seal:
     return Seal(identity, model_digest, sha256(content + f" {identity} {model_digest}".encode()).hexdigest())
 
 
-def encode(record: xr.Dataset) -> bytes:
+def encode(made: xr.Dataset) -> bytes:
     """A record as the bytes of its file."""
-    large = [str(name) for name, variable in record.variables.items() if variable.nbytes > COMPRESS_ABOVE]
+    large = [str(name) for name, variable in made.variables.items() if variable.nbytes > COMPRESS_ABOVE]
     packing: Any = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in large}
     with _without_dask():
-        content = bytes(record.to_netcdf(engine="h5netcdf", encoding=packing))
-    return content + seal(content, record.attrs["identity"], record.attrs["model_digest"]).line()
+        content = bytes(made.to_netcdf(engine="h5netcdf", encoding=packing))
+    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"]).line()
 
 
 _one_at_a_time = threading.Lock()
@@ -329,3 +331,22 @@ class Store:
             reason = (error.strerror or str(error)).lower()
             raise DiskError(f"{label(path)}: cannot be written: {reason}: {disk_remedy(error)}") from None
         return path
+
+
+@contextmanager
+def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[Callable[[Run], None]]:
+    """Claim a directory for the runs of `learn`, as a sweep of them would; what is handed over writes one of them.
+
+    Args:
+        out: the directory; refused if it belongs to other runs.
+        entry: what the runs share: model, agent, episodes and the agent's options (None means not given).
+        seeds: their seeds.
+    """
+    shared = {name: value for name, value in entry.items() if value is not None}
+    find_agent(str(entry["agent"])).settle({k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")})
+    plan = plan_runs([make_settings({**shared, "seed": seed}) for seed in seeds])
+    settings = {run.seed: run for run in plan.runs}
+    problem = prepare(plan.problems[str(entry["model"])])
+    store = Store(out)
+    with store.claim(plan):
+        yield lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))
