@@ -27,7 +27,7 @@ from typing import Any
 
 from distributed import Client
 
-from bellmanifold.runs.threads import ONE_THREAD
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.sweeps.cluster import play_on_cluster
 from bellmanifold.sweeps.plan import Plan, RunSettings, plan_runs
 from bellmanifold.sweeps.progress import Progress

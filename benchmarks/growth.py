@@ -31,7 +31,7 @@ from bellmanifold.posteriors.keys import random_key
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.runs.threads import ONE_THREAD
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.solver import solve
 
 SMALLEST_MIB = 4.0

@@ -21,7 +21,7 @@ import numpy as np
 
 from bellmanifold import envs
 from bellmanifold.agents.posterior_sampling import PosteriorSampling, Settings
-from bellmanifold.runs.threads import ONE_THREAD
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.ssp import SSP
 
 MODEL = "env:grid?rows=160&columns=157&slip=0.1"

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -150,6 +151,11 @@ def test_modules_import_one_way():
     found = knots({name: imported(path) - {name} for name, path in MODULES.items()})
     plain = [{name.removeprefix("bellmanifold.") for name in knot} for knot in found]
     assert sorted(map(sorted, plain)) == sorted(map(sorted, KNOWN_KNOTS))
+
+
+def test_no_two_modules_share_a_name():
+    files = [path for path in SOURCE.rglob("*.py") if not path.name.startswith("__")]
+    assert [name for name, count in Counter(path.stem for path in files).items() if count > 1] == []
 
 
 def test_knots_are_found():

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Wedge
 
 from bellmanifold import envs
+from bellmanifold.figures.drawing import COLOURS, goal_places
 from bellmanifold.figures.layout import is_triangle, landings, positions
-from bellmanifold.figures.problem import COLOURS, goal_places
 from bellmanifold_paper.plots.bands import (
     TARGET,
     draw_acceptance,

@@ -12,11 +12,9 @@ from typing import Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.compiled import keep_compiled_programs
-from bellmanifold.commands.terminal import print_table
+from bellmanifold.commands.terminal import directory, print_table, require_workers
 from bellmanifold.errors import BadInputError
-from bellmanifold.limits import WORKERS
+from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
 
 
@@ -42,9 +40,7 @@ def reproduce(
 
     Example: bellmanifold reproduce deep-sea-regret --out out/paper
     """
-    if workers is not None and workers < 1:
-        raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
-    WORKERS.require(workers or 1, "--workers")
+    require_workers(workers)
     keep_compiled_programs()
     from bellmanifold.sweeps.workers import play_in_processes
     from bellmanifold_paper.figure_list import find_figures

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from bellmanifold.data import Dataset
-from bellmanifold.figures.problem import COLOURS, GOAL_COLOUR, draw
+from bellmanifold.figures.drawing import COLOURS, GOAL_COLOUR, draw
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.ssp import SSP

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.report import publish
-from bellmanifold.commands.terminal import print_table, progress
+from bellmanifold.commands.terminal import directory, print_table, progress
 from bellmanifold.interrupts import interruptible
+from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
     from bellmanifold.ssp import SSP

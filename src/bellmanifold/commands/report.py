@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
 from bellmanifold.commands.paper import ledger_section
-from bellmanifold.commands.terminal import progress
+from bellmanifold.commands.terminal import directory, progress
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import label
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.terminal import directory, require_workers
 from bellmanifold.errors import BadInputError
-from bellmanifold.limits import WORKERS
+from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ def sweep(
         raise BadInputError(
             "--workers and --dask contradict each other: the cluster has its own workers, leave one out"
         )
-    if workers is not None and workers < 1:
-        raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
-    WORKERS.require(workers or 1, "--workers")
+    require_workers(workers)
     keep_compiled_programs()
     from bellmanifold.sweeps.plan import read_plan
 

@@ -7,6 +7,7 @@ to another one (three times, unless the scheduler's `allowed-failures` says othe
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
-from bellmanifold.runs.threads import use_one_thread
+from bellmanifold.runs.environment import use_one_thread
 from bellmanifold.stderr import remark
 from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
 
@@ -90,8 +91,8 @@ def connect(address: str, patience: float = PATIENCE) -> Any:
         return Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         what = " ".join(str(error).split())[:200]
-        message = f"--dask: no scheduler answers at {quote(address)} ({what}): start one with `dask scheduler`"
-        raise BadInputError(message) from None
+    gc.collect()  # or the client that failed is closed at any later time, perhaps while Dask holds the lock that takes
+    raise BadInputError(f"--dask: no scheduler answers at {quote(address)} ({what}): start one with `dask scheduler`")
 
 
 def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:

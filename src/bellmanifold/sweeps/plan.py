@@ -177,11 +177,6 @@ def digest(problem: SSP) -> str:
     return total.hexdigest()
 
 
-def load_plan(path: str | os.PathLike[str]) -> list[RunSettings]:
-    """The runs of a plan file, each once."""
-    return list(read_plan(path).runs)
-
-
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan file, check it and load the problems it names."""
     with located(label(path)):

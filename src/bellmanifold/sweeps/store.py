@@ -40,6 +40,7 @@ from bellmanifold.formats.files import (
     located,
     parse_json,
     read_bytes,
+    reason,
     sync_directory,
     temporary_prefix,
     write_atomically,
@@ -180,6 +181,10 @@ def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, 
         yield settings, found
 
 
+def _canonical(entry: Any) -> str:
+    return json.dumps(entry, sort_keys=True)
+
+
 def _without_links(path: str, flags: int) -> int:
     """Open a file, but none elsewhere that a symbolic link of this name leads to."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -222,9 +227,8 @@ class Store:
             self.root.mkdir(parents=True, exist_ok=True)
             sync_directory(self.root.parent)
         except (OSError, ValueError) as error:
-            reason = (getattr(error, "strerror", None) or str(error)).lower()
-            message = f"{label(self.root)}: cannot be made: {reason}"
-            if isinstance(error, OSError) and is_disk_fault(error):
+            message = f"{label(self.root)}: cannot be made: {reason(error)}"
+            if is_disk_fault(error):
                 raise DiskError(f"{message}: {disk_remedy(error)}") from None
             raise BadInputError(f"{message}: choose another --out") from None
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
@@ -248,8 +252,7 @@ class Store:
         if known is None or not (in_use or any(self.root.glob("*.nc"))):
             return False
         models, runs = known
-        before = {json.dumps(run, sort_keys=True) for run in runs}
-        now = {json.dumps(run.to_dict(), sort_keys=True) for run in plan.runs}
+        before, now = set(map(_canonical, runs)), {_canonical(run.to_dict()) for run in plan.runs}
         if before != now:
             counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
             raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {REMEDY}")
@@ -260,8 +263,8 @@ class Store:
         """Let the directory's plan have this plan's runs too."""
         models, runs = self._read_plan() or ({}, [])
         self._require_same_problems(plan, {**plan.models, **models})
-        known = {json.dumps(run, sort_keys=True) for run in runs}
-        new = [run.to_dict() for run in plan.runs if json.dumps(run.to_dict(), sort_keys=True) not in known]
+        known = set(map(_canonical, runs))
+        new = [entry for entry in (run.to_dict() for run in plan.runs) if _canonical(entry) not in known]
         if new:
             self._write_plan({**models, **plan.models}, [*runs, *new])
 
@@ -328,8 +331,7 @@ class Store:
             with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise DiskError(f"{label(path)}: cannot be written: {reason}: {disk_remedy(error)}") from None
+            raise DiskError(f"{label(path)}: cannot be written: {reason(error)}: {disk_remedy(error)}") from None
         return path
 
 

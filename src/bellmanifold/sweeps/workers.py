@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.runs.threads import ONE_THREAD
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
 
 READY = "ready"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bellmanifold.figures.drawing import GOAL_COLOUR, RADIUS
 from bellmanifold.figures.layout import positions
-from bellmanifold.figures.problem import GOAL_COLOUR, RADIUS
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:

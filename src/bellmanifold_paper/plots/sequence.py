@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bellmanifold.figures.drawing import RADIUS, arrow_ends, draw_goal, draw_pies, frame, points_per_unit
 from bellmanifold.figures.layout import landings, positions
-from bellmanifold.figures.problem import RADIUS, arrow_ends, draw_goal, draw_pies, frame, points_per_unit
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:

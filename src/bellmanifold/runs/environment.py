@@ -1,4 +1,11 @@
-"""Keeping compiled programs, so that a second command of the same shape starts without compiling."""
+"""What XLA and BLAS are told through the environment, here and in worker processes.
+
+*One thread per run*: they split sums among as many threads as there are cores, so the last bits of a run would depend
+on the machine that plays it. And worker processes would compete for the same cores. BLAS reads the environment when
+NumPy is imported, XLA (NPROC) when JAX first computes something.
+
+*Compiled programs are kept*, so that a second command of the same shape starts without compiling.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,13 @@ import os
 import sys
 from typing import Any
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
 LEAST_SECONDS = "0"
+
+
+def use_one_thread() -> None:
+    """Let this process, if JAX has not computed anything yet, and those it starts use one thread."""
+    os.environ.update(ONE_THREAD)
 
 
 def keep_compiled_programs() -> None:

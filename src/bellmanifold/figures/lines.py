@@ -1,17 +1,19 @@
-"""Improper mass against tolerance, one line for each prior scale and discount."""
+"""Lines: cumulative regret over episodes, and improper mass against tolerance."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.figures.problem import COLOURS
+from bellmanifold.figures.drawing import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Curve = tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"]]
 STYLES: Final = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D")
 
@@ -53,4 +55,26 @@ def improper_mass(
         )
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None) -> Axes:
+    """Draw regret curves, each with a band of one standard deviation over runs.
+
+    Args:
+        curves: label -> mean and standard deviation of the cumulative regret after each episode.
+        axes: where to draw; by default a new figure.
+    """
+    from matplotlib import pyplot
+
+    if axes is None:
+        _, axes = pyplot.subplots(figsize=(5.0, 3.5), layout="constrained")
+    for k, (label, (mean, sd)) in enumerate(curves.items()):
+        episode = np.arange(1, len(mean) + 1)
+        colour = COLOURS[k % len(COLOURS)]
+        axes.plot(episode, mean, color=colour, label=label)
+        axes.fill_between(episode, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xlabel("episode")
+    axes.set_ylabel("cumulative regret")
+    axes.legend(frameon=False)
     return axes
