@@ -19,7 +19,7 @@ from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.runs.routes import Routes, routes_in_order
+from bellmanifold.runs.routes import Routes, all_routes, filled_up, read_routes
 from bellmanifold_paper.paper_runs import Cell, PaperRuns
 
 POINTS = 2**18
@@ -31,7 +31,8 @@ COMPUTED = ("bayes-br", "manifold")
 @lru_cache(maxsize=8)
 def routes_of(reference: str) -> Routes:
     """All routes of a problem, in the order in which cells have them."""
-    return routes_in_order(load_model(reference))
+    model = load_model(reference)
+    return read_routes(model, filled_up(all_routes(model)))
 
 
 def route_chances(summary: Summary, routes: Routes) -> Estimate:

@@ -7,6 +7,7 @@ areas. Marginals are integrals over the other coordinate (`bellmanifold_paper.ex
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +76,7 @@ def _mark(axes: Axes) -> None:
     axes.set_ylim(other)
 
 
-def draw_two_state_marginals() -> Figure:
+def draw_two_state_marginals(density_of: Callable[[int, np.ndarray, float], np.ndarray] = marginal) -> Figure:
     """Figure 3: both marginals for several tolerances."""
     from matplotlib.figure import Figure
 
@@ -83,7 +84,7 @@ def draw_two_state_marginals() -> Figure:
     pair = figure.subplots(1, 2, sharey=True)
     for which, (axes, low, high) in enumerate(zip(pair, (-12.0, -12.0), (28.0, 10.0), strict=True)):
         x = np.union1d(np.linspace(low, high, 401), np.linspace(TRUTH[which] - 1.5, TRUTH[which] + 1.5, 201))
-        density = {rf"$\epsilon = {epsilon:g}$": marginal(which, x, epsilon) for epsilon in MARGINAL_TOLERANCES}
+        density = {rf"$\epsilon = {epsilon:g}$": density_of(which, x, epsilon) for epsilon in MARGINAL_TOLERANCES}
         draw_marginals(axes, x, density, TRUTH[which])
         axes.set_xlim(low, high)
         axes.set_xlabel(rf"$\theta_{which + 1}$ ({('stay', 'go')[which]})")

@@ -60,9 +60,9 @@ class Learning:
             "optimal_value": _listed(np.array([runs[0].optimal_value]))[0],
             "cumulative_regret_mean": _listed(regret.mean),
             "cumulative_regret_sd": _listed(regret.sd),
-            "cumulative_regret_interval": _listed_pairs(regret.mean_low, regret.mean_high),
+            "cumulative_regret_interval": _listed_pairs(regret.interval),
             "cumulative_regret_iqm": _listed(regret.interquartile_mean),
-            "cumulative_regret_iqm_interval": _listed_pairs(regret.interquartile_low, regret.interquartile_high),
+            "cumulative_regret_iqm_interval": _listed_pairs(regret.interquartile_interval),
             "expected_regret_mean": _listed(self.expected_regret),
             "coverage_mean": _listed(np.mean([run.coverage for run in runs], axis=0)),
             "goal_reached_mean": _listed(share_of_runs([run.reached_goal for run in runs])),
@@ -130,5 +130,5 @@ def _listed(values: Float[np.ndarray, "n"]) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _listed_pairs(low: Float[np.ndarray, "n"], high: Float[np.ndarray, "n"]) -> list[list[float | None]]:
-    return [list(pair) for pair in zip(_listed(low), _listed(high), strict=True)]
+def _listed_pairs(ends: Float[np.ndarray, "2 n"]) -> list[list[float | None]]:
+    return [_listed(pair) for pair in ends.T]

@@ -140,23 +140,21 @@ def solved_episode(bad: Bool[np.ndarray, "episodes"]) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What several runs say together, episode by episode; all of shape (episodes,).
+    """What several runs say together, episode by episode: of shape (episodes,) unless it says otherwise.
 
     Attributes:
         mean: mean over runs.
         sd: standard deviation over runs, of a sample (divided by their number less 1); 0 for a single run.
         interquartile_mean: mean of the middle half of the runs.
-        mean_low, mean_high: 95% bootstrap interval of the mean; NaN for a single run or an unknown optimum.
-        interquartile_low, interquartile_high: the same of the interquartile mean.
+        interval: 95% bootstrap interval of the mean, (2, episodes); NaN for a single run or an unknown optimum.
+        interquartile_interval: the same of the interquartile mean.
     """
 
     mean: Float[np.ndarray, "episodes"]
     sd: Float[np.ndarray, "episodes"]
     interquartile_mean: Float[np.ndarray, "episodes"]
-    mean_low: Float[np.ndarray, "episodes"]
-    mean_high: Float[np.ndarray, "episodes"]
-    interquartile_low: Float[np.ndarray, "episodes"]
-    interquartile_high: Float[np.ndarray, "episodes"]
+    interval: Float[np.ndarray, "2 episodes"]
+    interquartile_interval: Float[np.ndarray, "2 episodes"]
 
 
 def spread(values: Float[np.ndarray, "runs episodes"]) -> Spread:
@@ -164,8 +162,8 @@ def spread(values: Float[np.ndarray, "runs episodes"]) -> Spread:
 
     Runs are resampled whole, 1,000 times with a fixed seed, and intervals are percentiles.
     """
-    means, middles = _interval(values, np.mean), _interval(values, _middle_mean)
-    return Spread(values.mean(axis=0), sample_sd(values), _middle_mean(values, axis=0), *means, *middles)
+    intervals = _interval(values, np.mean), _interval(values, _middle_mean)
+    return Spread(values.mean(axis=0), sample_sd(values), _middle_mean(values, axis=0), *intervals)
 
 
 def sample_sd(values: Float[np.ndarray, "runs *more"]) -> Float[np.ndarray, "*more"]:
@@ -181,12 +179,10 @@ def _middle_mean(values: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(trim_mean(values, 0.25, axis=axis))
 
 
-def _interval(
-    values: Float[np.ndarray, "runs episodes"], statistic: object
-) -> tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"]]:
+def _interval(values: Float[np.ndarray, "runs episodes"], statistic: object) -> Float[np.ndarray, "2 episodes"]:
     runs, episodes = values.shape
     if runs < 2 or not np.isfinite(values).all():
-        return np.full(episodes, np.nan), np.full(episodes, np.nan)
+        return np.full((2, episodes), np.nan)
     found: Any = bootstrap(  # type: ignore[call-overload]  # the stubs know no data of two dimensions
         (values,),
         statistic,
@@ -198,7 +194,7 @@ def _interval(
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    return found.confidence_interval.low, found.confidence_interval.high
+    return np.array(found.confidence_interval)
 
 
 def share_of_runs(flags: Sequence[Bool[np.ndarray, "episodes"]]) -> Float[np.ndarray, "episodes"]:

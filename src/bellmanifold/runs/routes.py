@@ -47,11 +47,6 @@ def read_routes(model: SSP, pairs: Int[np.ndarray, "routes steps"]) -> Routes:
     return Routes(pairs, np.append(model.reward, 0.0)[pairs].sum(axis=1), after, after < model.n_states)
 
 
-def routes_in_order(model: SSP) -> Routes:
-    """All routes of a problem in the order of their pairs."""
-    return read_routes(model, filled_up(all_routes(model)))
-
-
 def filled_up(routes: Sequence[Sequence[int]]) -> Int[np.ndarray, "routes steps"]:
     """Routes as rows of equal length, filled up with -1."""
     longest = max(map(len, routes))

@@ -28,7 +28,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -321,13 +321,8 @@ def _expand(axes: Mapping[str, tuple[Value, ...]], overrides: Sequence[Override]
     total = math.prod(len(values) for values in axes.values())
     RUNS.require(total, "the plan")
     used: set[int] = set()
-    runs = [make_settings(_overridden(entry, overrides, used)) for entry in _entries(axes)]
-    return runs, used
-
-
-def _entries(axes: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]:
-    for values in itertools.product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
+    entries = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    return [make_settings(_overridden(entry, overrides, used)) for entry in entries], used
 
 
 def _overridden(entry: dict[str, Value], overrides: Sequence[Override], used: set[int]) -> dict[str, Value]:

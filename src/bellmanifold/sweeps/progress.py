@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from bellmanifold.stderr import remark
@@ -26,7 +25,7 @@ class Progress:
             self.say(f"{self.kept} of {self.total} runs are there already")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
     def advance(self, runs: int) -> None:
@@ -62,7 +61,7 @@ class Bar(Progress):
         self.display.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.display.stop()
 
     def advance(self, runs: int) -> None:
