@@ -129,10 +129,10 @@ def test_beliefs_are_recorded_in_the_problems_own_order(name):
     assert record["action_probability"].dims == ("episode", "pair_number")
     assert record["action_probability"].dtype == record["q_mean"].dtype == np.float32
     model = bm.load_model(settings.model)
-    world = measured.world_of_run(model, 3)
+    world = run_module.world_of_run(model, 3)
     assert (world.model.pair_action != model.pair_action).any()
     agent = make_agent(name, world, settings.choices())
-    rng = np.random.default_rng(measured.play_seed(3))
+    rng = np.random.default_rng(run_module.play_seed(3))
     told = []
 
     class Asked:

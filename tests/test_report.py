@@ -24,10 +24,11 @@ from bellmanifold.report.reading import _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
 from bellmanifold.runs.routes import read_routes
-from bellmanifold.sweeps.plan import make_settings
+from bellmanifold.sweeps.plan import make_settings, plan_runs
 from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import Store, encode, load_run, read_arrays
 from bellmanifold.sweeps.validate import require_fit
+from bellmanifold.sweeps.workers import play_here
 from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
 from bellmanifold_paper.plots.style import METHODS
@@ -489,7 +490,7 @@ def test_what_cannot_be_drawn_is_named(tmp_path):
     assert problems.missing[pipe] == f"{pipe}: is not a file"
 
 
-def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path):
+def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypatch):
     """Neither the file here nor the one beside the runs is what they were played on."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
