@@ -49,7 +49,7 @@ def tolerance(epsilon: float) -> str:
 
 
 def regret_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
-    """Cumulative regret of all methods, a panel a tolerance."""
+    """Cumulative regret of all methods, a panel per tolerance."""
     figure, blocks, foot = _blocks(settings, ONE_HEIGHT)
     for block, setting in zip(blocks, settings, strict=True):
         lost = {epsilon: regrets(runs, setting, epsilon) for epsilon in TOLERANCES}
@@ -62,7 +62,7 @@ def regret_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
 
 
 def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
-    """Pairs seen so far, a panel a tolerance, and beside them HMC's acceptance."""
+    """Pairs seen so far, a panel per tolerance, and beside them HMC's acceptance."""
     figure, blocks, foot = _blocks(settings, ONE_HEIGHT, foot=1.7 * FOOT)
     for block, setting in zip(blocks, settings, strict=True):
         left, right = np.asarray(block.subfigures(1, 2, width_ratios=(LEFT, 1.0 - LEFT)))
@@ -79,7 +79,7 @@ def progress_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
 
 
 def ranked_page(runs: PaperRuns, setting: Setting, points: int = POINTS) -> Figure:
-    """Probabilities of the optimal routes in the last episode, largest first, a panel a tolerance."""
+    """Probabilities of the optimal routes in the last episode, largest first, a panel per tolerance."""
     figure, (block,), foot = _blocks([setting], ONE_HEIGHT)
     best = routes_of(setting.model).is_optimal
     chances = {
@@ -95,7 +95,7 @@ def ranked_page(runs: PaperRuns, setting: Setting, points: int = POINTS) -> Figu
 
 
 def routes_page(runs: PaperRuns, settings: Sequence[Setting]) -> Figure:
-    """Route probabilities of BR and HMC, a column a tolerance, and of the exact posterior in a column of its own."""
+    """Route probabilities of BR and HMC, a column per tolerance, and of the exact posterior in a column of its own."""
     figure, blocks, _ = _blocks(settings, 2.5, foot=0.0)
     for block, setting in zip(blocks, settings, strict=True):
         _routes_block(block, runs, setting)

@@ -120,7 +120,7 @@ def from_json(value: Any) -> SSP:
 
 
 def to_json_text(model: SSP) -> str:
-    """The `ssp/1` text of a problem, one pair a line."""
+    """The `ssp/1` text of a problem, one pair per line."""
 
     def dumps(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)

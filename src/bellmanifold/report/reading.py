@@ -1,7 +1,7 @@
 """What a directory holds: its runs, cell by cell.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and of each only its curves are kept: four numbers an episode. A run that is there twice, under whatever names,
+other, and of each only its curves are kept: four numbers per episode. A run that is there twice, under whatever names,
 is counted once.
 """
 

@@ -106,7 +106,7 @@ def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], p
 
 
 def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
-    """Pies, mean values and the probability that a sampled route plays each pair, one row a belief."""
+    """Pies, mean values and the probability that a sampled route plays each pair, one row per belief."""
     episodes = len(found["regret"])
     unknown = np.full((episodes, pairs), np.nan)
     pie, value = found.get("action_probability", unknown), found.get("q_mean", unknown)

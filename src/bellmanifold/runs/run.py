@@ -39,7 +39,7 @@ LARGEST_SEED = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What was measured in a run; arrays have one entry an episode.
+    """What was measured in a run; arrays have one entry per episode.
 
     Attributes:
         agent: name of the agent.
@@ -180,7 +180,7 @@ class _Recorder:
         self.keeps_beliefs = episodes * world.model.n_pairs <= MOST_BELIEFS
 
     def next_episode(self) -> float:
-        """Play one and note what is noted of it, but for the seconds it took: those are returned."""
+        """Play one and note what is noted of it, except for the seconds it took: those are returned."""
         began = perf_counter()
         self.played.append(next(self.episodes))
         took = perf_counter() - began
@@ -238,7 +238,7 @@ def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes
 def _stacked(
     rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
 ) -> Float[np.ndarray, "episodes pairs"] | None:
-    """One row an episode, NaN where it is not known; None if none is."""
+    """One row per episode, NaN where it is not known; None if none is."""
     if all(row is None for row in rows):
         return None
     unknown = np.full(pairs, np.nan)

@@ -72,7 +72,7 @@ def record_run(settings: RunSettings, kind: AgentKind | None = None, problem: Pr
 
 
 def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
-    """What happened in a run, with one entry an episode; see `bellmanifold.runs.metrics` for the measures.
+    """What happened in a run, with one entry per episode; see `bellmanifold.runs.metrics` for the measures.
 
     Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that belong to entry k of
     the rest. `action_probability` and `q_mean`, if they are there, are what the agent believed about each pair when it

@@ -1,4 +1,4 @@
-"""Where results live: a directory with one netCDF file a run.
+"""Where results live: a directory with one netCDF file per run.
 
 A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its `Seal`: which run and which problem
 it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.

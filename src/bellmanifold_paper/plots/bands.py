@@ -39,7 +39,7 @@ def draw_bands(
 
     Args:
         axes: where to draw.
-        curves: label -> a curve a run.
+        curves: label -> a curve per run.
         strokes: label -> colour and kind of line.
         marker: of the points of the mean, if any.
         opacity: of the bands.
@@ -53,11 +53,11 @@ def draw_bands(
 
 
 def draw_progress(axes: Axes, coverage: Mapping[str, Float[np.ndarray, "runs episodes"]]) -> Axes:
-    """Draw the percentage of pairs seen at least once, one curve a method.
+    """Draw the percentage of pairs seen at least once, one curve per method.
 
     Args:
         axes: where to draw.
-        coverage: label -> share of the pairs seen up to each episode, a row a run.
+        coverage: label -> share of the pairs seen up to each episode, a row per run.
     """
     draw_bands(axes, {label: 100.0 * share for label, share in coverage.items()})
     axes.set_ylim(0.0, 104.0)
@@ -69,11 +69,11 @@ def draw_acceptance(
     acceptance: Mapping[str, Float[np.ndarray, "runs episodes"]],
     strokes: Mapping[str, Stroke] | None = None,
 ) -> Axes:
-    """Draw HMC's acceptance probability in each episode, one curve a setting, and the target as a thin line.
+    """Draw HMC's acceptance probability in each episode, one curve per setting, and the target as a thin line.
 
     Args:
         axes: where to draw.
-        acceptance: label -> acceptance, a row a run.
+        acceptance: label -> acceptance, a row per run.
         strokes: label -> line; by default the settings are ordered, dark to light.
     """
     axes.axhline(TARGET, color="0.6", linewidth=0.6, zorder=0)
@@ -87,7 +87,7 @@ def draw_ranked(axes: Axes, probability: Mapping[str, Float[np.ndarray, "runs th
 
     Args:
         axes: where to draw.
-        probability: label -> probability of each thing, a row a run.
+        probability: label -> probability of each thing, a row per run.
     """
     ranked = {label: -np.sort(-values, axis=1) for label, values in probability.items()}
     things = max(values.shape[1] for values in ranked.values())
