@@ -27,15 +27,14 @@ from typing import Any
 
 from distributed import Client
 
-from bellmanifold.experiments.cluster import play_on_cluster
-from bellmanifold.experiments.plan import Plan, RunSettings, plan_runs
-from bellmanifold.experiments.progress import Progress
-from bellmanifold.experiments.runner import Player, sweep
-from bellmanifold.experiments.runs import units_of
-from bellmanifold.experiments.store import Store
-from bellmanifold.experiments.threads import ONE_THREAD
-from bellmanifold.experiments.work import attempt
-from bellmanifold.experiments.workers import play_here
+from bellmanifold.runs.environment import ONE_THREAD
+from bellmanifold.sweeps.cluster import play_on_cluster
+from bellmanifold.sweeps.plan import Plan, RunSettings, plan_runs
+from bellmanifold.sweeps.progress import Progress
+from bellmanifold.sweeps.runner import Player, sweep
+from bellmanifold.sweeps.store import Store
+from bellmanifold.sweeps.units import attempt, units_of
+from bellmanifold.sweeps.workers import play_here
 
 AGENTS = ("q-learning", "bayes-td")
 MODEL = "env:deep-sea?depth=5"

@@ -13,7 +13,7 @@ import numpy as np
 from measuring import Goal, Row, Times, report
 
 import bellmanifold as bm
-from bellmanifold.experiments.measured import Run
+from bellmanifold.runs.run import Run
 
 EPISODES = {10: 150, 20: 300, 30: 500, 50: 1000}
 """Twice what solving is known to take, at least."""

@@ -22,16 +22,16 @@ from typing import Any
 
 import jax
 import numpy as np
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import known_chart
 from bellmanifold.data import Dataset
-from bellmanifold.experiments.threads import ONE_THREAD
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.mixture import mixture
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.solver import solve
 
 SMALLEST_MIB = 4.0

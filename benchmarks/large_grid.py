@@ -22,7 +22,7 @@ import numpy as np
 from bellmanifold import envs
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.settings import SamplingSettings
-from bellmanifold.experiments.threads import ONE_THREAD
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.ssp import SSP
 
 MODEL = "env:grid?rows=160&columns=157&slip=0.1"

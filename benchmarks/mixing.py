@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import step
+from bellmanifold.posteriors.steps import PICKS, advance
 
 from bellmanifold import envs
 from bellmanifold.agents.walking import CHAINS, FIRST_SPARSE_STEPS, FIRST_SWEEPS
@@ -25,9 +28,6 @@ from bellmanifold.data import Dataset
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
-from bellmanifold.posteriors.sparse_steps import step
-from bellmanifold.posteriors.steps import PICKS, advance
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.ssp import SSP
 

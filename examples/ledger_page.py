@@ -6,8 +6,8 @@ python examples/ledger_page.py DIR/claims.json docs/ledger.md
 import sys
 from pathlib import Path
 
-from bellmanifold.reproduction.ledger_file import read_ledger
-from bellmanifold.reproduction.tables import page
+from bellmanifold_paper.ledger_file import read_ledger
+from bellmanifold_paper.tables import page
 
 HEAD = """# The ledger
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bellmanifold.posteriors.result import Findings
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
+from bellmanifold.posteriors.result import Findings
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.walk import Walk
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -14,12 +15,14 @@ import pytest
 from bellmanifold import envs
 from bellmanifold.chart.bellman import log_likelihood, residuals, transitions
 
-SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
+SOURCES = Path(__file__).parent.parent / "src"
+SOURCE = SOURCES / "bellmanifold"
+PAPER = "bellmanifold_paper"
 
 MAY_IMPORT = {
     "errors": set(),
     "jax_setup": set(),
-    "remarks": set(),
+    "stderr": set(),
     "interrupts": {"errors"},
     "limits": {"errors"},
     "ssp": {"errors", "limits"},
@@ -30,94 +33,82 @@ MAY_IMPORT = {
     "solver": {"errors", "graph", "health", "linear", "ssp"},
     "envs": {"errors", "limits", "ssp"},
     "data": {"errors", "ssp"},
-    "bellman": {"jax_setup", "ssp"},
     "formats": {"data", "envs", "errors", "graph", "limits", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
-    "laws": {"errors", "jax_setup"},
-    "chart": {"errors", "graph", "jax_setup", "ssp"},
-    "sparse_chart": {"errors", "graph", "linear", "ssp"},
-    "priors": {"errors", "laws", "jax_setup"},
-    "noise": {"errors", "laws", "jax_setup"},
+    "kernels": {"errors", "jax_setup"},
+    "chart": {"errors", "graph", "jax_setup", "linear", "ssp"},
+    "priors": {"errors", "jax_setup", "kernels"},
+    "noise": {"errors", "jax_setup", "kernels"},
     "parametrisation": {"errors", "jax_setup", "ssp"},
     "gaussian": {"jax_setup"},
     "samplers": set(),
-    "posteriors": {"bellman", "chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "laws"}
-    | {"limits", "linear", "noise", "parametrisation", "priors", "samplers", "sparse_chart", "ssp"},
-    "identifiability": {"bellman", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
-    "hausdorff": {"bellman", "data", "errors", "parametrisation", "posteriors", "priors"},
-    "agents": {
-        "bellman",
-        "chart",
-        "data",
-        "errors",
-        "formats",
-        "graph",
-        "laws",
-        "noise",
-        "parametrisation",
-        "posteriors",
-    }
-    | {"jax_setup", "limits", "priors", "samplers", "ssp"},
-    "experiments": {"__init__", "agents", "envs", "errors", "formats", "graph", "health", "limits", "linear", "models"}
-    | {"remarks", "solver", "ssp"},
+    "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
+    | {"linear", "noise", "parametrisation", "priors", "samplers", "ssp"},
+    "identifiability": {"chart", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
+    "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
+    "agents": {"chart", "data", "errors", "formats", "gaussian", "graph", "jax_setup", "kernels", "limits", "noise"}
+    | {"parametrisation", "posteriors", "priors", "samplers", "ssp"},
+    "runs": {"agents", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
+    "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
-    "reproduction": {
-        "agents",
-        "bellman",
-        "data",
-        "envs",
-        "errors",
-        "experiments",
-        "figures",
-        "formats",
-        "graph",
-        "identifiability",
-    }
-    | {"interrupts", "limits", "models", "posteriors", "solver", "ssp"},
-    "report": {"__init__", "agents", "envs", "errors", "experiments", "figures", "formats", "graph", "models"}
-    | {"reproduction", "ssp"},
-    "commands": {"agents", "data", "errors", "experiments", "figures", "formats", "graph", "interrupts", "models"}
-    | {"limits", "posteriors", "remarks", "report", "reproduction", "ssp"},
-    "__main__": {"cli"},
+    "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
+    "commands": {"agents", "data", "errors", "figures", "formats", "graph", "interrupts", "limits", "models"}
+    | {"posteriors", "report", "runs", "ssp", "stderr", "sweeps"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
-    | {"health", "interrupts", "models", "posteriors", "remarks", "solver"},
+    | {"health", "interrupts", "models", "posteriors", "runs", "solver", "stderr"},
+    "__main__": {"cli"},
 }
-"""Room -> rooms it may import. A new room needs a line here."""
+"""Room of the library -> rooms it may import. A new room needs a line here. What makes the paper again is no room: it
+imports the library, and nothing imports it; the command `reproduce` finds it by name."""
 
 
-def room(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def named(path: Path) -> str:
+    """The module in a file of `src`, a package by its own name."""
+    return ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported_rooms(path: Path) -> set[str]:
+MODULES = {named(path): path for path in sorted(SOURCES.rglob("*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports, inside functions too; what only type checkers see does not count."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bellmanifold"):
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {_room_of(alias.name) for alias in node.names}
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.ImportFrom):
+            parts = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {part if part in MODULES else node.module for part in parts}
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("bellmanifold.")}
-    return found
+            found |= {alias.name for alias in node.names}
+        waiting += ast.iter_child_nodes(node)
+    return found & set(MODULES)
 
 
-def _room_of(name: str) -> str:
-    return name if (SOURCE / name).exists() or (SOURCE / f"{name}.py").exists() else "__init__"
+def room(module: str) -> str:
+    """The part of the library that a module belongs to; `__init__` is what the library itself says."""
+    return module.split(".")[1] if "." in module else "__init__"
 
 
-FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_direction_of_dependency(path):
-    own = room(path)
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("bellmanifold.")])
+def test_direction_of_dependency(module):
+    own, found = room(module), imported(MODULES[module])
+    assert not [name for name in found if name.startswith(PAPER)], "the library does not know the paper's package"
     assert own in MAY_IMPORT, f"{own} is a new room: say in MAY_IMPORT what it may import"
-    forbidden = imported_rooms(path) - MAY_IMPORT[own] - {own}
+    forbidden = {room(name) for name in found} - MAY_IMPORT[own] - {own}
     assert not forbidden, f"{own} must not import {sorted(forbidden)}"
 
 
 def test_the_rule_can_fail(tmp_path):
-    (tmp_path / "x.py").write_text("from bellmanifold.cli import app\nimport bellmanifold.solver\n")
-    assert imported_rooms(tmp_path / "x.py") == {"cli", "solver"}
+    text = "from bellmanifold.cli import app\ndef f():\n    import bellmanifold.solver\n"
+    text += "if TYPE_CHECKING:\n    import bellmanifold.ssp\nelse:\n    from bellmanifold import envs, __version__\n"
+    (tmp_path / "x.py").write_text(text)
+    assert imported(tmp_path / "x.py") == {f"bellmanifold.{name}" for name in ("cli", "solver", "envs")} | {
+        "bellmanifold"
+    }
 
 
 def test_rooms_are_acyclic():
@@ -128,31 +119,39 @@ def test_rooms_are_acyclic():
         done |= ready
 
 
-MODULES = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in FILES}
+def reached(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """For every node those that a path of one step or more leads to."""
+    found = {}
+    for start in graph:
+        seen, waiting = set(), [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        found[start] = seen
+    return found
 
 
-def imported_modules(path: Path) -> set[str]:
-    """The modules of the package that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bellmanifold."):
-            home = node.module.removeprefix("bellmanifold.")
-            found |= {name if (name := f"{home}.{alias.name}") in MODULES else home for alias in node.names}
-    return found & set(MODULES)
+def knots(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Nodes that lead to each other, knot by knot."""
+    found = reached(graph)
+    each = {frozenset(other for other in found[name] if name in found[other]) for name in graph}
+    return [set(knot) for knot in each if knot]
 
 
-ONE_WAY = sorted({room(path) for path in FILES} - {"posteriors"})
-"""Rooms whose modules import each other one way only, imports inside functions included."""
+def test_modules_import_one_way():
+    """Of modules, not rooms, and of imports inside functions too."""
+    assert knots({name: imported(path) - {name} for name, path in MODULES.items()}) == []
 
 
-@pytest.mark.parametrize("own", ONE_WAY)
-def test_modules_of_a_room_are_acyclic(own):
-    needs = {name: imported_modules(path) for name, path in MODULES.items() if room(path) == own}
-    done: set[str] = set()
-    while len(done) < len(needs):
-        ready = {name for name in needs if needs[name] & set(needs) - {name} <= done} - done
-        assert ready, f"a cycle among {sorted(set(needs) - done)}"
-        done |= ready
+def test_no_two_modules_share_a_name():
+    files = [path for path in SOURCE.rglob("*.py") if not path.name.startswith("__")]
+    assert [name for name, count in Counter(path.stem for path in files).items() if count > 1] == []
+
+
+def test_knots_are_found():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"d", "f"}, "f": {"e"}}
+    assert sorted(map(sorted, knots(graph))) == [["a", "b", "c"], ["e", "f"]]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,8 @@ def test_modules_of_a_room_are_acyclic(own):
         ("bellmanifold.solver", "jax matplotlib typer blackjax xarray"),
         ("bellmanifold.bellman", "matplotlib typer blackjax xarray"),
         ("bellmanifold.cli", "jax scipy matplotlib xarray distributed rich.progress"),
-        ("bellmanifold.experiments.workers", "jax matplotlib typer distributed"),
+        ("bellmanifold_paper.command", "jax scipy matplotlib xarray distributed rich.progress"),
+        ("bellmanifold.sweeps.workers", "jax matplotlib typer distributed"),
         ("bellmanifold.posteriors.inference", "matplotlib typer blackjax xarray arviz"),
     ],
 )

@@ -8,7 +8,7 @@ from bellmanifold import envs
 from bellmanifold.agents.bayes_hmc import BlockOfChains, block_of_agents
 from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.envs.building import with_action_order
-from bellmanifold.experiments.measured import play_run, play_runs
+from bellmanifold.runs.run import play_run, play_runs
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.settings import HMCSettings, SamplingSettings
 from bellmanifold.agents.walking import SparseWalk, Walk
 from bellmanifold.chart.batch import known_chart
-from bellmanifold.experiments import measured
-from bellmanifold.experiments.plan import make_settings
-from bellmanifold.experiments.runs import play_run
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.runs import run as run_module
+from bellmanifold.sweeps.plan import make_settings
+from bellmanifold.sweeps.record import record_run
 
 
 def taught(agent, model, pairs):
@@ -125,14 +125,14 @@ def test_an_ensemble_is_silent_where_showing_its_belief_would_be_slow():
 def test_beliefs_are_recorded_in_the_problems_own_order(name):
     """The record of a run against an agent that is asked by hand, in the order of actions that the run drew."""
     settings = make_settings({"model": "env:deep-sea?depth=3", "agent": name, "episodes": 4, "seed": 3})
-    record = play_run(settings)
+    record = record_run(settings)
     assert record["action_probability"].dims == ("episode", "pair_number")
     assert record["action_probability"].dtype == record["q_mean"].dtype == np.float32
     model = bm.load_model(settings.model)
-    world = measured.world_of_run(model, 3)
+    world = run_module.world_of_run(model, 3)
     assert (world.model.pair_action != model.pair_action).any()
     agent = make_agent(name, world, settings.choices())
-    rng = np.random.default_rng(measured.play_seed(3))
+    rng = np.random.default_rng(run_module.play_seed(3))
     told = []
 
     class Asked:
@@ -156,8 +156,8 @@ def test_runs_too_large_and_agents_without_beliefs_record_none(monkeypatch):
     settings = {"model": "env:deep-sea?depth=3", "episodes": 2, "seed": 0}
     for name in ("psrl", "q-learning"):
         assert not isinstance(make_agent(AGENTS[name], envs.deep_sea(3)), ShowsBeliefs)
-        assert "q_mean" not in play_run(make_settings({**settings, "agent": name}))
-    monkeypatch.setattr(measured, "MOST_BELIEFS", 2 * 12 - 1)
-    found = play_run(make_settings({**settings, "agent": "bayes-td"}))
+        assert "q_mean" not in record_run(make_settings({**settings, "agent": name}))
+    monkeypatch.setattr(run_module, "MOST_BELIEFS", 2 * 12 - 1)
+    found = record_run(make_settings({**settings, "agent": "bayes-td"}))
     assert "action_probability" not in found
     assert "q_mean" not in found

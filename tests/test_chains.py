@@ -17,7 +17,7 @@ from bellmanifold.cli import run
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormalScale, InferredScale, KnownScale, NoiseModel
+from bellmanifold.noise import InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, linear, tabular
 from bellmanifold.posteriors import from_chains
 from bellmanifold.posteriors.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points

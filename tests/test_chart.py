@@ -8,12 +8,12 @@ from problems import random_problem
 
 from bellmanifold import chart as chart_module
 from bellmanifold import envs
-from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.chart.batch import Block, TooLargeError, batch_chart, eliminate_batch, known_chart, moves_within
+from bellmanifold.chart.bellman import residuals, transitions
+from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components, is_proper, strong_components
-from bellmanifold.chart.sparse import sparse_chart
 
 
 def ring(states, leaves=0.5):

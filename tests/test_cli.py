@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from bellmanifold import __version__, envs
-from bellmanifold.commands.compiled import keep_compiled_programs
-from bellmanifold.commands.reproduce import _watching
 from bellmanifold.commands.terminal import progress, working
 from bellmanifold.formats.problem import read_problem
+from bellmanifold.runs.environment import keep_compiled_programs
+from bellmanifold_paper.command import _watching
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ import bellmanifold
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError
-from bellmanifold.experiments.cluster import play_on_cluster
-from bellmanifold.experiments.plan import plan_runs, read_plan
-from bellmanifold.experiments.runner import sweep
-from bellmanifold.experiments.workers import play_here
+from bellmanifold.sweeps.cluster import play_on_cluster
+from bellmanifold.sweeps.plan import plan_runs, read_plan
+from bellmanifold.sweeps.runner import sweep
+from bellmanifold.sweeps.workers import play_here
 
 
 @pytest.fixture(autouse=True)
@@ -110,23 +110,22 @@ def test_the_command_on_a_cluster(cluster, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport", ""])
-def test_an_address_without_a_scheduler_is_refused(address, monkeypatch):
-    monkeypatch.setattr("bellmanifold.experiments.cluster.PATIENCE", "0.5s")
+def test_an_address_without_a_scheduler_is_refused(address):
     with pytest.raises(BadInputError, match="no scheduler answers at") as caught:
-        next(play_on_cluster([], address))
+        next(play_on_cluster([], address, patience=0.5))
     assert "\n" not in str(caught.value)
 
 
-def test_a_scheduler_without_workers_is_reported(tmp_path, capfd, monkeypatch):
+def test_a_scheduler_without_workers_is_reported(tmp_path, capfd):
     """It is said, once, and the work begins when a worker comes."""
-    monkeypatch.setattr("bellmanifold.experiments.cluster.PATIENCE_WITH_WORKERS", 0.2)
     described, said = tmp_path / "scheduler.json", ""
     place = ("--no-dashboard", "--scheduler-file", str(described))
     alone = ("--nthreads", "1", "--no-nanny", "--local-directory", str(tmp_path))
     with started("scheduler", "--host", "127.0.0.1", "--port", "0", *place):
         address = wait_for_address(described)
         with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(sweep, plan_runs([toy(0)]), tmp_path / "out", lambda u: play_on_cluster(u, address))
+            player = partial(play_on_cluster, address=address, without_workers=0.2)
+            done = pool.submit(sweep, plan_runs([toy(0)]), tmp_path / "out", player)
             deadline = time.monotonic() + 30
             while "waiting for a worker" not in said and time.monotonic() < deadline:
                 said += capfd.readouterr().err

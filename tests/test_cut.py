@@ -4,6 +4,7 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
+from bellmanifold.posteriors.from_walks import by_walk, walkable
 
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
@@ -21,7 +22,6 @@ from bellmanifold.posteriors.cuts import (
     stationary_law,
     without_rare_moves,
 )
-from bellmanifold.posteriors.from_walks import by_walk, walkable
 from bellmanifold.posteriors.inference import by_chart, by_mixture
 from bellmanifold.posteriors.target import relaxed_target
 

@@ -12,8 +12,8 @@ from test_cluster import started, wait_for_address
 from test_sweep import toy
 from toy_agents import TOY
 
-from bellmanifold.experiments.runs import play_run
-from bellmanifold.experiments.store import encode, load_run
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.store import encode, load_run
 
 PLAN = """
 model = ["env:deep-sea?depth=3", "env:swirl?depth=3"]
@@ -46,7 +46,7 @@ def files(directory):
 
 def test_two_runs_are_equal_files_but_for_the_clock():
     """HDF5 could write dates and addresses; it does not. All that differs are the variables with seconds, and seals."""
-    first, second = (play_run(toy(episodes=300), TOY) for _ in range(2))
+    first, second = (record_run(toy(episodes=300), TOY) for _ in range(2))
     assert (first.seconds_episode.values != second.seconds_episode.values).any()
     assert encode(first) == encode(first.copy(deep=True))
     assert without_clock(first) == without_clock(second)

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bellmanifold.posteriors.from_walks import walkable
 from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.chart.batch import batch_chart
+from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
@@ -29,7 +30,6 @@ from bellmanifold.posteriors.draws import (
     resampled,
     weighted_draws,
 )
-from bellmanifold.posteriors.from_walks import walkable
 from bellmanifold.posteriors.inference import by_mixture
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, Chains, end_points

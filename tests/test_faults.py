@@ -27,14 +27,14 @@ from toy_agents import PLAIN, TOY
 
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments import runs
-from bellmanifold.experiments.plan import plan_runs, read_plan
-from bellmanifold.experiments.presence import Presence
-from bellmanifold.experiments.runner import sweep
-from bellmanifold.experiments.store import PLAN_FILE, Store, encode, load_run, verify
-from bellmanifold.experiments.workers import play_here
 from bellmanifold.formats.files import write_atomically
-from bellmanifold.remarks import remark
+from bellmanifold.stderr import remark
+from bellmanifold.sweeps.locks import Presence
+from bellmanifold.sweeps.plan import plan_runs, read_plan
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.runner import sweep
+from bellmanifold.sweeps.store import PLAN_FILE, Store, encode, load_run, verify
+from bellmanifold.sweeps.workers import play_here
 
 KILLS = 50
 
@@ -121,7 +121,7 @@ TELLING = """
 from toy_agents import PLAIN, TOY
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import main
-from bellmanifold.experiments import progress
+from bellmanifold.sweeps import progress
 
 progress.SECONDS_BETWEEN_LINES = 0.0
 AGENTS.update({"toy": TOY, "plain": PLAIN})
@@ -442,7 +442,7 @@ def flips(content):
 
 @pytest.mark.slow
 def test_every_flipped_bit_and_every_cut_of_a_result_is_found():
-    content = encode(runs.play_run(toy()))
+    content = encode(record_run(toy()))
     verify(content)
     for damaged in flips(content):
         with pytest.raises(BadInputError, match="damaged"):

@@ -4,8 +4,8 @@ import numpy as np
 
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.posteriors.result import from_moments, prior_elsewhere
 from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.result import from_moments, prior_elsewhere
 from bellmanifold.posteriors.target import relaxed_target
 
 

@@ -15,7 +15,7 @@ from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormalScale, InferredScale, KnownScale
+from bellmanifold.noise import InferredScale, KnownScale
 from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors import chains as module
 from bellmanifold.posteriors import from_chains

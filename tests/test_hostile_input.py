@@ -13,10 +13,10 @@ from test_formats import npz
 
 from bellmanifold import envs
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.plan import read_plan
 from bellmanifold.formats.observations import load_data
 from bellmanifold.formats.problem import read_problem, to_json_text
-from bellmanifold.reproduction.ledger_file import read_ledger
+from bellmanifold.sweeps.plan import read_plan
+from bellmanifold_paper.ledger_file import read_ledger
 
 FOUR = json.loads(to_json_text(envs.four_state()))
 SWIRL = json.loads(to_json_text(envs.swirl(2)))
@@ -189,7 +189,7 @@ def plans(draw):
 @examples(40, 10_000, content=plans() | GARBAGE)
 def test_a_plan(content):
     """A plan that is read has runs whose names are one component of a path each."""
-    from bellmanifold.experiments.store import file_name
+    from bellmanifold.sweeps.store import file_name
 
     found = read(read_plan, content)
     for settings in () if found is None else found.runs:

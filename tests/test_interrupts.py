@@ -8,10 +8,10 @@ import pytest
 import bellmanifold as bm
 from bellmanifold.commands import demo
 from bellmanifold.errors import StoppedError
-from bellmanifold.experiments import learning
-from bellmanifold.experiments.plan import make_settings
-from bellmanifold.experiments.workers import play_here
 from bellmanifold.interrupts import interruptible
+from bellmanifold.runs import learning
+from bellmanifold.sweeps.plan import make_settings, plan_runs
+from bellmanifold.sweeps.workers import play_here
 
 SWIRL = "env:swirl?depth=3"
 
@@ -79,22 +79,11 @@ def test_learn_keeps_the_runs_before_the_interrupt_alone(cli, tmp_path, monkeypa
     assert cli("learn", "env:two-state", *options)[0] == 0, "the same command goes on"
 
 
-def test_demo_says_how_to_go_on(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "demo_plan", small_plan)
-    monkeypatch.setattr(demo, "PROBLEMS", (SWIRL,))
-    monkeypatch.setattr(demo, "AGENTS", ("bayes-td",))
-    monkeypatch.setattr("bellmanifold.experiments.workers.play_in_processes", lambda units, workers: play_here(units))
-    monkeypatch.setattr(demo, "_improper_mass", lambda model, run, pairs: swallow() or 0.0)
-    code, out, err = cli("demo", "--out", str(tmp_path))
-    assert code == 130
-    assert "report" not in out
-    assert "give the same command again to go on; the runs are kept" in err
-
-
-def small_plan():
-    from bellmanifold.experiments.plan import plan_runs
-
-    return plan_runs([make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 2, "seed": 0})])
+def test_demo_says_how_to_go_on(capfd, tmp_path):
+    plan = plan_runs([make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 2, "seed": 0})])
+    with pytest.raises(StoppedError, match="give the same command again to go on; the runs are kept"):
+        demo.show(plan, tmp_path, play_here, improper=lambda model, run, pairs: swallow() or 0.0)
+    assert "report" not in capfd.readouterr().out
 
 
 def test_a_handler_of_the_programs_own_is_left_alone():

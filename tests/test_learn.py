@@ -19,10 +19,10 @@ from bellmanifold.agents import run_episodes
 from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.experiments.measured import play_run, play_seed
-from bellmanifold.experiments.measures import Yardstick, find_optimum, first_episode, solved_episode, spread
 from bellmanifold.graph import is_proper
 from bellmanifold.health import assumption_2
+from bellmanifold.runs.metrics import Yardstick, find_optimum, first_episode, solved_episode, spread
+from bellmanifold.runs.run import play_run, play_seed
 from bellmanifold.solver import solve
 
 
@@ -196,16 +196,16 @@ def test_spread_over_runs():
     np.testing.assert_allclose(found.interquartile_mean, np.sort(values, axis=0)[3:9].mean(axis=0))
     again = values[np.random.default_rng(4).integers(12, size=(20_000, 12))]
     middle = np.sort(again, axis=1)[:, 3:9].mean(axis=1)
-    ends = (found.mean_low, found.mean_high, again.mean(axis=1))
-    for low, high, resampled in (ends, (found.interquartile_low, found.interquartile_high, middle)):
+    ends = (*found.interval, again.mean(axis=1))
+    for low, high, resampled in (ends, (*found.interquartile_interval, middle)):
         near, far = np.quantile(resampled, [0.005, 0.06], axis=0), np.quantile(resampled, [0.94, 0.995], axis=0)
         assert np.all((near[0] < low) & (low < near[1]))
         assert np.all((far[0] < high) & (high < far[1]))
     two = spread(np.array([[1.0], [4.0]]))
-    assert (two.mean_low[0], two.mean_high[0]) == (1.0, 4.0), "a quarter of the resamples is (1, 1)"
+    assert two.interval[:, 0].tolist() == [1.0, 4.0], "a quarter of the resamples is (1, 1)"
     same = spread(np.ones((4, 3)))
-    assert same.mean_low.tolist() == same.mean_high.tolist() == [1.0] * 3
-    assert np.isnan(spread(np.ones((1, 3))).mean_low).all()
+    assert same.interval.tolist() == [[1.0] * 3] * 2
+    assert np.isnan(spread(np.ones((1, 3))).interval).all()
     assert spread(np.ones((1, 3))).sd.tolist() == [0.0] * 3
 
 

@@ -20,14 +20,14 @@ from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction import ledger, tables
-from bellmanifold.reproduction.beliefs import chances_given, final_chances, route_chances, routes_of
-from bellmanifold.reproduction.claims import deep_sea, hmc, published, pyramid, slippery, swirl, theory, two_state
-from bellmanifold.reproduction.claims.answers import chance, complete, counted, loop_mass
-from bellmanifold.reproduction.example_1 import Plane
-from bellmanifold.reproduction.ledger_file import Claim, Entry, Ledger, read_ledger, write_ledger
-from bellmanifold.reproduction.runs import DEEP_SEA, EPISODES, PYRAMID, SWIRL, Cell, PaperRuns
-from bellmanifold.reproduction.verdicts import (
+from bellmanifold_paper import ledger, tables
+from bellmanifold_paper.claims import deep_sea, hmc, published, pyramid, slippery, swirl, theory, two_state
+from bellmanifold_paper.claims.answers import chance, complete, counted, loop_mass
+from bellmanifold_paper.example_1 import Plane
+from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, read_ledger, write_ledger
+from bellmanifold_paper.paper_runs import DEEP_SEA, EPISODES, PYRAMID, SWIRL, Cell, PaperRuns
+from bellmanifold_paper.route_chances import chances_given, final_chances, route_chances, routes_of
+from bellmanifold_paper.verdicts import (
     Condition,
     Finding,
     Measurement,
@@ -42,7 +42,7 @@ from bellmanifold.reproduction.verdicts import (
     share_of,
 )
 
-BY_NAME = {asked.id: asked for asked in ledger.QUESTIONS}
+BY_NAME = {claim.id: claim for claim in ledger.CLAIMS}
 
 
 # From numbers to verdicts
@@ -309,7 +309,7 @@ def test_verdicts_turn_with_other_properties_of_runs(name, claimed, turned):
 
 def test_every_claim_that_runs_decide_is_turned():
     turned = {"hmc-calibrated", *(name for name, *_ in (*FLIPS, *TURNS))}
-    assert turned | NOT_TURNED == {asked.id for asked in ledger.QUESTIONS if asked.cells}
+    assert turned | NOT_TURNED == {claim.id for claim in ledger.CLAIMS if claim.cells}
 
 
 def test_calibration_is_judged_by_the_last_window(monkeypatch):
@@ -355,18 +355,18 @@ def test_questions_declare_the_runs_they_ask_for(monkeypatch):
     monkeypatch.setattr(published, "MORE_RUNS", 2)
     monkeypatch.setattr(hmc, "_windows", lambda runs, cell: np.full((3, 10), float(runs.cell(cell)["regret"].size)))
     monkeypatch.setattr(pyramid, "_eight", lambda epsilon: (exactly("gap", 0.0), exactly("sum", 1.0)))
-    for asked in ledger.QUESTIONS:
-        if asked.cells:
+    for claim in ledger.CLAIMS:
+        if claim.cells:
             runs = MadeUp(Path(), 3, {}, asked=set())
-            ledger.judge(asked, runs)
-            assert runs.asked <= set(asked.cells), asked.id
-            assert set(asked.cells) <= set(ledger.CELLS)
+            ledger.judge(claim, runs)
+            assert runs.asked <= set(claim.cells), claim.id
+            assert set(claim.cells) <= set(ledger.CELLS)
 
 
 def test_names_are_unique_and_stated_in_full():
-    assert len(BY_NAME) == len(ledger.QUESTIONS)
-    for asked in ledger.QUESTIONS:
-        assert all(text.strip().endswith((".", ")")) for text in (asked.statement, asked.criterion)), asked.id
+    assert len(BY_NAME) == len(ledger.CLAIMS)
+    for claim in ledger.CLAIMS:
+        assert all(text.strip().endswith((".", ")")) for text in (claim.statement, claim.criterion)), claim.id
 
 
 # Claims without runs
@@ -393,9 +393,9 @@ def test_the_two_state_plane_against_quadrature():
 
 
 @pytest.mark.parametrize(
-    ("asked", "verdict"),
+    ("claim", "verdict"),
     [
-        *((asked, "holds") for asked in two_state.CLAIMS if asked.id != "two-state-contracts"),
+        *((claim, "holds") for claim in two_state.CLAIMS if claim.id != "two-state-contracts"),
         (BY_NAME["two-state-contracts"], "holds with a remark"),
         (BY_NAME["likelihood-flat-along-u"], "holds"),
         (BY_NAME["likelihood-mass"], "holds"),
@@ -409,8 +409,8 @@ def test_the_two_state_plane_against_quadrature():
     ],
     ids=lambda value: getattr(value, "id", ""),
 )
-def test_claims_without_runs(asked, verdict, tmp_path):
-    assert ledger.judge(asked, PaperRuns(tmp_path, 10)).verdict == verdict
+def test_claims_without_runs(claim, verdict, tmp_path):
+    assert ledger.judge(claim, PaperRuns(tmp_path, 10)).verdict == verdict
 
 
 def test_claims_without_runs_depend_on_the_problem(monkeypatch, tmp_path):
@@ -436,8 +436,8 @@ def claims():
         Entry(Measurement("nothing", math.nan, math.nan, math.nan)),
         Entry(exactly("count", 3.0), "equal to 3", "established"),
     )
-    first = Claim("one", "section 1", "It is so.", "It is.", entries, "holds with a remark", "Barely.")
-    return [first, Claim("two", "section 2", "It is not.", "It is.", entries[2:], "does not hold", "")]
+    first = JudgedClaim("one", "section 1", "It is so.", "It is.", entries, "holds with a remark", "Barely.")
+    return [first, JudgedClaim("two", "section 2", "It is not.", "It is.", entries[2:], "does not hold", "")]
 
 
 @pytest.fixture
@@ -463,25 +463,24 @@ def test_round_trip(kept, tmp_path):
     assert read_ledger(path).date == "", "the first ledgers did not say"
 
 
-def test_a_ledger_says_what_measured_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(ledger, "QUESTIONS", (BY_NAME["two-state-values"],))
-    found = ledger.measure_claims(PaperRuns(tmp_path, 3))
+def test_a_ledger_says_what_measured_it(tmp_path):
+    found = ledger.measure_claims(PaperRuns(tmp_path, 3), claims=[BY_NAME["two-state-values"]])
     assert [claim.id for claim in found.claims] == ["two-state-values"]
     assert found.runs == 3
     assert found.version
     assert len(found.date) == 10
 
 
-def test_an_interrupted_measurement_is_dropped(monkeypatch, tmp_path):
+def test_an_interrupted_measurement_is_dropped(tmp_path):
     def swallow(runs):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             return Finding(())
 
-    monkeypatch.setattr(ledger, "QUESTIONS", (replace(BY_NAME["two-state-values"], measure=swallow),))
+    claim = replace(BY_NAME["two-state-values"], measure=swallow)
     with pytest.raises(StoppedError, match="give the same command again"):
-        ledger.measure_claims(PaperRuns(tmp_path, 3))
+        ledger.measure_claims(PaperRuns(tmp_path, 3), claims=[claim])
 
 
 @pytest.mark.parametrize(
@@ -536,9 +535,9 @@ def test_few_runs_are_called_few(kept, capsys):
 @pytest.mark.slow
 def test_the_whole_ledger_on_one_run_a_cell(tmp_path):
     """Every claim can be measured from what the runner writes, and none about runs holds by a single run alone."""
-    from bellmanifold.experiments.runner import require_success, sweep
-    from bellmanifold.experiments.workers import play_in_processes
-    from bellmanifold.reproduction.runs import plan_cells
+    from bellmanifold.sweeps.runner import require_success, sweep
+    from bellmanifold.sweeps.workers import play_in_processes
+    from bellmanifold_paper.paper_runs import plan_cells
 
     require_success(sweep(plan_cells(ledger.CELLS, 1), tmp_path, lambda units: play_in_processes(units, workers=2)))
     told = []
@@ -547,12 +546,12 @@ def test_the_whole_ledger_on_one_run_a_cell(tmp_path):
     assert {claim.verdict for claim in found} == {"holds", "holds with a remark", "does not hold"}
     learning = (*deep_sea.CLAIMS[1:], *hmc.CLAIMS, *swirl.CLAIMS[2:], slippery.CLAIMS[1])
     verdicts = {claim.id: claim.verdict for claim in found}
-    assert not [asked.id for asked in learning if verdicts[asked.id] == "holds"]
+    assert not [claim.id for claim in learning if verdicts[claim.id] == "holds"]
 
 
 def test_the_page_in_the_documentation_is_about_these_claims():
     text = (Path(__file__).parent.parent / "docs" / "ledger.md").read_text(encoding="utf-8")
-    for asked in ledger.QUESTIONS:
-        assert f"## {asked.id}\n" in text, f"{asked.id} is missing: make docs/ledger.md again (examples/ledger_page.py)"
-        assert asked.statement in text, f"{asked.id} is stale: make docs/ledger.md again (examples/ledger_page.py)"
-        assert f"Criterion: {asked.criterion}" in text, f"{asked.id} is stale: make docs/ledger.md again"
+    for claim in ledger.CLAIMS:
+        assert f"## {claim.id}\n" in text, f"{claim.id} is missing: make docs/ledger.md again (examples/ledger_page.py)"
+        assert claim.statement in text, f"{claim.id} is stale: make docs/ledger.md again (examples/ledger_page.py)"
+        assert f"Criterion: {claim.criterion}" in text, f"{claim.id} is stale: make docs/ledger.md again"

@@ -11,8 +11,8 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import near_ties as module
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.ties import near_ties, without_near_ties
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.ties import near_ties, without_near_ties
 
 
 def two_actions(gap, reward=-1.0, unseen=0):

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bellmanifold.posteriors.from_walks import by_walk
 from scipy import integrate, stats
 
 import bellmanifold as bm
@@ -14,7 +15,6 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform, named_kernel
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
-from bellmanifold.posteriors.from_walks import by_walk
 from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
 from bellmanifold.posteriors.target import noisy_target
 

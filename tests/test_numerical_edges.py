@@ -12,8 +12,8 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.ties import near_ties
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.ties import near_ties
 
 MANY = 10_000
 

@@ -10,17 +10,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Wedge
 
 from bellmanifold import envs
-from bellmanifold.figures.bands import draw_bands
-from bellmanifold.figures.contours import SHARES, density_levels, draw_contours
-from bellmanifold.figures.diagram import draw_diagram
+from bellmanifold.figures.drawing import COLOURS, goal_places
 from bellmanifold.figures.layout import is_triangle, landings, positions
-from bellmanifold.figures.marginals import draw_marginals
-from bellmanifold.figures.problem import COLOURS, goal_places
-from bellmanifold.figures.progress import TARGET, draw_acceptance, draw_progress
-from bellmanifold.figures.ranked import draw_ranked
-from bellmanifold.figures.routes import draw_routes, scale_of
-from bellmanifold.figures.sequence import ORANGE, Shown, draw_episode
-from bellmanifold.figures.style import METHODS, PRINT, handles, printed, steps
+from bellmanifold_paper.plots.bands import (
+    TARGET,
+    draw_acceptance,
+    draw_bands,
+    draw_progress,
+    draw_ranked,
+    draw_routes,
+    scale_of,
+)
+from bellmanifold_paper.plots.densities import SHARES, density_levels, draw_contours, draw_marginals
+from bellmanifold_paper.plots.diagram import draw_diagram
+from bellmanifold_paper.plots.sequence import ORANGE, Shown, draw_episode
+from bellmanifold_paper.plots.style import METHODS, PRINT, handles, printed, steps
 
 mpl.use("Agg")
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bellmanifold.experiments.plan import read_plan
-from bellmanifold.experiments.runs import play_run
-from bellmanifold.experiments.store import Store, encode
-from bellmanifold.reproduction import runs
-from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns, plan_cells
+from bellmanifold.sweeps.plan import read_plan
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.store import Store, encode
+from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns, plan_cells
 
 PLAN = Path(__file__).parent.parent / "plans" / "paper.toml"
 PAPERS_AGENTS = ("bayes-br", "bayes-br-hmc", "bayes-td", "bayes-td-en", "bayes-td-max")
@@ -22,12 +21,11 @@ def test_the_cells_are_the_shipped_plan():
     assert set(plan_cells(cells, 10).runs) == set(read_plan(PLAN).runs)
 
 
-def test_stacked_runs_number_routes_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "EPISODES", 3)
-    cell = Cell("env:deep-sea?depth=3", "bayes-td", 0.1)
+def test_stacked_runs_number_routes_alike(tmp_path):
+    cell = Cell("env:deep-sea?depth=3", "bayes-td", 0.1, episodes=3)
     store = Store(tmp_path)
     for settings in cell.settings(4):
-        store.write(settings, encode(play_run(settings)))
+        store.write(settings, encode(record_run(settings)))
     found = PaperRuns(tmp_path, 4)
     stacked = found.cell(cell)
     assert stacked["regret"].shape == (4, 3)

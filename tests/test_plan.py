@@ -13,8 +13,8 @@ from toy_agents import PLAIN, TOY
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.plan import RunSettings, digest, load_plan, make_settings, read_plan
-from bellmanifold.experiments.store import file_name
+from bellmanifold.sweeps.plan import RunSettings, digest, make_settings, read_plan
+from bellmanifold.sweeps.store import file_name
 
 
 @pytest.fixture
@@ -31,8 +31,12 @@ def plan(tmp_path, monkeypatch):
     return write
 
 
+def runs_of(path):
+    return list(read_plan(path).runs)
+
+
 def test_a_plan_is_a_product(plan):
-    runs = load_plan(
+    runs = runs_of(
         plan("model = ['env:swirl', 'env:pyramid']\nagent = 'bayes-br'\nepsilon = [0.01, 1]\nseeds = [3, 1]")
     )
     assert len(runs) == 8
@@ -44,16 +48,16 @@ def test_a_plan_is_a_product(plan):
 
 
 def test_what_is_left_out_is_the_default_of_learn(plan):
-    runs = load_plan(plan("model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']"))
+    runs = runs_of(plan("model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']"))
     assert [r.seed for r in runs] == 2 * list(range(10))
     assert {(r.epsilon, r.prior_scale, r.episodes) for r in runs} == {(0.01, 10.0, 100), (None, 1.0, 100)}
     for given in ("optimism = 1", "epsilon = 0.01", "episodes = 100", "infer_noise = false"):
-        assert load_plan(plan(f"model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']\n{given}")) == runs
+        assert runs_of(plan(f"model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']\n{given}")) == runs
 
 
 def test_the_plan_in_the_documentation(plan):
     page = (Path(__file__).parent.parent / "docs" / "plans.md").read_text()
-    runs = load_plan(plan(page.split("```toml\n")[1].split("```")[0]))
+    runs = runs_of(plan(page.split("```toml\n")[1].split("```")[0]))
     assert Counter(run.agent for run in runs) == {"bayes-br": 20, "manifold": 10, "bayes-td": 20, "q-learning": 10}
     assert {r.epsilon for r in runs if dict(r.options).get("optimism") == 8} == {0.1}
 
@@ -61,7 +65,7 @@ def test_the_plan_in_the_documentation(plan):
 def test_equal_runs_are_run_once(plan):
     """Agents that know no epsilon do not multiply over it."""
     text = "model = 'env:swirl'\nagent = ['manifold', 'q-learning', 'bayes-td']\nepsilon = [0.1, 1, 1.0]\n"
-    runs = load_plan(plan(text + "prior_scale = [1, 10]\nseeds = [0, 0]"))
+    runs = runs_of(plan(text + "prior_scale = [1, 10]\nseeds = [0, 0]"))
     count = {agent: sum(r.agent == agent for r in runs) for agent in ("manifold", "q-learning", "bayes-td")}
     assert count == {"manifold": 2, "q-learning": 1, "bayes-td": 4}
     assert len(set(runs)) == len(runs)
@@ -103,7 +107,7 @@ optimism = 2
 
 def test_noise_replaces_epsilon_only_where_an_agent_has_it(plan):
     def likelihoods(text):
-        runs = load_plan(plan(f"model = 'env:swirl'\nseeds = 0\n{text}"))
+        runs = runs_of(plan(f"model = 'env:swirl'\nseeds = 0\n{text}"))
         return [(r.epsilon, dict(r.options).get("noise_sd"), dict(r.options).get("infer_noise")) for r in runs]
 
     assert likelihoods("agent = ['bayes-br', 'toy', 'psrl']\nnoise_sd = 0.1") == [
@@ -167,7 +171,7 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
 def test_wrong_plans_are_refused_in_one_line(plan, text, message):
     path = plan(text)
     with pytest.raises(BadInputError) as caught:
-        load_plan(path)
+        read_plan(path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -176,9 +180,9 @@ def test_wrong_plans_are_refused_in_one_line(plan, text, message):
 def test_files_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "p.toml").write_bytes(b"model = '\xff'")
     with pytest.raises(BadInputError, match="not UTF-8"):
-        load_plan(tmp_path / "p.toml")
+        runs_of(tmp_path / "p.toml")
     with pytest.raises(BadInputError, match="no such file"):
-        load_plan(tmp_path / "q.toml")
+        runs_of(tmp_path / "q.toml")
 
 
 RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, (("optimism", 1),))
@@ -200,7 +204,7 @@ def test_names_are_functions_of_the_settings_alone():
     names = {file_name(replace(RUN, **change)) for change in [{}, *changes]}
     assert len(names) == len(changes) + 1
     assert file_name(replace(RUN, options=(("optimism", 1.0),))) == file_name(RUN), "1 and 1.0 are one setting"
-    code = f"from bellmanifold.experiments.plan import RunSettings; print({RUN!r}.identity)"
+    code = f"from bellmanifold.sweeps.plan import RunSettings; print({RUN!r}.identity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.identity, "another process finds the same name"
     awkward = replace(RUN, model="../Räume/" + "x" * 300 + "\n.json")
@@ -226,9 +230,9 @@ def test_digest_sees_every_number_and_name():
 def test_shipped_plans_are_sound():
     """The paper's plan: 157 cells of ten seeds; narrow priors on the swirl only, tuning again on deep sea only."""
     plans = Path(__file__).parent.parent / "plans"
-    runs = load_plan(plans / "paper.toml")
+    runs = runs_of(plans / "paper.toml")
     assert len(runs) == 1570
     assert {run.model for run in runs if run.prior_scale == 1.0} == {"env:swirl?depth=5"}
     retuned = [run for run in runs if ("tuning", "retuned") in run.options]
     assert {(run.model, run.epsilon) for run in retuned} == {("env:deep-sea?depth=5", e) for e in (0.01, 0.1)}
-    assert len(load_plan(plans / "comparison.toml")) == 180
+    assert len(runs_of(plans / "comparison.toml")) == 180

@@ -10,13 +10,15 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from problems import random_problem
 from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.chart.batch import batch_chart
+from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -26,9 +28,7 @@ from bellmanifold.health import assumption_2
 from bellmanifold.posteriors.coordinates import Coordinates, mixer_of
 from bellmanifold.posteriors.cuts import SHARE, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
-from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk
 from bellmanifold.posteriors.inference import by_chart, by_mixture
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import diagnose
 

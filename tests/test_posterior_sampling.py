@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bellmanifold.posteriors.steps import advance, look
 from scipy import stats
 
 import bellmanifold as bm
@@ -21,7 +22,6 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.limits import ROUTES
 from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
-from bellmanifold.posteriors.steps import advance, look
 
 
 def having_seen(model, settings, pairs):

@@ -16,21 +16,23 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
+from bellmanifold.commands.paper import ledger_section
 from bellmanifold.errors import BadInputError
-from bellmanifold.experiments.checked import require_fit
-from bellmanifold.experiments.plan import make_settings
-from bellmanifold.experiments.routes import read_routes
-from bellmanifold.experiments.runs import play_run
-from bellmanifold.experiments.store import Store, encode, load_run, read_arrays
-from bellmanifold.figures.style import METHODS
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
 from bellmanifold.report.reading import _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
-from bellmanifold.reproduction.comparisons import METHODS as AGENTS_OF
-from bellmanifold.reproduction.ledger_file import Claim, Entry, Ledger, write_ledger
-from bellmanifold.reproduction.verdicts import Measurement
+from bellmanifold.runs.routes import read_routes
+from bellmanifold.sweeps.plan import make_settings, plan_runs
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.store import Store, encode, load_run, read_arrays
+from bellmanifold.sweeps.validate import require_fit
+from bellmanifold.sweeps.workers import play_here
+from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
+from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
+from bellmanifold_paper.plots.style import METHODS
+from bellmanifold_paper.verdicts import Measurement
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -47,7 +49,7 @@ def keep(directory, **entry):
     """Play a run and put it into a directory."""
     settings = make_settings({"episodes": 6, "seed": 0} | entry)
     directory.mkdir(exist_ok=True, parents=True)
-    Store(directory).path(settings).write_bytes(encode(play_run(settings)))
+    Store(directory).path(settings).write_bytes(encode(record_run(settings)))
     return settings
 
 
@@ -73,14 +75,16 @@ def directory(tmp_path_factory):
     keep(root / "runs", model=SWIRL, agent="q-learning")
     keep(root / "runs", model=hostile_problem(root / "a&<b>.json"), agent="bayes-td-max")
     entry = Entry(Measurement("q<sub>", 0.5, 0.25, 1.0, None, 1), "above 0", "established")
-    claim = Claim("one", "Figure 1", "<b>bold</b>", "so", (entry,), "holds with a remark", "but " + "x" * 1500 + " end")
+    claim = JudgedClaim(
+        "one", "Figure 1", "<b>bold</b>", "so", (entry,), "holds with a remark", "but " + "x" * 1500 + " end"
+    )
     write_ledger(root / "claims.json", Ledger((claim,), 1, "0.1", "abc", "2026-01-02"))
     return root
 
 
 @pytest.fixture(scope="module")
 def html(directory):
-    page.write_report(directory, directory / "report.html")
+    page.write_report(directory, directory / "report.html", ledger=ledger_section(directory))
     return (directory / "report.html").read_text()
 
 
@@ -240,16 +244,14 @@ def test_text_by_itself(name):
     escaped(name).encode()
 
 
-def test_few_bytes_are_kept_for_few_runs(directory, monkeypatch):
+def test_few_bytes_are_kept_for_few_runs(directory):
     """The first run of every cell comes before the second of any, and the page says what is left out."""
     contents = read_directory(directory)
     assert page.make_player(contents).remark == ""
-    monkeypatch.setattr(page, "MOST_PLAYER_RUNS", 3)
-    player = page.make_player(contents)
+    player = page.make_player(contents, most_runs=3)
     assert sorted(run["agent"] for run in player.data["runs"]) == ["bayes-td", "bayes-td-max", "q-learning"]
     assert "3 of 4 runs: those with the first seeds of each setting" in player.remark
-    monkeypatch.setattr(page, "MOST_PLAYER_BYTES", 1)
-    assert len(page.make_player(contents).data["runs"]) == 1
+    assert len(page.make_player(contents, most_bytes=1).data["runs"]) == 1
 
 
 def test_a_copy_under_another_name_is_counted_once(tmp_path):
@@ -423,20 +425,14 @@ def test_a_relative_problem_is_found_from_everywhere(tmp_path, monkeypatch):
     assert said == "problem.json: no such file: check the path (or give `report` where the runs were played)"
 
 
-def test_demo_prints_a_table_and_where_the_report_is(tmp_path, cli, monkeypatch):
+def test_demo_prints_a_table_and_where_the_report_is(tmp_path, capfd, monkeypatch):
     """A small one, in this process; the real one is in the slow tests."""
-    from bellmanifold.experiments import workers
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "PROBLEMS", (SWIRL,))
-    monkeypatch.setattr(demo, "AGENTS", ("bayes-td",))
-    monkeypatch.setattr(demo, "RUNS", 2)
-    monkeypatch.setattr(demo, "EPISODES", 20)
-    monkeypatch.setattr(workers, "play_in_processes", lambda units, workers: workers_play_here(units))
-    workers_play_here = workers.play_here
-    monkeypatch.setattr(demo, "_improper_mass", lambda model, run, pairs: 0.25)
-    code, out, err = cli("demo", "--out", "here")
-    assert code == 0
+    entry = {"model": SWIRL, "agent": "bayes-td", "episodes": 20}
+    plan = plan_runs([make_settings({**entry, "seed": seed}) for seed in range(2)])
+    demo.show(plan, Path("here"), play_here, improper=lambda model, run, pairs: 0.25)
+    out, err = capfd.readouterr()
+    assert out.splitlines()[0] == "2 runs of 20 episodes each; agents know nothing at first"
     assert out.splitlines()[-1] == "report: here/report.html"
     (row,) = [line.split() for line in out.splitlines() if line.startswith(f"  {SWIRL}")]
     assert row[1] == "bayes-td"
@@ -444,18 +440,18 @@ def test_demo_prints_a_table_and_where_the_report_is(tmp_path, cli, monkeypatch)
     runs = [load_run(path) for path in sorted((tmp_path / "here/runs").glob("*.nc"))]
     assert row[-3] == f"{np.mean([r['regret'].sum() for r in runs]):.2f}"
     assert "2 of 2 runs done" in err
-    _, again, _ = cli("demo", "--out", "here")
-    assert again == out, "a second call plays nothing"
+    demo.show(plan, Path("here"), play_here, improper=lambda model, run, pairs: 0.25)
+    assert capfd.readouterr().out == out, "a second call plays nothing"
 
 
 def test_improper_mass_of_the_demo_is_the_posteriors():
     """Two states at tolerance 5: some mass is improper; a problem without loops has none."""
     model = bm.envs.two_state()
     run = make_settings({"model": "env:two-state", "agent": "bayes-br", "epsilon": 5.0, "episodes": 1, "seed": 0})
-    found = demo._improper_mass(model, run, [0, 1, 1])
+    found = demo.improper_mass(model, run, [0, 1, 1])
     exact = bm.posterior(model, bm.Dataset.complete(model), epsilon=5.0, prior_scale=10.0)
     assert found == float(exact.improper_mass_model.value) > 0.05
-    assert demo._improper_mass(bm.envs.deep_sea(2), run, [0]) == 0.0
+    assert demo.improper_mass(bm.envs.deep_sea(2), run, [0]) == 0.0
 
 
 @pytest.mark.slow
@@ -477,17 +473,15 @@ def test_what_the_page_needs_is_shipped():
     assert {"page.html", "page.css", "page.js"} <= {path.name for path in home.iterdir()}
 
 
-def test_what_cannot_be_drawn_is_named(tmp_path, monkeypatch):
+def test_what_cannot_be_drawn_is_named(tmp_path):
     """A problem too large, one without a table, and a pipe where the problem was: the page says so, and still plots."""
-    keep(tmp_path / "runs", model="env:grid?rows=3&columns=3", agent="q-learning", episodes=1)
+    keep(tmp_path / "runs", model="env:grid?rows=21&columns=21", agent="q-learning", episodes=1)
     contents = read_directory(tmp_path)
-    monkeypatch.setattr("bellmanifold.report.scenes.MOST_CELLS", 7)
     made = page.make_page(contents, "large")
-    assert "Too large to be drawn: <bdi>env:grid?rows=3&amp;columns=3</bdi>." in made
+    assert "Too large to be drawn: <bdi>env:grid?rows=21&amp;columns=21</bdi>." in made
     assert data_of(made, "player-data")["runs"] == []
     assert len(data_of(made, "curves-data")["curves"]) == 1
-    problems = _Problems(tmp_path)
-    monkeypatch.setattr("bellmanifold.report.reading.load_problem", lambda place: object())
+    problems = _Problems(tmp_path, load=lambda place: object())
     assert problems.get("gym:Tableless-v0", "0") is None
     assert problems.missing["gym:Tableless-v0"] == "it has no transition table, so there is nothing to draw"
     pipe = str(tmp_path / "problem.json")

@@ -4,6 +4,9 @@ import io
 import json
 import re
 import signal
+import subprocess
+import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,26 +17,24 @@ from matplotlib.figure import Figure
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
-from bellmanifold.experiments.measures import all_routes
-from bellmanifold.experiments.netcdf import read_netcdf
-from bellmanifold.experiments.plan import plan_runs
-from bellmanifold.experiments.routes import Routes
-from bellmanifold.experiments.runner import sweep
-from bellmanifold.experiments.runs import play_run
-from bellmanifold.experiments.store import PLAN_FILE, Store, encode
-from bellmanifold.experiments.workers import play_here
-from bellmanifold.figures.style import handles
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction import beliefs
-from bellmanifold.reproduction import runs as paper_runs
-from bellmanifold.reproduction.beliefs import routes_of
-from bellmanifold.reproduction.catalogue import FIGURES, PaperFigure, find_figures
-from bellmanifold.reproduction.comparisons import METHODS, Setting, route_probabilities
-from bellmanifold.reproduction.demonstrations import demonstration, environments_page, seen_before, show_episode
-from bellmanifold.reproduction.making import draw_figures, play_cells, save
-from bellmanifold.reproduction.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
-from bellmanifold.reproduction.runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, SWIRL, TOLERANCES, Cell, PaperRuns
+from bellmanifold.runs.routes import Routes, all_routes
+from bellmanifold.sweeps.netcdf import read_netcdf
+from bellmanifold.sweeps.plan import plan_runs
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.runner import sweep
+from bellmanifold.sweeps.store import PLAN_FILE, Store, encode
+from bellmanifold.sweeps.workers import play_here
+from bellmanifold_paper import paper_runs
+from bellmanifold_paper.comparisons import METHODS, Setting, route_probabilities
+from bellmanifold_paper.demonstrations import demonstration, environments_page, seen_before, show_episode
+from bellmanifold_paper.figure_list import FIGURES, PaperFigure, find_figures
+from bellmanifold_paper.pages import progress_page, ranked_page, regret_page, retuned_page, routes_page
+from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SMALL_DEEP_SEA, SWIRL, TOLERANCES, Cell, PaperRuns
+from bellmanifold_paper.plots.style import handles
+from bellmanifold_paper.render import draw_figures, play_cells, save
+from bellmanifold_paper.route_chances import routes_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,7 +45,7 @@ def test_every_figure_of_the_paper_has_a_name():
 
 
 def test_the_figures_need_the_runs_of_the_shipped_plan_and_one_more():
-    from bellmanifold.experiments.plan import read_plan
+    from bellmanifold.sweeps.plan import read_plan
 
     needed = {settings for figure in FIGURES.values() for settings in figure.settings(10)}
     planned = set(read_plan(ROOT / "plans" / "paper.toml").runs)
@@ -106,7 +107,6 @@ def test_a_figure_without_runs_end_to_end(cli, tmp_path):
 def test_a_figure_with_runs_end_to_end(cli, tmp_path, monkeypatch):
     """The second time everything is there, and the same bytes are written."""
     monkeypatch.setattr(paper_runs, "EPISODES", 10)
-    monkeypatch.setattr("bellmanifold.experiments.workers.play_in_processes", lambda units, workers: play_here(units))
     code, _, err = cli("reproduce", "deep-sea-3-episodes", "--out", str(tmp_path), "--runs", "1")
     assert code == 0
     assert "1 of 1 runs done" in err
@@ -125,10 +125,9 @@ def toy_figure(*cells):
     return PaperFigure("toy", 0, "a toy", lambda runs: Figure(figsize=(1, 1)), cells)
 
 
-def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path, monkeypatch):
+def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path):
     """Runs that are there are not played again, whatever was asked for first."""
-    monkeypatch.setattr(paper_runs, "EPISODES", 3)
-    first, second = Cell(TOY, "bayes-td", 0.1), Cell(TOY, "bayes-td", 0.2)
+    first, second = (Cell(TOY, "bayes-td", epsilon, episodes=3) for epsilon in (0.1, 0.2))
     play_cells([toy_figure(first)], tmp_path, 2, play_here)
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*.nc")}
     assert len(written) == 2
@@ -143,8 +142,7 @@ def test_a_directory_serves_other_figures_and_numbers_of_runs(tmp_path, monkeypa
         sweep(plan_runs(first.settings(1)), tmp_path / "runs", play_here)
 
 
-def test_a_wider_plan_must_mean_the_same_problems(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_runs, "EPISODES", 3)
+def test_a_wider_plan_must_mean_the_same_problems(tmp_path):
     plan = plan_runs(Cell(TOY, "bayes-td", 0.1).settings(1))
     with Store(tmp_path).claim(plan, widen=True):
         pass
@@ -193,9 +191,7 @@ def test_a_figure_that_fails_to_save_leaves_the_old_one(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def played():
     """A short run on deep sea of depth 3."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper_runs, "EPISODES", 4)
-        return play_run(demonstration(SMALL_DEEP_SEA).settings(1)[0])
+    return record_run(replace(demonstration(SMALL_DEEP_SEA), episodes=4).settings(1)[0])
 
 
 def test_an_episode_shows_the_posterior_of_what_was_seen_before_it(played):
@@ -318,10 +314,9 @@ def test_the_page_of_the_second_tuning_shows_both(made):
     assert all(line.get_ydata()[-1] == pytest.approx(1 / 8) for line in handles(believed))
 
 
-def test_the_ranked_page_shows_the_best_routes_alone(made, monkeypatch):
+def test_the_ranked_page_shows_the_best_routes_alone(made):
     """Of BR and exact, the posterior given what was seen: its noise stays far below that of an agent's pool (0.007)."""
-    monkeypatch.setattr(beliefs, "POINTS", 2**17)
-    figure = ranked_page(made, Setting(PYRAMID))
+    figure = ranked_page(made, Setting(PYRAMID), points=2**17)
     axes = figure.subfigs[0].axes[0]
     by_label = {line.get_label(): line for line in axes.lines}
     for label in ("BR", "exact"):
@@ -345,7 +340,6 @@ def test_routes_of_stacked_runs(made):
 @pytest.mark.slow
 def test_every_figure_of_a_comparison_is_drawn_from_one_run_each(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(paper_runs, "EPISODES", 10)
-    monkeypatch.setattr("bellmanifold.experiments.workers.play_in_processes", lambda units, workers: play_here(units))
     names = [name for name in FIGURES if name.startswith(("deep-sea", "pyramid", "hmc")) and "episodes" not in name]
     code, out, _ = cli("reproduce", *names, "--out", str(tmp_path), "--runs", "1")
     assert code == 0
@@ -364,3 +358,30 @@ def test_the_page_of_environments_knows_nothing_yet():
         assert {round(wedge.theta2 - wedge.theta1) for wedge in wedges} == {180}
         assert axes.get_legend() is None
     assert len(figure.legends[0].get_texts()) == 2
+
+
+WITHOUT_THE_PAPER = "import sys; sys.modules['bellmanifold_paper'] = None; from bellmanifold.cli import run; "
+
+
+def without_the_paper(*arguments):
+    """Run the command line where the paper's package is not installed."""
+    code = f"{WITHOUT_THE_PAPER} sys.exit(run({list(arguments)}))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [(), ("deep-sea-regret", "--out", "x"), ("--list",)])
+def test_a_missing_package_is_named(arguments):
+    done = without_the_paper("reproduce", *arguments)
+    assert done.returncode == 3
+    assert done.stderr.startswith("bellmanifold: reproduce: the package bellmanifold_paper is not installed: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_report_without_the_package_leaves_the_ledger_out(tmp_path):
+    (settings,) = Cell(TOY, "bayes-td", 0.1, episodes=3).settings(1)
+    Store(tmp_path).write(settings, encode(record_run(settings)))
+    (tmp_path / "claims.json").write_text("{}")
+    done = without_the_paper("report", str(tmp_path))
+    assert done.returncode == 0
+    assert "claims.json: is left out: the package bellmanifold_paper is not installed" in done.stderr
+    assert (tmp_path / "report.html").exists()

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import _slice, step
 from plain_chart import PlainChart
 from problems import random_problem
 from scipy.sparse import csc_array, eye_array
@@ -18,8 +20,6 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import reach_goal
 from bellmanifold.linear import evaluate_chain, factorised_chain
-from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
-from bellmanifold.posteriors.sparse_steps import _slice, step
 from bellmanifold.posteriors.target import relaxed_target
 
 

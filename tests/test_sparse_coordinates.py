@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from problems import random_problem
 from scipy import stats
 
@@ -9,7 +10,6 @@ from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 from bellmanifold.posteriors.target import relaxed_target
 
 SIGMA = 2.0

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
+from bellmanifold.posteriors.sparse_steps import _slice, refresh, step, turn, visit
 from scipy import stats
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import sparse_steps, sparse_walk
-from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
-from bellmanifold.posteriors.sparse_steps import _slice, refresh, step, turn, visit
 from bellmanifold.posteriors.target import relaxed_target
 
 SIGMA = 2.0

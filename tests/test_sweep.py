@@ -24,16 +24,17 @@ from toy_agents import PLAIN, TOY
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
-from bellmanifold.experiments import runs
-from bellmanifold.experiments.learning import learn
-from bellmanifold.experiments.measures import find_optimum
-from bellmanifold.experiments.plan import RunSettings, make_settings, plan_runs, read_plan
-from bellmanifold.experiments.presence import Presence
-from bellmanifold.experiments.progress import Progress, show_progress
-from bellmanifold.experiments.runner import require_success, sweep
-from bellmanifold.experiments.store import Store, decode, encode, file_name, load_run, load_runs
-from bellmanifold.experiments.workers import play_here, play_in_processes
 from bellmanifold.models import load_model, load_problem
+from bellmanifold.runs.learning import learn
+from bellmanifold.runs.metrics import find_optimum
+from bellmanifold.sweeps import units
+from bellmanifold.sweeps.locks import Presence
+from bellmanifold.sweeps.plan import RunSettings, make_settings, plan_runs, read_plan
+from bellmanifold.sweeps.progress import Progress, show_progress
+from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.runner import require_success, sweep
+from bellmanifold.sweeps.store import Store, decode, encode, file_name, load_run, load_runs
+from bellmanifold.sweeps.workers import play_here, play_in_processes
 
 PROGRAM = [sys.executable, str(Path(toy_agents.__file__))]
 TWO_WORKERS = partial(play_in_processes, workers=2)
@@ -83,7 +84,7 @@ def expected(tmp_path_factory):
 
 def test_a_record_says_what_happened():
     settings = toy(seed=3, model="env:swirl?depth=4", episodes=40)
-    record = runs.play_run(settings)
+    record = record_run(settings)
     model = load_model(settings.model)
     best = find_optimum(model)[0]
     ends = np.cumsum(record.moves.values)
@@ -112,7 +113,7 @@ def test_a_record_says_what_happened():
 
 
 def test_a_record_carries_its_origin():
-    labels = runs.play_run(toy(pause=0)).attrs
+    labels = record_run(toy(pause=0)).attrs
     assert json.loads(labels["settings"]) == {
         "model": "env:swirl?depth=3",
         "agent": "toy",
@@ -131,7 +132,7 @@ def test_a_run_of_a_plan_is_a_run_of_learn():
     """... to the bit."""
     for model, agent in (("env:swirl?depth=3", "manifold"), ("gym:CliffWalking-v1", "q-learning")):
         entry = {"model": model, "agent": agent, "episodes": 8, "seed": 5}
-        record = runs.play_run(make_settings(entry))
+        record = record_run(make_settings(entry))
         run = learn(load_problem(model), agent, episodes=8, runs=2, seed=4).runs[1]
         assert (record.regret.values == run.regret).all()
         assert (record.coverage.values == run.coverage).all()
@@ -140,7 +141,7 @@ def test_a_run_of_a_plan_is_a_run_of_learn():
 
 
 def test_regret_is_undefined_where_the_optimum_is():
-    record = runs.play_run(toy(model="gym:FrozenLake-v1"))
+    record = record_run(toy(model="gym:FrozenLake-v1"))
     assert np.isnan(record.regret.values).all()
     assert np.isnan(record.expected_regret.values).all()
     assert np.isfinite(record.total_reward.values).all()
@@ -160,9 +161,9 @@ def test_a_block_is_always_played_whole(monkeypatch):
 
     monkeypatch.setitem(AGENTS, "toy", replace(alone, make_block=block))
     plan = plan_runs([toy(17), toy(3), toy(4)])
-    units = runs.units_of(plan, plan.runs)
-    assert [unit.seeds for unit in units] == [(17,), (3, 4)]
-    records = {seed: record for unit in units for seed, record in runs.play_unit(unit).items()}
+    made = units.units_of(plan, plan.runs)
+    assert [unit.seeds for unit in made] == [(17,), (3, 4)]
+    records = {seed: record for unit in made for seed, record in units.play_unit(unit).items()}
     assert played == [list(range(10, 20)), list(range(10))]
     assert sorted(records) == [3, 4, 17]
     assert all(json.loads(record.attrs["settings"])["seed"] == seed for seed, record in records.items())
@@ -170,22 +171,21 @@ def test_a_block_is_always_played_whole(monkeypatch):
 
 def test_other_agents_play_one_run_at_a_time():
     plan = toys(3)
-    assert [unit.seeds for unit in runs.units_of(plan, plan.runs)] == [(0,), (1,), (2,)]
+    assert [unit.seeds for unit in units.units_of(plan, plan.runs)] == [(0,), (1,), (2,)]
 
 
-def test_a_worker_with_another_problem_is_refused(monkeypatch):
+def test_a_worker_with_another_problem_is_refused():
     plan = toys(1)
-    (unit,) = runs.units_of(plan, plan.runs)
-    monkeypatch.setattr(runs, "_kept", {})
+    (unit,) = units.units_of(plan, plan.runs)
     with pytest.raises(BadInputError, match="another problem on this worker"):
-        runs.play_unit(replace(unit, model_digest="0" * 64))
+        units.play_unit(replace(unit, model_digest="0" * 64), {})
 
 
 # files
 
 
 def test_files_hold_every_bit_and_open_anywhere(tmp_path):
-    record = runs.play_run(toy(episodes=300))
+    record = record_run(toy(episodes=300))
     content = encode(record)
     xr.testing.assert_identical(decode(content), record)
     assert {name: v.dtype for name, v in decode(content).variables.items()} == {
@@ -197,7 +197,7 @@ def test_files_hold_every_bit_and_open_anywhere(tmp_path):
 
 
 def test_every_kind_of_damage_is_found(rng):
-    content = encode(runs.play_run(toy()))
+    content = encode(record_run(toy()))
     cut = [content[:n] for n in (0, 1, 50, len(content) // 2, len(content) - 1)]
     flipped = []
     for bit in rng.integers(8 * len(content), size=200):
@@ -568,7 +568,7 @@ def test_learn_keeps_its_runs_as_a_sweep_does(tmp_path, capfd):
 
 def test_estimates_are_near_the_truth(tmp_path):
     """A toy that pauses 10 ms an episode: 100 episodes take a second, more if the machine is slow, never much less."""
-    from bellmanifold.experiments.estimate import estimate
+    from bellmanifold.sweeps.estimate import estimate
 
     slow = [toy(k, episodes=100, pause=0.01) for k in range(3)]
     plan = plan_runs([*slow, toy(0, episodes=50, pause=0.01)])
@@ -580,11 +580,10 @@ def test_estimates_are_near_the_truth(tmp_path):
 # telling
 
 
-def test_plain_progress_says_how_far_it_is(capfd, monkeypatch):
+def test_plain_progress_says_how_far_it_is(capfd):
     now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with show_progress(10, 2) as progress:
-        assert type(progress) is Progress
+    assert type(show_progress(10, 2)) is Progress
+    with Progress(10, 2, clock=lambda: now[0]) as progress:
         for _ in range(8):
             now[0] += 4.0
             progress.advance(1)
@@ -628,44 +627,42 @@ def test_a_dry_run_of_what_is_done_counts_it_and_says_what_matched_nothing(tmp_p
     assert noted.count("\n") == 1
 
 
-def test_estimates_use_finished_runs_and_guess_what_there_is_no_time_to_try(tmp_path, monkeypatch):
+def test_estimates_use_finished_runs_and_guess_what_there_is_no_time_to_try(tmp_path):
     """One run is there; its cell needs no trial, and the cells left over are like it, episode by episode."""
-    from bellmanifold.experiments import estimate
+    from bellmanifold.sweeps.estimate import estimate
 
-    monkeypatch.setattr(estimate, "BUDGET", -1.0)
     plan = plan_runs([toy(0), toy(1), toy(0, episodes=60), toy(0, model="env:two-state")])
     done, again, *others = plan.runs
     store = Store(tmp_path)
-    store.path(done).write_bytes(encode(runs.play_run(done)))
+    store.path(done).write_bytes(encode(record_run(done)))
     took = float(load_run(store.path(done))["seconds_total"])
-    about = estimate.estimate(plan, [again, *others], store)
+    about = estimate(plan, [again, *others], store, budget=-1.0)
     assert (about.found, about.tried, about.guessed) == (1, 0, 2)
     assert about.total([again, *others]) == pytest.approx(took * (1 + 10 + 1))
-    nothing = estimate.estimate(plan, plan.runs, Store(tmp_path / "empty"))
+    nothing = estimate(plan, plan.runs, Store(tmp_path / "empty"), budget=-1.0)
     assert set(nothing.seconds.values()) == {None}
 
 
-def test_workers_forget_problems_and_never_share_environments(monkeypatch):
+def test_workers_forget_problems_and_never_share_environments():
     """An environment has a state of its own, so only tables are kept, and not more than a few of them."""
-    monkeypatch.setattr(runs, "_kept", {})
-    monkeypatch.setattr(runs, "MOST_KEPT", 1)
+    kept = {}
     plan = plan_runs([toy(0), toy(0, model="env:two-state"), toy(0)])
-    for unit in runs.units_of(plan, plan.runs):
-        runs.play_unit(unit)
-        assert list(runs._kept) == [unit.model_digest]
+    for unit in units.units_of(plan, plan.runs):
+        units.play_unit(unit, kept, most=1)
+        assert list(kept) == [unit.model_digest]
     gymnasium.register(id="MaskedCorridor-v0", entry_point=Masked)
     try:
         entry = {"model": "gym:MaskedCorridor-v0", "agent": "q-learning", "episodes": 3, "seed": 0}
         stepped = plan_runs([make_settings(entry)])
-        (unit,) = runs.units_of(stepped, stepped.runs)
-        assert runs.play_unit(unit)[0]["goal_reached"].values.all()
+        (unit,) = units.units_of(stepped, stepped.runs)
+        assert units.play_unit(unit, kept)[0]["goal_reached"].values.all()
     finally:
         gymnasium.registry.pop("MaskedCorridor-v0")
-    assert unit.model_digest not in runs._kept
+    assert unit.model_digest not in kept
 
 
 def test_results_of_other_problems_and_other_formats_are_not_believed(tmp_path):
-    record, store, run = runs.play_run(toy()), Store(tmp_path), toy()
+    record, store, run = record_run(toy()), Store(tmp_path), toy()
     path = store.path(run)
     path.write_bytes(encode(record))
     assert store.fault(run, record.attrs["model_digest"]) is None
@@ -680,7 +677,7 @@ def test_results_of_other_problems_and_other_formats_are_not_believed(tmp_path):
 
 
 def test_an_array_too_large_to_be_read_is_refused(monkeypatch):
-    content = encode(runs.play_run(toy(episodes=300)))
+    content = encode(record_run(toy(episodes=300)))
     monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "1000")
     with pytest.raises(BadInputError, match="an array is larger than 1000 bytes: set BELLMANIFOLD_MAX_BYTES"):
         decode(content)
@@ -713,7 +710,7 @@ def test_who_comes_second_writes_the_plan_if_the_first_has_not(tmp_path):
 
 
 def test_a_machine_without_dask_writes_the_same_bytes(monkeypatch):
-    record = runs.play_run(toy())
+    record = record_run(toy())
     content = encode(record)
     monkeypatch.setitem(sys.modules, "dask", None)
     assert encode(record) == content

@@ -7,10 +7,10 @@ from scipy.stats import norm
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
-from bellmanifold.figures.contours import SHARES
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.reproduction import two_state
-from bellmanifold.reproduction.example_1 import PARTIAL, log_density, log_evidence, marginal
+from bellmanifold_paper import two_state_figures as two_state
+from bellmanifold_paper.example_1 import PARTIAL, log_density, log_evidence, marginal
+from bellmanifold_paper.plots.densities import SHARES
 
 SIGMA = 10.0
 
@@ -64,10 +64,9 @@ def test_the_posterior_is_stretched_along_the_improper_policy():
     assert tail > 1e6 * marginal(0, np.array([8.0]), 0.1)[0]
 
 
-def test_the_page_of_marginals_has_a_curve_a_tolerance(monkeypatch):
+def test_the_page_of_marginals_has_a_curve_a_tolerance():
     """Other densities, which take no time, in place of the posterior's: the panels show what they are given."""
-    monkeypatch.setattr(two_state, "marginal", lambda which, x, epsilon: norm.pdf(x, which, epsilon))
-    panels = two_state.draw_two_state_marginals().axes
+    panels = two_state.draw_two_state_marginals(lambda which, x, epsilon: norm.pdf(x, which, epsilon)).axes
     for which, axes in enumerate(panels):
         curves = [line for line in axes.lines if len(line.get_xdata()) > 100]
         assert len(curves) == len(two_state.MARGINAL_TOLERANCES)

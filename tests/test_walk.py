@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bellmanifold.posteriors.steps import Cost
 from by_hand import walk_of
 
 from bellmanifold import envs
@@ -16,7 +17,6 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.convergence import r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed
-from bellmanifold.posteriors.steps import Cost
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import Chains, diagnose, end_points
 

@@ -62,7 +62,7 @@ def picture(found: Found, names: list[str]) -> Figure:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from bellmanifold.figures.style import PRINT, TEXT_WIDTH
+    from bellmanifold_paper.plots.style import PRINT, TEXT_WIDTH
 
     engines = in_order(found)
     with rc_context(PRINT):

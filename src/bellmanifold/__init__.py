@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from bellmanifold import hausdorff as hausdorff
     from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
-    from bellmanifold.experiments.learning import learn as learn
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.inference import evidence_curve as evidence_curve
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
+    from bellmanifold.runs.learning import learn as learn
     from bellmanifold.solver import solve as solve
     from bellmanifold.ssp import SSP as SSP
 
@@ -38,7 +38,7 @@ _HOME = {
     "check": "health",
     "evidence_curve": "posteriors.inference",
     "from_gymnasium": "formats.gymnasium",
-    "learn": "experiments.learning",
+    "learn": "runs.learning",
     "load_data": "formats.observations",
     "load_model": "models",
     "posterior": "posteriors.inference",

@@ -12,20 +12,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bellmanifold import __version__
-from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.demo import demo
 from bellmanifold.commands.learn import learn
+from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.report import report
-from bellmanifold.commands.reproduce import reproduce
 from bellmanifold.commands.sweep import sweep
-from bellmanifold.commands.terminal import complain as _complain
-from bellmanifold.commands.terminal import print_json as _print_json
-from bellmanifold.commands.terminal import print_table as _print_table
-from bellmanifold.commands.terminal import say as _say
-from bellmanifold.commands.terminal import working as _working
+from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, print_table, say, working
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 from bellmanifold.interrupts import interruptible
-from bellmanifold.remarks import remark
+from bellmanifold.runs.environment import keep_compiled_programs
+from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -43,18 +39,13 @@ env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.
 app.add_typer(env_app, name="env")
 app.command("learn")(learn)
 app.command("sweep")(sweep)
-app.command("reproduce")(reproduce)
+add_reproduce(app)
 app.command("report")(report)
 app.command("demo")(demo)
 
-Model = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False),
-]
 Discount = Annotated[
     float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 SHOWN_MASS = 5e-5
 """Improper mass that four digits would show as 0 is not mentioned."""
@@ -110,15 +101,15 @@ def env_show(model: Model, json_out: AsJson = False) -> None:
         return
     start = [f"{_short(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
     size = f"{problem.n_states} states, {problem.n_pairs} pairs"
-    _say(f"{_short(problem.name or model)}: {size}, goal {_short(problem.goals[0])}")
-    _say(f"starts in {_listed(start)}")
+    say(f"{_short(problem.name or model)}: {size}, goal {_short(problem.goals[0])}")
+    say(f"starts in {_listed(start)}")
     rows = [("state", "action", "reward", "leads to")]
     shown = min(problem.n_pairs, 40)
     for i in range(shown):
         own = range(problem.next_start[i], problem.next_start[i + 1])
         leads = [f"{_short(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
         rows.append((*problem.pair_name(i), f"{problem.reward[i]:.6g}", _listed(leads)))
-    _print_table(rows)
+    print_table(rows)
     if shown < problem.n_pairs:
         typer.echo(f"... and {problem.n_pairs - shown} pairs more (--json prints them all)")
 
@@ -155,14 +146,14 @@ def check(
 
     health = check_model(load_model(model), discount=discount, full=full)
     if json_out:
-        _print_json(health.to_dict())
+        print_json(health.to_dict())
     else:
         moves = "deterministic" if health.model.is_deterministic else "stochastic"
         loops = "acyclic" if health.acyclic else "cyclic"
         size = f"{health.model.n_states} states, {health.model.n_pairs} pairs"
-        _say(f"{_short(health.model.name or model)}: {size}, {moves}, {loops}")
+        say(f"{_short(health.model.name or model)}: {size}, {moves}, {loops}")
         for message in health.messages:
-            _say(f"- {message}")
+            say(f"- {message}")
         if not health.holds:
             typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
     if not health.holds:
@@ -191,16 +182,16 @@ def solve(
     solution = solve_model(load_model(model), method=method, discount=discount)
     answer = solution.to_dict()
     if json_out:
-        _print_json(answer)
+        print_json(answer)
         return
-    _say(f"{_short(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
+    say(f"{_short(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
     typer.echo(
         f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
     )
     states = list(answer["value"])[:40]
     rows = [("state", "value", "optimal actions")]
     rows += [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
-    _print_table(rows)
+    print_table(rows)
     if len(states) < solution.model.n_states:
         typer.echo(f"... and {solution.model.n_states - len(states)} states more (--json prints them all)")
 
@@ -244,7 +235,7 @@ def posterior(
     Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
     """
     from bellmanifold.commands.pictures import check_picture, save_picture
-    from bellmanifold.figures.problem import require_drawable
+    from bellmanifold.figures.drawing import require_drawable
     from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
@@ -260,7 +251,7 @@ def posterior(
         with located(label(data)):
             observed.deterministic_reward()
     keep_compiled_programs()
-    with _working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
+    with working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
         summary = compute(
             problem,
             observed,
@@ -281,11 +272,11 @@ def posterior(
     if picture is not None:
         save_picture(picture, lambda: _drawn(problem, summary))
     if json_out:
-        _print_json(answer)
+        print_json(answer)
     else:
         _print_posterior(answer)
     if not summary.trustworthy:
-        _complain("a diagnostic says not to trust these numbers: see trustworthy, effective_sample_size, diagnostics")
+        complain("a diagnostic says not to trust these numbers: see trustworthy, effective_sample_size, diagnostics")
         raise typer.Exit(4)
 
 
@@ -315,11 +306,11 @@ def _print_posterior(answer: dict[str, Any]) -> None:
             se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
             numbers = (f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
             rows.append((state, action, *numbers))
-    _print_table(rows)
+    print_table(rows)
     routes = answer.get("routes", [])[:10]
     if routes:
         typer.echo("most probable routes:")
-        _print_table(
+        print_table(
             [
                 (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
                 for r in routes
@@ -363,27 +354,27 @@ def run(arguments: list[str] | None = None) -> int:
         if message.startswith("Usage:"):  # called without a command: this is the help
             remark(message)
         else:
-            _complain(message + (" (see --help)" if isinstance(error, _UsageError) else ""))
+            complain(message + (" (see --help)" if isinstance(error, _UsageError) else ""))
         return BadInputError.exit_code
     except BellmanifoldError as error:
-        _complain(str(error))
+        complain(str(error))
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
+        complain("interrupted")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        _complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}")
+        complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}")
         return DiskError.exit_code
     except MemoryError:
-        _complain("out of memory: the problem is too large for this machine")
+        complain("out of memory: the problem is too large for this machine")
         return BadInputError.exit_code
     except Exception as error:
         if os.environ.get("BELLMANIFOLD_DEBUG"):
             traceback.print_exc()
-        _complain(f"a fault of the program: {error!r}; set BELLMANIFOLD_DEBUG=1 to see where, and please report it")
+        complain(f"a fault of the program: {error!r}; set BELLMANIFOLD_DEBUG=1 to see where, and please report it")
         return 70
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -9,16 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.report import publish
-from bellmanifold.commands.terminal import print_table, progress
+from bellmanifold.commands.terminal import directory, print_table, progress
 from bellmanifold.interrupts import interruptible
+from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
-    from bellmanifold.experiments.plan import Plan, RunSettings
-    from bellmanifold.experiments.store import Store
     from bellmanifold.ssp import SSP
+    from bellmanifold.sweeps.plan import Plan, RunSettings
+    from bellmanifold.sweeps.runner import Player
+    from bellmanifold.sweeps.store import Store
+
+    Improper = Callable[[SSP, RunSettings, list[int]], float]
 
 PROBLEMS = tuple(f"env:{name}?depth=5" for name in ("deep-sea", "pyramid", "swirl"))
 AGENTS = ("manifold", "bayes-br")
@@ -35,27 +38,14 @@ def demo(
     Example: bellmanifold demo --out out/demo
     """
     keep_compiled_programs()
-    from bellmanifold.experiments.runner import require_success, sweep
-    from bellmanifold.experiments.store import Store, runs_in
-    from bellmanifold.experiments.workers import play_in_processes
+    from bellmanifold.sweeps.workers import play_in_processes
 
-    plan, runs = demo_plan(), runs_in(out)
-    require_success(sweep(plan, runs, partial(play_in_processes, workers=WORKERS)))
-    typer.echo(f"{RUNS} runs of {EPISODES} episodes each; agents know nothing at first")
-    head = ("problem", "agent", "first optimal episode", "regret", "improper mass", "seconds")
-    print_table([head, *_rows(plan, Store(runs))])
-    typer.echo(
-        "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
-    )
-    typer.echo(
-        "policy may miss the goal for ever. manifold draws from the exact posterior, bayes-br at tolerance 0.01."
-    )
-    publish(out, out / "report.html")
+    show(demo_plan(), out, partial(play_in_processes, workers=WORKERS))
 
 
 def demo_plan() -> Plan:
     """What is played."""
-    from bellmanifold.experiments.plan import make_settings, plan_runs
+    from bellmanifold.sweeps.plan import make_settings, plan_runs
 
     entries = [
         {"model": model, "agent": agent, "episodes": EPISODES, "seed": seed}
@@ -66,34 +56,66 @@ def demo_plan() -> Plan:
     return plan_runs([make_settings(entry) for entry in entries])
 
 
-def _rows(plan: Plan, store: Store) -> list[tuple[str, ...]]:
-    """The table: one row for each problem and agent."""
-    from bellmanifold.experiments.measures import first_episode
-    from bellmanifold.experiments.store import read_arrays
+def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None) -> None:
+    """Play a plan whose cells have equally many runs of equally many episodes, print a table, write the report.
 
-    rows: list[tuple[str, ...]] = []
+    Args:
+        plan: what is played.
+        out: where runs and report go.
+        player: who plays.
+        improper: the improper mass after a run; by default that of its posterior.
+    """
+    from bellmanifold.sweeps.estimate import cell_of
+    from bellmanifold.sweeps.runner import require_success, sweep
+    from bellmanifold.sweeps.store import Store, runs_in
+
+    require_success(sweep(plan, runs_in(out), player))
+    cells: dict[RunSettings, list[RunSettings]] = {}
+    for run in plan.runs:
+        cells.setdefault(cell_of(run), []).append(run)
+    each = len(plan.runs) // len(cells)
+    typer.echo(f"{each} runs of {plan.runs[0].episodes} episodes each; agents know nothing at first")
+    rows: list[tuple[str, ...]] = [("problem", "agent", "first optimal episode", "regret", "improper mass", "seconds")]
     with progress("computing final posteriors", len(plan.runs)) as one_more:
-        for model in PROBLEMS:
-            for agent in AGENTS:
-                first, regret, improper, seconds = [], [], [], []
-                for run in plan.runs:
-                    if (run.model, run.agent) == (model, agent):
-                        found, _ = read_arrays(store.path(run), ("optimal", "regret", "pair", "seconds_total"))
-                        first.append(first_episode(found["optimal"].astype(bool)))
-                        regret.append(float(found["regret"].sum()))
-                        with interruptible("give the same command again to go on; the runs are kept"):
-                            improper.append(_improper_mass(plan.problems[model], run, found["pair"].tolist()))
-                        seconds.append(float(found["seconds_total"]))
-                        one_more()
-                reached = [episode for episode in first if episode is not None]
-                never = f" ({len(first) - len(reached)} never)" if len(reached) < len(first) else ""
-                when = f"{median(reached):g}{never}" if reached else "never"
-                numbers = (f"{mean(regret):.2f}", f"{mean(improper):.4f}", f"{mean(seconds):.1f}")
-                rows.append((model, agent, when, *numbers))
-    return rows
+        for cell, runs in cells.items():
+            measure = partial(improper or improper_mass, plan.problems[cell.model])
+            rows.append((cell.model, cell.agent, *_measured(runs, Store(runs_in(out)), measure, one_more)))
+    print_table(rows)
+    typer.echo(
+        "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
+    )
+    typer.echo(
+        "policy may miss the goal for ever. manifold draws from the exact posterior, bayes-br at tolerance 0.01."
+    )
+    publish(out, out / "report.html")
 
 
-def _improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:
+def _measured(
+    runs: Sequence[RunSettings],
+    store: Store,
+    measure: Callable[[RunSettings, list[int]], float],
+    one_more: Callable[[], None],
+) -> tuple[str, ...]:
+    """What the table says of a cell."""
+    from bellmanifold.runs.metrics import first_episode
+    from bellmanifold.sweeps.store import read_arrays
+
+    first, regret, improper, seconds = [], [], [], []
+    for run in runs:
+        found, _ = read_arrays(store.path(run), ("optimal", "regret", "pair", "seconds_total"))
+        first.append(first_episode(found["optimal"].astype(bool)))
+        regret.append(float(found["regret"].sum()))
+        with interruptible("give the same command again to go on; the runs are kept"):
+            improper.append(measure(run, found["pair"].tolist()))
+        seconds.append(float(found["seconds_total"]))
+        one_more()
+    reached = [episode for episode in first if episode is not None]
+    never = f" ({len(first) - len(reached)} never)" if len(reached) < len(first) else ""
+    when = f"{median(reached):g}{never}" if reached else "never"
+    return when, f"{mean(regret):.2f}", f"{mean(improper):.4f}", f"{mean(seconds):.1f}"
+
+
+def improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:
     """The probability, given all that a run saw, that the optimal policy would be improper."""
     from bellmanifold.data import Dataset
     from bellmanifold.graph import end_components

@@ -11,26 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.compiled import keep_compiled_programs
 from bellmanifold.commands.pictures import check_picture, save_picture
-from bellmanifold.commands.terminal import print_json, print_table, progress
+from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table, progress
 from bellmanifold.interrupts import interruptible
+from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
-    from bellmanifold.experiments.learning import Learning
-    from bellmanifold.experiments.measured import Run
+    from bellmanifold.runs.learning import Learning
+    from bellmanifold.runs.run import Run
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 
 
 def learn(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False
-        ),
-    ],
+    model: Model,
     agent: Annotated[
         str, typer.Option(metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False)
     ],
@@ -56,7 +50,7 @@ def learn(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", parser=directory, help="Keep the runs there, as `sweep` does.")
     ] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json_out: AsJson = False,
 ) -> None:
     """Let an agent learn a problem several times from nothing, and report its regret.
 
@@ -65,10 +59,10 @@ def learn(
     keep_compiled_programs()
     from bellmanifold.agents.registry import check_supported, find_agent
     from bellmanifold.agents.worlds import open_world
-    from bellmanifold.experiments.learning import learn as let_learn
-    from bellmanifold.experiments.measured import check_memory
-    from bellmanifold.experiments.threads import use_one_thread
     from bellmanifold.models import load_problem
+    from bellmanifold.runs.environment import use_one_thread
+    from bellmanifold.runs.learning import learn as let_learn
+    from bellmanifold.runs.run import check_memory
 
     use_one_thread()
     if picture is not None:
@@ -110,8 +104,8 @@ def learn(
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
-    from bellmanifold.experiments.keeping import keep_runs
-    from bellmanifold.experiments.measured import LARGEST_SEED
+    from bellmanifold.runs.run import LARGEST_SEED
+    from bellmanifold.sweeps.store import keep_runs
 
     wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
     if out is None or wrong:  # `learn` itself says what is wrong
@@ -120,7 +114,7 @@ def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractCo
 
 
 def _drawn(learning: Learning) -> Any:
-    from bellmanifold.figures.regret import draw_regret
+    from bellmanifold.figures.lines import draw_regret
 
     return draw_regret({learning.agent: (learning.cumulative_regret.mean, learning.cumulative_regret.sd)})
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.terminal import progress
+from bellmanifold.commands.paper import ledger_section
+from bellmanifold.commands.terminal import directory, progress
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import label
 
@@ -44,5 +44,5 @@ def publish(directory: Path, out: Path) -> None:
     if out.suffix.lower() not in SUFFIXES:
         raise BadInputError(f"{label(out)}: the report is an HTML file: give --out a name that ends in .html")
     with progress("reading runs", len(find_runs(directory))) as one_more:
-        write_report(directory, out, one_more)
+        write_report(directory, out, one_more, ledger_section(directory))
     typer.echo(f"report: {os.path.relpath(out)}")

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bellmanifold.commands.arguments import directory
-from bellmanifold.commands.compiled import keep_compiled_programs
+from bellmanifold.commands.terminal import directory, require_workers
 from bellmanifold.errors import BadInputError
-from bellmanifold.limits import WORKERS
-from bellmanifold.remarks import remark
+from bellmanifold.runs.environment import keep_compiled_programs
+from bellmanifold.stderr import remark
 
 if TYPE_CHECKING:
-    from bellmanifold.experiments.plan import Plan
+    from bellmanifold.sweeps.plan import Plan
 
 
 def sweep(
@@ -39,11 +38,9 @@ def sweep(
         raise BadInputError(
             "--workers and --dask contradict each other: the cluster has its own workers, leave one out"
         )
-    if workers is not None and workers < 1:
-        raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
-    WORKERS.require(workers or 1, "--workers")
+    require_workers(workers)
     keep_compiled_programs()
-    from bellmanifold.experiments.plan import read_plan
+    from bellmanifold.sweeps.plan import read_plan
 
     wanted = read_plan(plan)
     for note in wanted.notes:
@@ -55,10 +52,10 @@ def sweep(
 
 
 def _run(plan: Plan, out: Path, workers: int, dask: str | None) -> None:
-    from bellmanifold.experiments.cluster import play_on_cluster
-    from bellmanifold.experiments.runner import Player, require_success
-    from bellmanifold.experiments.runner import sweep as run
-    from bellmanifold.experiments.workers import play_in_processes
+    from bellmanifold.sweeps.cluster import play_on_cluster
+    from bellmanifold.sweeps.runner import Player, require_success
+    from bellmanifold.sweeps.runner import sweep as run
+    from bellmanifold.sweeps.workers import play_in_processes
 
     player: Player = partial(play_in_processes, workers=workers)
     if dask is not None:
@@ -69,10 +66,10 @@ def _run(plan: Plan, out: Path, workers: int, dask: str | None) -> None:
 
 
 def _preview(plan: Plan, out: Path, workers: int) -> None:
-    from bellmanifold.experiments.estimate import cell_of, estimate
-    from bellmanifold.experiments.progress import duration
-    from bellmanifold.experiments.runner import find_faults
-    from bellmanifold.experiments.store import Store
+    from bellmanifold.sweeps.estimate import cell_of, estimate
+    from bellmanifold.sweeps.progress import duration
+    from bellmanifold.sweeps.runner import find_faults
+    from bellmanifold.sweeps.store import Store
 
     store = Store(out)
     store.compare(plan)

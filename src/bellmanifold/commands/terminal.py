@@ -1,20 +1,37 @@
-"""What commands show: tables, JSON, one-line complaints, and that something is going on."""
+"""What commands share: arguments, tables, JSON, one-line complaints, and that something is going on."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from bellmanifold.errors import printable
-from bellmanifold.remarks import remark
+from bellmanifold.errors import BadInputError, printable
+from bellmanifold.limits import WORKERS
+from bellmanifold.stderr import remark
 
 LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def directory(given: str | os.PathLike[str]) -> Path:
+    """The name of a directory, which `--out ""` is not."""
+    if not str(given).strip():
+        raise typer.BadParameter('the name of a directory is empty: give one, or "." for this one')
+    if "\0" in str(given):
+        raise typer.BadParameter("the name of a directory holds a NUL character: give another one")
+    return Path(given)
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
@@ -66,3 +83,10 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+def require_workers(workers: int | None) -> None:
+    """Refuse a number of processes that makes no sense; None is not given."""
+    if workers is not None and workers < 1:
+        raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
+    WORKERS.require(workers or 1, "--workers")

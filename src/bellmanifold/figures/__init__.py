@@ -1,6 +1,6 @@
 """Pictures: arrays in, matplotlib Axes out."""
 
-from bellmanifold.figures.improper import improper_mass
-from bellmanifold.figures.problem import draw
+from bellmanifold.figures.drawing import draw
+from bellmanifold.figures.lines import improper_mass
 
 __all__ = ["draw", "improper_mass"]

@@ -54,7 +54,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except PermissionError:
         raise BadInputError("cannot be read: no permission; check who may read it") from None
     except (OSError, ValueError) as error:
-        raise BadInputError(f"cannot be read: {_reason(error)}") from None
+        raise BadInputError(f"cannot be read: {reason(error)}") from None
     if len(content) > limit:
         raise BadInputError(f"is larger than {limit} bytes: set BELLMANIFOLD_MAX_BYTES to read it all the same")
     if not content:
@@ -199,7 +199,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     except BadInputError as error:
         raise BadInputError(f"{label(path)}: {error}") from None
     except (OSError, ValueError) as error:
-        message = f"{label(path)}: cannot be written: {_reason(error)}"
+        message = f"{label(path)}: cannot be written: {reason(error)}"
         if is_disk_fault(error):
             raise DiskError(f"{message}: {disk_remedy(error)}") from None
         raise BadInputError(f"{message}: choose a place you may write to") from None
@@ -246,5 +246,6 @@ def _umask() -> int:
     return mask
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What the system says went wrong."""
     return (getattr(error, "strerror", None) or str(error)).lower()

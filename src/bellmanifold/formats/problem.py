@@ -28,10 +28,8 @@ from bellmanifold.limits import BYTES, SIZE
 from bellmanifold.ssp import SSP, Description, assemble
 
 FORMAT = "bellmanifold.ssp/1"
-_ARRAYS = (
-    *("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action"),
-    *("reward", "next_start", "next_state", "next_prob"),
-)
+_NUMBERS = ("initial_prob", "pair_state", "pair_action", "reward", "next_start", "next_state", "next_prob")
+_ARRAYS = ("state_names", "action_names", "goals", "initial_state", *_NUMBERS)
 _OPTIONAL_ARRAYS = ("reward_sd", "name", "discount", "metadata")
 MOST_MEMBERS = 1000
 """Of the archive that an npz file is; a problem has 15."""
@@ -122,7 +120,7 @@ def from_json(value: Any) -> SSP:
 
 
 def to_json_text(model: SSP) -> str:
-    """The `ssp/1` text of a problem, one pair a line."""
+    """The `ssp/1` text of a problem, one pair per line."""
 
     def dumps(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -174,14 +172,8 @@ def from_npz(content: bytes) -> SSP:
             action_names=_names(arrays, "action_names"),
             goals=states("goals"),
             initial_state=states("initial_state"),
-            initial_prob=arrays["initial_prob"],
-            pair_state=arrays["pair_state"],
-            pair_action=arrays["pair_action"],
-            reward=arrays["reward"],
-            next_start=arrays["next_start"],
-            next_state=arrays["next_state"],
-            next_prob=arrays["next_prob"],
             reward_sd=arrays.get("reward_sd"),
+            **{name: arrays[name] for name in _NUMBERS},
             name=_scalar_text(arrays, "name") if "name" in arrays else "",
             metadata=metadata,
         )

@@ -12,7 +12,7 @@ from bellmanifold.identifiability.flat import (
     log_likelihood_along,
 )
 from bellmanifold.identifiability.mass import LikelihoodMass, likelihood_mass
-from bellmanifold.identifiability.sweep import ImproperMass, improper_mass_sweep
+from bellmanifold.identifiability.mass_sweep import ImproperMass, improper_mass_sweep
 
 __all__ = [
     "FlatCone",

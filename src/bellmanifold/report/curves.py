@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bellmanifold.experiments.measures import sample_sd
 from bellmanifold.report.overview import described
 from bellmanifold.report.reading import Cell
 from bellmanifold.report.text import shown
+from bellmanifold.runs.metrics import sample_sd
 
 MOST_POINTS, LEAST_POINTS = 300, 20
 """Episodes at which a curve is drawn, if there are few curves and if there are many."""

@@ -1,32 +1,26 @@
-"""The parts of a report that stand still: what was run, by what, and the ledger of claims."""
+"""The parts of a report that stand still: what was run, and by what."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from bellmanifold.agents.registry import AGENTS
-from bellmanifold.experiments.measures import sample_sd
-from bellmanifold.experiments.plan import RunSettings
 from bellmanifold.report.reading import Cell, Contents, libraries
-from bellmanifold.report.text import escaped
-from bellmanifold.reproduction.ledger_file import Ledger
-from bellmanifold.reproduction.tables import basis, entry_text, origin, totals
+from bellmanifold.report.text import escaped, html_table
+from bellmanifold.runs.metrics import sample_sd
+from bellmanifold.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
-MOST_SAID = 2000
-"""Characters of a sentence in the ledger."""
-MOODS = {"holds": "yes", "holds with a remark": "partly", "does not hold": "no"}
-"""Verdict -> its colour."""
 
 
 def overview(contents: Contents) -> str:
     """The table of all cells."""
     head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "regret (sd)", "seconds a run")
-    return _table(head, [_row(cell) for cell in contents.cells])
+    return html_table(head, [_row(cell) for cell in contents.cells])
 
 
 def _row(cell: Cell) -> list[str]:
@@ -84,32 +78,3 @@ def missing(contents: Contents) -> str:
     """Which problems cannot be drawn, and why."""
     items = [f"<li>{escaped(name)}: {escaped(why)}</li>" for name, why in contents.missing.items()]
     return f"<p>Not drawn:</p><ul>{''.join(items[:MOST_MISSING])}</ul>" if items else ""
-
-
-def ledger(found: Ledger | None) -> str:
-    """The ledger of claims as a section; nothing if there is none."""
-    if found is None:
-        return ""
-    head = ("where", "statement", "criterion", "measured", "verdict")
-    rows = []
-    for claim in found.claims:
-        remark = f'<div class="remark">{escaped(claim.remark, MOST_SAID)}</div>' if claim.remark else ""
-        rows.append(
-            [
-                escaped(claim.source),
-                escaped(claim.statement, MOST_SAID) + remark,
-                escaped(claim.criterion, MOST_SAID),
-                "<br>".join(escaped(entry_text(entry), MOST_SAID) for entry in claim.measured),
-                f'<span class="verdict {MOODS[claim.verdict]}">{escaped(claim.verdict)}</span>',
-            ]
-        )
-    line = f"{escaped(f'{totals(found.claims)}, {basis(found)}')}. {escaped(origin(found)) if found.date else ''}"
-    title = f'<h2 id="ledger">The ledger</h2><p>{line}</p>'
-    return f'<section class="ledger" aria-labelledby="ledger">{title}{_table(head, rows)}</section>'
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML already."""
-    top = "".join(f'<th scope="col">{name}</th>' for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table></div>'

@@ -21,7 +21,7 @@ from typing import Any
 import bellmanifold
 from bellmanifold.formats.files import write_atomically
 from bellmanifold.report.curves import curves
-from bellmanifold.report.overview import ledger, missing, overview, provenance
+from bellmanifold.report.overview import missing, overview, provenance
 from bellmanifold.report.reading import Contents, RunFile, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
 from bellmanifold.report.text import embedded, escaped
@@ -31,19 +31,20 @@ MOST_PLAYER_BYTES = 1_500_000
 MOST_PLAYER_RUNS = 200
 
 
-def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None) -> None:
+def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None, ledger: str = "") -> None:
     """Write the report of a directory.
 
     Args:
         directory: the --out of `learn`, `sweep`, `demo` or `reproduce`.
         out: the HTML file.
         one_more: called after every run that was read.
+        ledger: a section of claims, as HTML.
     """
-    page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name))
+    page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name), ledger)
     write_atomically(out, lambda file: file.write(page.encode("utf-8")))
 
 
-def make_page(contents: Contents, title: str) -> str:
+def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
@@ -59,7 +60,7 @@ def make_page(contents: Contents, title: str) -> str:
         "runs": f"{runs:,} run{'s' * (runs != 1)}",
         "version": escaped(bellmanifold.__version__),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "ledger": ledger(contents.ledger),
+        "ledger": ledger,
         "overview": overview(contents),
         "provenance": provenance(contents),
         "missing": missing(contents) + left_out + player.remark,
@@ -78,17 +79,17 @@ class Player:
     remark: str
 
 
-def make_player(contents: Contents) -> Player:
+def make_player(contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_bytes: int = MOST_PLAYER_BYTES) -> Player:
     """Scenes and runs of the player: the first run of every cell, then the second of every cell, and so on."""
     drawn = {name: model for name, model in contents.problems.items() if fits(model)}
     scenes = {name: number for number, name in enumerate(drawn)}
     files = [file for file in _in_turn([cell.runs for cell in contents.cells]) if file.settings.model in scenes]
     runs: list[dict[str, Any]] = []
     size = 0
-    for file in files[:MOST_PLAYER_RUNS]:
+    for file in files[:most_runs]:
         run = run_of(file, drawn[file.settings.model], scenes[file.settings.model])
         size += len(embedded(run))
-        if runs and size > MOST_PLAYER_BYTES:
+        if runs and size > most_bytes:
             break
         runs.append(run)
     shown = [scene(model, name) for name, model in drawn.items()]

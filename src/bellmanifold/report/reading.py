@@ -1,7 +1,7 @@
-"""What a directory holds: its runs, cell by cell, and the ledger of claims if there is one.
+"""What a directory holds: its runs, cell by cell.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and of each only its curves are kept: four numbers an episode. A run that is there twice, under whatever names,
+other, and of each only its curves are kept: four numbers per episode. A run that is there twice, under whatever names,
 is counted once.
 """
 
@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
-from bellmanifold.experiments.checked import read_settings, require_fit
-from bellmanifold.experiments.plan import RunSettings, digest
-from bellmanifold.experiments.routes import read_routes
-from bellmanifold.experiments.store import read_arrays
 from bellmanifold.formats.files import label, located, parse_json
 from bellmanifold.models import load_problem
-from bellmanifold.reproduction.ledger_file import Ledger, read_ledger
+from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
+from bellmanifold.sweeps.plan import RunSettings, digest
+from bellmanifold.sweeps.store import read_arrays
+from bellmanifold.sweeps.validate import read_settings, require_fit
 
 CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
 
@@ -80,14 +80,12 @@ class Contents:
         problems: the problem of each reference that can be had; those in `missing` cannot, and why.
         missing: reference -> why its problem cannot be had.
         made_by: what made the runs -> how many of them.
-        ledger: of claims; None if there is none.
     """
 
     cells: list[Cell]
     problems: Mapping[str, SSP]
     missing: Mapping[str, str]
     made_by: Mapping[tuple[str, str, str], int]
-    ledger: Ledger | None
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
@@ -122,7 +120,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         maker = (attributes.get("version", ""), attributes.get("commit", ""), attributes.get("versions", "{}"))
         made_by[maker] = made_by.get(maker, 0) + 1
     ordered = sorted(cells.values(), key=lambda cell: (cell.settings.model, cell.settings.agent, str(cell.settings)))
-    return Contents(ordered, problems.found, problems.missing, made_by, _ledger(directory))
+    return Contents(ordered, problems.found, problems.missing, made_by)
 
 
 def find_runs(directory: Path) -> list[Path]:
@@ -136,19 +134,13 @@ def find_runs(directory: Path) -> list[Path]:
     return found
 
 
-def _ledger(directory: Path) -> Ledger | None:
-    """The ledger of `claims.json`; None if there is no such file."""
-    path = directory / "claims.json"
-    return read_ledger(path) if path.exists() else None
-
-
 class _Problems:
     """Problems by reference, as far as they are still what the runs were played on."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, load: Callable[[str], Any] = load_problem) -> None:
         self.found: dict[str, SSP] = {}
         self.missing: dict[str, str] = {}
-        self._directory = directory
+        self._directory, self._load = directory, load
         self._digest: dict[str, str] = {}
 
     def get(self, reference: str, model_digest: str) -> SSP | None:
@@ -164,7 +156,7 @@ class _Problems:
         for place in _places(reference, self._directory):
             try:
                 _require_plain_file(place)
-                problem = load_problem(place)
+                problem = self._load(place)
             except BellmanifoldError as error:
                 self.missing.setdefault(reference, str(error))
                 continue

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.experiments.checked import require_fit
-from bellmanifold.experiments.routes import read_routes
-from bellmanifold.experiments.store import read_arrays
 from bellmanifold.figures.layout import on_grid, positions
 from bellmanifold.formats.files import label, located
 from bellmanifold.report.curves import rounded
 from bellmanifold.report.overview import described, own_choices
 from bellmanifold.report.reading import RunFile
 from bellmanifold.report.text import LONG, SHORT, shown
+from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
+from bellmanifold.sweeps.store import read_arrays
+from bellmanifold.sweeps.validate import require_fit
 
 MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
 """The largest problem that is drawn; grids may have more states than others, because they are easier to read."""
@@ -106,7 +106,7 @@ def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], p
 
 
 def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
-    """Pies, mean values and the probability that a sampled route plays each pair, one row a belief."""
+    """Pies, mean values and the probability that a sampled route plays each pair, one row per belief."""
     episodes = len(found["regret"])
     unknown = np.full((episodes, pairs), np.nan)
     pie, value = found.get("action_probability", unknown), found.get("q_mean", unknown)

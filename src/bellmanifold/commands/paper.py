@@ -1,0 +1,42 @@
+"""The package that makes the paper again: the library does not import it, commands find it where it is installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.formats.files import label
+from bellmanifold.stderr import remark
+
+PACKAGE = "bellmanifold_paper"
+MISSING = f"the package {PACKAGE} is not installed: install bellmanifold again, its wheel holds both"
+
+
+def add_reproduce(app: typer.Typer) -> None:
+    """Give the command line its command `reproduce`, or one that says what is missing."""
+    if find_spec(PACKAGE) is not None:
+        app.command("reproduce")(import_module(f"{PACKAGE}.command").reproduce)
+    else:
+        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command("reproduce", context_settings=anything)(_missing)
+
+
+def _missing() -> None:
+    """Make the paper's figures (not installed)."""
+    raise UnsupportedError(f"reproduce: {MISSING}")
+
+
+def ledger_section(directory: Path) -> str:
+    """The ledger of `reproduce` as a part of a report; empty where there is none, or nobody who can read it."""
+    path = directory / "claims.json"
+    if not path.exists():
+        return ""
+    if find_spec(PACKAGE) is None:
+        remark(f"{label(path)}: is left out: {MISSING}")
+        return ""
+    section: str = import_module(f"{PACKAGE}.ledger_section").ledger_section(path)
+    return section

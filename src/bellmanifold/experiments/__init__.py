@@ -1,1 +1,0 @@
-"""Experiments: runs of agents, what is measured of them, what many runs say; plans, who plays them and keeps them."""

@@ -1,0 +1,134 @@
+"""Several runs of one agent on one problem, and what they say together: the `learn` of the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.agents.registry import check_supported, find_agent
+from bellmanifold.agents.worlds import open_world
+from bellmanifold.errors import BadInputError
+from bellmanifold.models import load_problem
+from bellmanifold.runs.metrics import Spread, find_optimum, share_of_runs, spread
+from bellmanifold.runs.run import Run, check_memory, play_runs
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """Runs of one agent on one problem.
+
+    Attributes:
+        agent: name of the agent.
+        runs: what was measured, run by run.
+        seconds: how long all of it took.
+        messages: what a reader should know.
+        out: the directory the runs were written to, if they were.
+    """
+
+    agent: str
+    runs: tuple[Run, ...]
+    seconds: float
+    messages: tuple[str, ...] = ()
+    out: str | None = None
+
+    @cached_property
+    def cumulative_regret(self) -> Spread:
+        """Regret added up over episodes."""
+        return spread(np.cumsum([run.regret for run in self.runs], axis=1))
+
+    @cached_property
+    def expected_regret(self) -> Float[np.ndarray, "episodes"]:
+        """Mean over runs of the played policies' expected regret; NaN where one of them is improper."""
+        return np.mean([run.expected_regret for run in self.runs], axis=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `learn` object of the interface."""
+        runs, regret = self.runs, self.cumulative_regret
+        optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
+        return {
+            "agent": self.agent,
+            "options": dict(runs[0].options),
+            "episodes": len(runs[0].regret),
+            "runs": len(runs),
+            "seeds": [run.seed for run in runs],
+            "optimal_value": _listed(np.array([runs[0].optimal_value]))[0],
+            "cumulative_regret_mean": _listed(regret.mean),
+            "cumulative_regret_sd": _listed(regret.sd),
+            "cumulative_regret_interval": _listed_pairs(regret.interval),
+            "cumulative_regret_iqm": _listed(regret.interquartile_mean),
+            "cumulative_regret_iqm_interval": _listed_pairs(regret.interquartile_interval),
+            "expected_regret_mean": _listed(self.expected_regret),
+            "coverage_mean": _listed(np.mean([run.coverage for run in runs], axis=0)),
+            "goal_reached_mean": _listed(share_of_runs([run.reached_goal for run in runs])),
+            "optimal_mean": _listed(optimal),
+            "capped_episodes": [int(run.capped.sum()) for run in runs],
+            "first_optimal_episode": [run.first_optimal_episode for run in runs],
+            "all_pairs_episode": [run.all_pairs_episode for run in runs],
+            "solved_episode": [run.solved_episode for run in runs],
+            "seconds": self.seconds,
+            "messages": list(self.messages),
+            "out": self.out,
+        }
+
+
+def learn(
+    problem: Any,
+    agent: str,
+    episodes: int = 100,
+    runs: int = 10,
+    seed: int = 0,
+    *,
+    after_run: Callable[[Run], object] | None = None,
+    **options: Any,
+) -> Learning:
+    """Let an agent learn a problem several times from nothing.
+
+    Args:
+        problem: an `SSP`, a name as the commands take it, or a Gymnasium environment, which is stepped from outside.
+        agent: its name, one of `bellmanifold.agents.registry.AGENTS`.
+        episodes: how many each run plays.
+        runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
+        seed: fixes everything but the seconds.
+        after_run: called with each run as soon as it is done, to store it or to show progress.
+        options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
+
+    Raises:
+        BadInputError: for an unknown agent, an option it does not have, or a value that makes no sense.
+        UnsupportedError: if this agent cannot learn this problem.
+
+    >>> from bellmanifold import envs
+    >>> learn(envs.two_state(), "bayes-td", episodes=5, runs=2).to_dict()["optimal_value"]
+    -1.0
+    """
+    if isinstance(problem, str):
+        problem = load_problem(problem)
+    if runs < 1 or runs != int(runs):
+        raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
+    kind = find_agent(agent)
+    began = perf_counter()
+    world = open_world(problem)
+    check_memory(world, episodes, runs)
+    check_supported(kind, world, options)
+    best, reason = find_optimum(world.model) if world.has_laws else (np.nan, "the environment has no table P")
+    messages = () if reason is None else (f"there is no optimum to compare with: {reason}",)
+    done = []
+    for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best):
+        done.append(run)
+        if after_run is not None:
+            after_run(run)
+    return Learning(agent, tuple(done), perf_counter() - began, messages)
+
+
+def _listed(values: Float[np.ndarray, "n"]) -> list[float | None]:
+    """Numbers for JSON; null where one is infinite or undefined."""
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _listed_pairs(ends: Float[np.ndarray, "2 n"]) -> list[list[float | None]]:
+    return [_listed(pair) for pair in ends.T]

@@ -1,0 +1,271 @@
+"""One run: an agent that knows nothing learns a problem for a number of episodes, and is measured all the while.
+
+Everything in a run follows from its seed K: the order of each state's actions is drawn from K itself, as
+`action_seed=K` does, and all that happens afterwards from a generator seeded with the pair (K, 1), so that the two do
+not share a stream. A Gymnasium environment is stepped from outside; without a table P it has no known optimum. Nor has
+a problem that breaks Assumption 2. What is measured against the optimum is NaN then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.agents.episodes import Agent, Beliefs, Believes, Episode, ShowsBeliefs, play_episodes
+from bellmanifold.agents.registry import AgentKind, check_supported, find_agent, make_agent
+from bellmanifold.agents.settings import Options
+from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world
+from bellmanifold.envs.building import with_action_order
+from bellmanifold.errors import BadInputError
+from bellmanifold.graph import all_pairs
+from bellmanifold.limits import NUMBERS, RUNS
+from bellmanifold.runs.metrics import Yardstick, first_episode, solved_episode
+from bellmanifold.runs.routes import all_routes
+from bellmanifold.ssp import SSP
+
+MOST_BELIEFS = 300_000
+"""Episodes times pairs up to which the beliefs about pairs are kept."""
+
+NUMBERS_OF_EPISODE = 64
+"""What an episode takes besides its policy, at least."""
+
+LARGEST_SEED = 2**63 - 1
+"""What a plan can say."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What was measured in a run; arrays have one entry per episode.
+
+    Attributes:
+        agent: name of the agent.
+        options: value of each of its options.
+        seed: the run's seed.
+        optimal_value: expected optimal value of an episode; NaN if it is not known.
+        regret: optimal value minus the reward collected, shape (episodes,).
+        expected_regret: optimal value minus the played policy's own; NaN where the policy is improper.
+        reached_goal: did the episode end at the goal?
+        optimal: was the played policy optimal from the start?
+        coverage: share of the reachable pairs that were played up to then.
+        moves: how many were made.
+        capped: was the episode given up after too many moves?
+        seconds: how long it took, learning included; of runs played in step, an equal share of what all took.
+        solved_episode: by bsuite's rule; None if it was not, or if the rule does not apply.
+        routes: all routes of the problem, if it is deterministic and has few; else none.
+        route_probability: how probable the agent thought it was that each is optimal, when it chose the policy; NaN
+            where it did not know, shape (episodes, routes).
+        action_probability, q_mean: the same of each action, and the mean of its value, shape (episodes, pairs); None if
+            the agent never knew, or if that would be too many numbers to keep.
+        diagnostics: numbers the agent had to say about its work, by name; NaN where it had none.
+        played: the episodes themselves.
+        model: the problem with its actions in the order this run drew: what the episodes' numbers refer to.
+    """
+
+    agent: str
+    options: Options
+    seed: int
+    optimal_value: float
+    regret: Float[np.ndarray, "episodes"]
+    expected_regret: Float[np.ndarray, "episodes"]
+    reached_goal: Bool[np.ndarray, "episodes"]
+    optimal: Bool[np.ndarray, "episodes"]
+    coverage: Float[np.ndarray, "episodes"]
+    moves: Int[np.ndarray, "episodes"]
+    capped: Bool[np.ndarray, "episodes"]
+    seconds: Float[np.ndarray, "episodes"]
+    solved_episode: int | None
+    routes: tuple[tuple[int, ...], ...]
+    route_probability: Float[np.ndarray, "episodes routes"]
+    action_probability: Float[np.ndarray, "episodes pairs"] | None
+    q_mean: Float[np.ndarray, "episodes pairs"] | None
+    diagnostics: Mapping[str, Float[np.ndarray, "episodes"]]
+    played: tuple[Episode, ...]
+    model: SSP
+
+    @property
+    def first_optimal_episode(self) -> int | None:
+        """First episode, counted from 1, whose policy was optimal."""
+        return first_episode(self.optimal)
+
+    @property
+    def all_pairs_episode(self) -> int | None:
+        """First episode, counted from 1, after which every reachable pair had been played."""
+        return first_episode(np.asarray(self.coverage >= 1.0, dtype=np.bool_))
+
+
+def play_run(
+    problem: Any,
+    agent: str | AgentKind,
+    episodes: int,
+    seed: int,
+    options: Options | None = None,
+    optimal_value: float | None = None,
+) -> Run:
+    """Play and measure one run; see `play_runs`."""
+    return next(play_runs(problem, agent, episodes, [seed], options, optimal_value))
+
+
+def play_runs(
+    problem: Any,
+    agent: str | AgentKind,
+    episodes: int,
+    seeds: Sequence[int],
+    options: Options | None = None,
+    optimal_value: float | None = None,
+) -> Iterator[Run]:
+    """Play and measure runs, block by block; a block is always played as a whole, whichever of its runs are wanted.
+
+    Args:
+        problem: an `SSP` or a Gymnasium environment.
+        agent: name of the agent.
+        episodes: how many each run plays.
+        seeds: of the runs; a seed fixes everything but the seconds.
+        options: the agent's options; its defaults where they are missing or None.
+        optimal_value: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
+    """
+    if episodes < 1 or episodes != int(episodes):
+        raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
+    for seed in (min(seeds), max(seeds)):
+        if not 0 <= seed <= LARGEST_SEED:
+            raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
+    kind = find_agent(agent) if isinstance(agent, str) else agent
+    check_memory(problem, episodes, kind.width)
+    for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
+        block = range(first, first + kind.width)
+        played = _play_block(problem, kind, episodes, block, options or {}, optimal_value)
+        yield from (run for run in played if run.seed in seeds)
+
+
+def check_memory(problem: Any, episodes: int, runs: int) -> None:
+    """Refuse runs whose episodes would not fit into memory."""
+    RUNS.require(runs, "runs")
+    NUMBERS.require(runs * episodes * (open_world(problem).model.n_states + NUMBERS_OF_EPISODE), f"{episodes} episodes")
+
+
+def _play_block(
+    problem: Any, kind: AgentKind, episodes: int, seeds: range, options: Options, optimal_value: float | None
+) -> list[Run]:
+    """Play runs in step, episode by episode."""
+    worlds = [world_of_run(problem, seed) for seed in seeds]
+    if kind.make_block is None:
+        agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
+    else:
+        check_supported(kind, worlds[0], options)
+        agents = kind.make_block([world.model for world in worlds], kind.settings_with(options), seeds)
+    pairs = zip(worlds, agents, seeds, strict=True)
+    recorders = [_Recorder(world, agent, episodes, seed, optimal_value) for world, agent, seed in pairs]
+    for _ in range(episodes):
+        took = sum(recorder.next_episode() for recorder in recorders)
+        for recorder in recorders:
+            recorder.seconds.append(took / len(recorders))  # whoever plays first may work for all
+    return [recorder.run(kind, options) for recorder in recorders]
+
+
+class _Recorder:
+    """One run, played an episode at a time, and what is noted of it."""
+
+    def __init__(self, world: World, agent: Agent, episodes: int, seed: int, optimal_value: float | None) -> None:
+        self.world, self.agent, self.seed = world, agent, seed
+        self.yardstick = Yardstick(world.model, optimal_value) if world.has_laws else None
+        self.episodes = play_episodes(world, agent, episodes, play_seed(seed))
+        self.played: list[Episode] = []
+        self.seconds: list[float] = []
+        self.routes = all_routes(world.model) if world.has_laws and isinstance(agent, Believes) else ()
+        self.of_routes: list[Float[np.ndarray, "routes"]] = []
+        self.of_pairs: list[Beliefs | None] = []
+        self.keeps_beliefs = episodes * world.model.n_pairs <= MOST_BELIEFS
+
+    def next_episode(self) -> float:
+        """Play one and note what is noted of it, except for the seconds it took: those are returned."""
+        began = perf_counter()
+        self.played.append(next(self.episodes))
+        took = perf_counter() - began
+        if self.routes and isinstance(self.agent, Believes):
+            self.of_routes.append(self.agent.route_probabilities(self.routes))
+        if self.keeps_beliefs and isinstance(self.agent, ShowsBeliefs):
+            self.of_pairs.append(self.agent.beliefs())
+        return took
+
+    def run(self, kind: AgentKind, options: Options) -> Run:
+        played, model = self.played, self.world.model
+        reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
+        return Run(
+            agent=kind.name,
+            options=kind.resolve_options(options),
+            seed=self.seed,
+            moves=np.array([len(episode.pairs) for episode in played]),
+            capped=np.array([episode.end == "cap" for episode in played]),
+            reached_goal=np.array([episode.reached_goal for episode in played]),
+            coverage=_coverage(played, reachable),
+            seconds=np.array(self.seconds),
+            diagnostics=_diagnostics(played),
+            routes=self.routes,
+            route_probability=np.array(self.of_routes).reshape(len(played), len(self.routes)),
+            action_probability=_stacked([b.action_probability if b else None for b in self.of_pairs], model.n_pairs),
+            q_mean=_stacked([b.q_mean if b else None for b in self.of_pairs], model.n_pairs),
+            played=tuple(played),
+            model=model,
+            **_against_the_optimum(played, self.yardstick),
+        )
+
+
+def play_seed(seed: int) -> int:
+    """The seed of everything in a run but the order of actions."""
+    return int(np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64)[0])
+
+
+def world_of_run(problem: Any, seed: int) -> World:
+    """The problem with the actions of every state in the order that a run's seed draws."""
+    if isinstance(problem, SSP):
+        return SimulatedWorld(with_action_order(problem, seed))
+    world = open_world(problem)
+    return SteppedWorld(problem, with_action_order(world.model, seed)) if world.has_laws else world
+
+
+def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes"]]:
+    names = sorted({name for episode in played for name in episode.diagnostics})
+    return {name: np.array([float(e.diagnostics.get(name, np.nan)) for e in played]) for name in names}
+
+
+def _stacked(
+    rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
+) -> Float[np.ndarray, "episodes pairs"] | None:
+    """One row per episode, NaN where it is not known; None if none is."""
+    if all(row is None for row in rows):
+        return None
+    unknown = np.full(pairs, np.nan)
+    return np.array([unknown if row is None else row for row in rows], dtype=np.float32)
+
+
+def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Float[np.ndarray, "episodes"]:
+    """Share of the reachable pairs that were played up to each episode."""
+    seen: set[int] = set()
+    shares = []
+    for episode in played:
+        seen.update(episode.pairs.tolist())
+        shares.append(len(seen) / int(reachable.sum()))
+    return np.array(shares)
+
+
+def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:
+    """What can be measured only where the optimum is known."""
+    if yardstick is None:
+        unknown = np.full(len(played), np.nan)
+        never = np.zeros(len(played), dtype=bool)
+        known = {"optimal_value": np.nan, "solved_episode": None}
+        return known | {"regret": unknown, "expected_regret": unknown, "optimal": never}
+    best = yardstick.optimal_value
+    value = np.array([yardstick.value(episode.policy) for episode in played])
+    bad = yardstick.bad_pairs
+    return {
+        "optimal_value": best,
+        "regret": np.array([best - episode.rewards.sum() for episode in played]),
+        "expected_regret": np.where(np.isfinite(value), best - value, np.nan),
+        "optimal": np.array([yardstick.is_optimal(v) for v in value.tolist()]),
+        "solved_episode": None if bad is None else solved_episode(np.array([bad[e.pairs].any() for e in played])),
+    }

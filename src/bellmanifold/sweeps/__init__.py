@@ -1,0 +1,1 @@
+"""Many runs: plans of them, who plays them, and where their results live."""

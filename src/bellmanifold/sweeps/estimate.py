@@ -1,0 +1,93 @@
+"""How long will a plan take? A rough answer, from runs that are there already and from short trials.
+
+Runs of one *cell* differ only in their seeds, so a finished run of a cell tells what the others will take. For a cell
+without one a trial of a few episodes is played. What its first episode takes longer than the others (it compiles
+programs) is counted once, the mean of the others as often as there are episodes. When trials have taken `BUDGET`
+seconds, the remaining cells are taken to be like the mean of those known of the same agent, episode by episode.
+Posterior work grows while an agent explores and stops when it has seen everything, so the answer can be off by some
+factor in either direction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from bellmanifold.errors import BellmanifoldError
+from bellmanifold.sweeps.plan import Plan, RunSettings
+from bellmanifold.sweeps.record import prepare, record_run
+from bellmanifold.sweeps.store import Store, load_run
+
+TRIAL_EPISODES = 5
+BUDGET = 20.0
+
+
+@dataclass
+class TimeEstimate:
+    """Seconds a run of each cell takes, and what was learnt on the way.
+
+    Attributes:
+        seconds: by cell (a run's settings with seed 0); None where nothing is known.
+        starting: seconds that only the first run of a cell takes.
+        refused: cells that cannot be run, and why.
+        tried, found, guessed: cells known from a trial, from a finished run, and from other cells.
+    """
+
+    seconds: dict[RunSettings, float | None] = field(default_factory=dict)
+    starting: dict[RunSettings, float] = field(default_factory=dict)
+    refused: dict[RunSettings, str] = field(default_factory=dict)
+    tried: int = 0
+    found: int = 0
+    guessed: int = 0
+
+    def total(self, runs: Sequence[RunSettings]) -> float:
+        """Seconds of one process for the given runs; what cannot be run takes none."""
+        return sum(self.starting.values()) + sum(self.seconds.get(cell_of(run)) or 0.0 for run in runs)
+
+
+def cell_of(run: RunSettings) -> RunSettings:
+    """What runs that differ only in their seeds share."""
+    return replace(run, seed=0)
+
+
+def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store, budget: float = BUDGET) -> TimeEstimate:
+    """Estimate how long the missing runs of a plan take, with trials of `budget` seconds in all."""
+    result = TimeEstimate()
+    wanted = dict.fromkeys(cell_of(run) for run in missing)
+    there = set(plan.runs) - set(missing)
+    for run in there:
+        if cell_of(run) in wanted and cell_of(run) not in result.seconds:
+            result.seconds[cell_of(run)] = float(load_run(store.path(run))["seconds_total"])
+            result.found += 1
+    deadline = time.monotonic() + budget
+    for run in missing:
+        cell = cell_of(run)
+        if cell not in result.seconds and cell not in result.refused and time.monotonic() < deadline:
+            _try(result, run, plan)
+    for cell in wanted:
+        if cell not in result.seconds and cell not in result.refused:
+            result.seconds[cell] = _guess(result, cell)
+            result.guessed += 1
+    return result
+
+
+def _try(result: TimeEstimate, run: RunSettings, plan: Plan) -> None:
+    short = replace(run, episodes=min(run.episodes, TRIAL_EPISODES))
+    try:
+        found = record_run(short, problem=prepare(plan.problems[run.model]))
+    except BellmanifoldError as error:
+        result.refused[cell_of(run)] = str(error)
+    else:
+        each = found["seconds_episode"].values
+        usual = float(each[1:].mean()) if len(each) > 1 else float(each[0])
+        result.seconds[cell_of(run)] = usual * run.episodes
+        result.starting[cell_of(run)] = max(float(each[0]) - usual, 0.0)
+        result.tried += 1
+
+
+def _guess(result: TimeEstimate, cell: RunSettings) -> float | None:
+    known = {other: s for other, s in result.seconds.items() if s is not None}
+    like = [s / other.episodes for other, s in known.items() if other.agent == cell.agent]
+    like = like or [s / other.episodes for other, s in known.items()]
+    return cell.episodes * sum(like) / len(like) if like else None

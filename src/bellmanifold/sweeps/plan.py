@@ -1,0 +1,336 @@
+"""What to run: the settings of one run, and plans, which are grids of them.
+
+A plan is a TOML file. Its keys `model`, `agent`, `epsilon`, `prior_scale`, `episodes`, `seeds` and the agents' further
+options are each a value or a list, and the plan is their product:
+
+    model = ["env:deep-sea?depth=5", "env:swirl"]
+    agent = ["bayes-br", "manifold", "q-learning"]
+    epsilon = [0.01, 0.1]
+    seeds = [0, 1, 2]
+
+    [[override]]
+    match = {agent = "bayes-br", epsilon = 0.1}
+    optimism = 8
+
+What is left out has the default of the command `learn`. An override changes the runs that agree with its `match` (a
+key of `match` may list several values); overrides apply in order, each to what the ones before it made.
+
+Settings an agent does not have are then dropped, and equal runs are kept once: above, `manifold` and `q-learning` know
+no epsilon, so each of them runs three times on each problem, not six. Noise options replace epsilon: one table may not
+set both, and of two tables the later one wins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from bellmanifold.agents.registry import AGENTS, find_agent
+from bellmanifold.agents.settings import NOISE
+from bellmanifold.agents.worlds import open_world
+from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
+from bellmanifold.formats.files import label, located, read_bytes
+from bellmanifold.limits import RUNS
+from bellmanifold.models import load_problem
+from bellmanifold.runs.run import check_memory
+from bellmanifold.ssp import SSP
+
+Value: TypeAlias = bool | int | float | str
+DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
+LARGEST_PLAN = 2**22
+"""Bytes of a plan: reading TOML takes a second for each million of them."""
+MOST_DOTS = 50
+"""In one name or value: the time TOML takes for a dotted name grows with the cube of their number."""
+LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything that decides the numbers of one run.
+
+    Attributes:
+        model: reference of the problem, as `load_problem` takes it.
+        agent: name of the agent.
+        epsilon, prior_scale: None where the agent has no such setting.
+        episodes: how many to play.
+        seed: fixes the order of actions, the agent's draws, the transitions and the noise.
+        options: further options as (name, value), sorted by name.
+    """
+
+    model: str
+    agent: str
+    epsilon: float | None
+    prior_scale: float | None
+    episodes: int
+    seed: int
+    options: tuple[tuple[str, Value], ...] = ()
+
+    def choices(self) -> dict[str, Value]:
+        """What the agent is told: epsilon and prior scale where it has them, and its options."""
+        own = {"epsilon": self.epsilon, "prior_scale": self.prior_scale}
+        return {name: value for name, value in own.items() if value is not None} | dict(self.options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as a plan's entry."""
+        first: dict[str, Any] = {"model": self.model, "agent": self.agent}
+        return first | self.choices() | {"episodes": self.episodes, "seed": self.seed}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> RunSettings:
+        """The settings that `to_dict` wrote."""
+        fixed = {"model", "agent", "epsilon", "prior_scale", "episodes", "seed"}
+        own = {"epsilon": None, "prior_scale": None} | {name: entry[name] for name in entry if name in fixed}
+        return cls(**own, options=tuple(sorted((name, entry[name]) for name in entry if name not in fixed)))
+
+    @property
+    def identity(self) -> str:
+        """A digest of the settings: equal for equal runs, on every machine."""
+        plain = {name: _plain(value) for name, value in self.to_dict().items()}
+        return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return printable(" ".join(f"{name}={value}" for name, value in self.to_dict().items()))
+
+
+def make_settings(entry: Mapping[str, Any]) -> RunSettings:
+    """The settings of a run from a plan's entry, without what its agent does not have.
+
+    Options that were not given have the agent's defaults, so that a run is the same whether they were or not.
+
+    >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
+    >>> run.choices()
+    {'prior_scale': 10.0, 'method': 'B', 'optimism': 1}
+    """
+    kind = find_agent(str(entry["agent"]))
+    has = kind.options
+    given = {name: value for name, value in entry.items() if name in has}
+    noise = any(given.get(name, False) is not False for name in NOISE)
+    if noise:
+        given.pop("epsilon", None)
+    own: dict[str, Any] = {name: value for name, value in kind.resolve_options(given).items() if value is not None}
+    if noise:
+        own.pop("epsilon", None)
+    return RunSettings(
+        model=str(entry["model"]),
+        agent=str(entry["agent"]),
+        epsilon=float(own.pop("epsilon")) if "epsilon" in own else None,
+        prior_scale=float(own.pop("prior_scale")) if "prior_scale" in own else None,
+        episodes=int(entry["episodes"]),
+        seed=int(entry["seed"]),
+        options=tuple(sorted((name, _plain(value)) for name, value in own.items())),
+    )
+
+
+def _plain(value: Value) -> Value:
+    """1.0 and 1 are one setting."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Runs to play, each once, and the problems they name.
+
+    Attributes:
+        runs: the runs in the order of the plan.
+        problems: what every model reference stands for: an `SSP`, or a Gymnasium environment without a table.
+        notes: what the author of the plan should know.
+    """
+
+    runs: tuple[RunSettings, ...]
+    problems: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> dict[str, str]:
+        """A digest of every problem, by its reference: a problem file that was edited is another problem."""
+        return {name: digest(open_world(problem).model) for name, problem in self.problems.items()}
+
+
+def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
+    """A plan of the given runs, equal ones once; loads their problems."""
+    once = tuple(dict.fromkeys(runs))
+    problems = {name: load_problem(name) for name in dict.fromkeys(run.model for run in once)}
+    return Plan(once, problems, notes)
+
+
+def _check_memory(plan: Plan) -> None:
+    """Refuse runs that would not fit into memory."""
+    for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
+        check_memory(plan.problems[name], episodes, 1)
+
+
+def digest(problem: SSP) -> str:
+    """A digest of a problem: its names and numbers, but not its metadata."""
+    plain = problem.describe()
+    total = sha256(json.dumps([*plain.state_names, None, *plain.action_names]).encode())
+    for name in ("goals", "initial_state", "initial_prob", "pair_state", "pair_action", "reward", "reward_sd"):
+        total.update(getattr(plain, name).tobytes())
+    for name in ("next_start", "next_state", "next_prob"):
+        total.update(getattr(plain, name).tobytes())
+    return total.hexdigest()
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan file, check it and load the problems it names."""
+    with located(label(path)):
+        table = _parse(read_bytes(path))
+        overrides = [_override(item, f"override {k + 1}") for k, item in enumerate(_tables(table))]
+        axes = _axes(table)
+        runs, used = _expand(axes, overrides)
+        unused = [k for k in range(len(overrides)) if k not in used]
+        notes = tuple(f"{label(path)}: override {k + 1} matches no run" for k in unused)
+        try:
+            plan = plan_runs(runs, notes)
+        except BadInputError as error:
+            raise BadInputError(f"model: {error}") from None
+        except BellmanifoldError as error:
+            raise type(error)(f"{label(path)}: model: {error}") from None
+        _check_memory(plan)
+        return plan
+
+
+@dataclass(frozen=True)
+class Override:
+    """Options to set in the runs that agree with `match`."""
+
+    match: dict[str, tuple[Value, ...]]
+    options: dict[str, Value]
+
+    def applies(self, entry: Mapping[str, Value]) -> bool:
+        return all(name in entry and entry[name] in wanted for name, wanted in self.match.items())
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    if len(content) > LARGEST_PLAN:
+        raise BadInputError(f"its {len(content):,} bytes are above {LARGEST_PLAN:,}: split the plan")
+    if any(piece.count(b".") > MOST_DOTS for piece in re.split(rb"[,={}\[\]\n]", content)):
+        raise BadInputError(f"a name or value has more than {MOST_DOTS} dots: shorten it")
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 TOML") from None
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise BadInputError(f"not valid TOML: {error}: mend it there") from None
+
+
+def _known_options() -> list[str]:
+    return sorted({name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"})
+
+
+def _tables(table: dict[str, Any]) -> list[Any]:
+    found = table.pop("override", [])
+    if not isinstance(found, list):
+        raise BadInputError("override is not a list of tables: write [[override]]")
+    return found
+
+
+def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
+    """The grid: for every key the values it takes, defaults included."""
+    known = ["model", "agent", "episodes", "seeds", *_known_options()]
+    axes: dict[str, tuple[Value, ...]] = {}
+    for key, given in table.items():
+        if key not in known:
+            raise BadInputError(f"unknown key {quote(key)}: a plan takes {', '.join([*known, '[[override]]'])}")
+        axes[_axis(key)] = _values(given, key)
+    for key in ("model", "agent"):
+        if key not in axes:
+            raise BadInputError(f"{key} is missing: add {key} = ...")
+    for agent in axes["agent"]:
+        has = AGENTS[str(agent)].options
+        _without_contradiction({name: axes[name] for name in axes if name in has}, f"for {agent} the plan")
+    axes = DEFAULTS | axes
+    return {key: axes[key] for key in sorted(axes, key=_axis_order)}
+
+
+def _axis_order(key: str) -> int:
+    """Runs are listed by model, then by agent and its options, and by seed in the end."""
+    return {"model": 0, "agent": 1, "episodes": 3, "seed": 4}.get(key, 2)
+
+
+def _axis(key: str) -> str:
+    """The setting a key of a plan gives values to."""
+    return "seed" if key == "seeds" else key
+
+
+def _override(table: Any, where: str) -> Override:
+    if not isinstance(table, dict) or "match" not in table:
+        raise BadInputError(f"{where}: match is missing: add match = {{agent = ...}}")
+    given = dict(table)
+    match = given.pop("match")
+    if not isinstance(match, dict):
+        raise BadInputError(f"{where}: match is not a table: write match = {{agent = ...}}")
+    options = _known_options()
+    settable, matchable = ["episodes", *options], ["model", "agent", "episodes", "seeds", *options]
+    for key in match:
+        if key not in matchable:
+            raise BadInputError(f"{where}: unknown key {quote(key)} in match: it takes {', '.join(matchable)}")
+    for key, value in given.items():
+        if key not in settable:
+            raise BadInputError(f"{where}: unknown key {quote(key)}: it may set {', '.join(settable)}")
+        if isinstance(value, list):
+            raise BadInputError(f"{where}: {key} is a list: give one value, lists belong to the plan itself")
+    _without_contradiction(given, where)
+    wanted = {_axis(key): _values(value, f"{where}: match: {key}", key) for key, value in match.items()}
+    return Override(wanted, {key: _values(value, f"{where}: {key}", key)[0] for key, value in given.items()})
+
+
+def _without_contradiction(table: Mapping[str, Any], where: str) -> None:
+    """Noise options replace epsilon: both in one table contradict each other."""
+    noise = [name for name in NOISE if name in table and table[name] not in (False, (False,))]
+    if noise and "epsilon" in table:
+        raise BadInputError(f"{where} gives epsilon and {noise[0]}, but noise replaces epsilon: leave one out")
+    if len(noise) == 2:
+        raise BadInputError(f"{where} gives noise_sd and infer_noise: leave one out")
+
+
+def _values(given: Any, what: str, key: str | None = None) -> tuple[Value, ...]:
+    """A value or a list of values, checked; equal ones are kept once."""
+    items = given if isinstance(given, list) else [given]
+    if not items:
+        raise BadInputError(f"{what} is an empty list: give at least one value")
+    return tuple(dict.fromkeys(_value(item, what, key or what) for item in items))
+
+
+def _value(item: Any, what: str, key: str) -> Value:
+    if key in ("model", "agent"):
+        if not isinstance(item, str):
+            raise BadInputError(f"{what} is {item!r:.60}: give a text")
+        if key == "agent":
+            with located(what):
+                find_agent(item)
+        return item
+    if key in ("episodes", "seeds"):
+        least = 1 if key == "episodes" else 0
+        if isinstance(item, bool) or not isinstance(item, int) or not least <= item <= LARGEST:
+            raise BadInputError(f"{what} is {item!r:.60}: give a whole number from {least} to {LARGEST}")
+        return item
+    if not isinstance(item, str) and not (isinstance(item, (int, float)) and abs(item) <= LARGEST):
+        raise BadInputError(f"{what} is {item!r:.60}: give a finite number, a text, true or false")
+    return item
+
+
+def _expand(axes: Mapping[str, tuple[Value, ...]], overrides: Sequence[Override]) -> tuple[list[RunSettings], set[int]]:
+    """All runs of the grid, and which overrides were used."""
+    total = math.prod(len(values) for values in axes.values())
+    RUNS.require(total, "the plan")
+    used: set[int] = set()
+    entries = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    return [make_settings(_overridden(entry, overrides, used)) for entry in entries], used
+
+
+def _overridden(entry: dict[str, Value], overrides: Sequence[Override], used: set[int]) -> dict[str, Value]:
+    for k, override in enumerate(overrides):
+        if override.applies(entry):
+            used.add(k)
+            likelihood = {"epsilon", *NOISE} & set(override.options)
+            gone = NOISE if likelihood else ()  # of two tables that speak of the likelihood the later one wins
+            entry = {name: value for name, value in entry.items() if name not in gone} | override.options
+    return entry

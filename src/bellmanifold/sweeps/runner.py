@@ -1,0 +1,124 @@
+"""Running a plan: what is missing or damaged is played, by whoever plays, and put into the store.
+
+Results are written by this process only, each as soon as it arrives. So whatever happens, a crash of a worker, of the
+machine or of this program, costs the runs in flight and no more; the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from bellmanifold.errors import BellmanifoldError, StoppedError
+from bellmanifold.formats.files import label
+from bellmanifold.sweeps.plan import Plan, RunSettings
+from bellmanifold.sweeps.progress import Progress, show_progress
+from bellmanifold.sweeps.store import Store
+from bellmanifold.sweeps.units import Failure, Played, Unit, units_of
+
+Player: TypeAlias = Callable[[Sequence[Unit]], Generator[Played, None, None]]
+"""Plays units and hands over what became of each: in this process, in others, or on a cluster."""
+
+
+@dataclass
+class Tally:
+    """What became of a plan.
+
+    Attributes:
+        total: runs in the plan.
+        kept: runs that were there already.
+        played: runs that were played and written.
+        damaged: files that were there but had to be made again, and why.
+        failures: units that could not be played, and why.
+        log: where the failures' tracebacks are.
+    """
+
+    total: int
+    kept: int
+    played: int = 0
+    damaged: list[str] = field(default_factory=list)
+    failures: list[tuple[Unit, Failure]] = field(default_factory=list)
+    log: Path | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or that of the failures if they agree, or 70."""
+        codes = {failure.exit_code for _, failure in self.failures}
+        return 0 if not codes else codes.pop() if len(codes) == 1 else 70
+
+
+def sweep(
+    plan: Plan,
+    out: str | Path,
+    player: Player,
+    show: Callable[[int, int], Progress] = show_progress,
+    widen: bool = False,
+) -> Tally:
+    """Play what is missing of a plan.
+
+    Args:
+        plan: what to run.
+        out: the output directory; made if it does not exist, refused if it belongs to another plan.
+        player: who plays.
+        show: makes the progress display from the number of runs and the number of those already there.
+        widen: a directory that belongs to another plan gets this one's runs too, instead of being refused.
+    """
+    store = Store(Path(out))
+    with store.claim(plan, widen):
+        faults = find_faults(store, plan)
+        damaged = [fault for fault in faults.values() if fault != "missing"]
+        tally = Tally(len(plan.runs), len(plan.runs) - len(faults), damaged=damaged)
+        try:
+            with show(tally.total, tally.kept) as progress:
+                for fault in tally.damaged:
+                    progress.say(f"{fault}; playing it again")
+                _play(store, units_of(plan, list(faults)), player, (tally, progress))
+        except KeyboardInterrupt:
+            there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
+            raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
+    return tally
+
+
+def find_faults(store: Store, plan: Plan) -> dict[RunSettings, str]:
+    """The runs that have to be played, and why: "missing", or what is wrong with their file."""
+    digests = plan.models
+    found = {run: store.fault(run, digests[run.model]) for run in plan.runs}
+    return {run: fault for run, fault in found.items() if fault is not None}
+
+
+def _play(store: Store, units: Sequence[Unit], player: Player, watch: tuple[Tally, Progress]) -> None:
+    if not units:
+        return
+    tally, progress = watch
+    with closing(player(units)) as answers:
+        for unit, answer in answers:
+            if answer.failure is not None:
+                tally.failures.append((unit, answer.failure))
+                tally.log = store.log(_entry(unit, answer.failure))
+                progress.say(f"failed: {unit.settings}: {answer.failure.message}")
+                continue
+            for run in unit.runs:
+                store.write(run, answer.files[run.seed])
+                tally.played += 1
+            progress.advance(len(unit.seeds))
+
+
+def _entry(unit: Unit, failure: Failure) -> str:
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    seeds = ", ".join(map(str, unit.seeds))
+    return f"{when} {unit.settings} (seeds {seeds})\n{failure.message}\n{failure.details.rstrip()}\n\n"
+
+
+def require_success(tally: Tally) -> None:
+    """Raise what a caller should see if not everything could be played."""
+    if tally.failures:
+        _, first = tally.failures[0]
+        runs = sum(len(unit.seeds) for unit, _ in tally.failures)
+        message = f"{runs} of {tally.total} runs failed, the first with: {first.message} (tracebacks: {tally.log})"
+        error = BellmanifoldError(message)
+        error.exit_code = tally.exit_code
+        raise error

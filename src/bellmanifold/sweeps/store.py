@@ -1,0 +1,357 @@
+"""Where results live: a directory with one netCDF file per run.
+
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its `Seal`: which run and which problem
+it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.
+`decode` checks it before HDF5 sees a single byte, so a file that was cut off, or in which a bit flipped, is found,
+whatever the damage would do to a parser; and a sweep that is resumed need not parse what is there.
+
+A file's name is a function of the run's settings alone: a readable part and 16 digits of `RunSettings.identity`. Files
+are written under a temporary name, synced and renamed, so a file that exists under its own name is complete, and two
+programs that write the same run at once leave one of two whole files.
+
+`plan.json` says which plan the directory belongs to: its runs and digests of its problems. Whoever names the runs it
+reads, and so is not misled by others, may widen the plan instead of keeping to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bellmanifold.agents.registry import find_agent
+from bellmanifold.agents.settings import Value
+from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.formats.files import (
+    disk_remedy,
+    is_disk_fault,
+    label,
+    located,
+    parse_json,
+    read_bytes,
+    reason,
+    sync_directory,
+    temporary_prefix,
+    write_atomically,
+)
+from bellmanifold.runs.run import Run
+from bellmanifold.sweeps.locks import Presence, one_at_a_time
+from bellmanifold.sweeps.netcdf import read_netcdf, read_variables
+from bellmanifold.sweeps.plan import Plan, RunSettings, make_settings, plan_runs
+from bellmanifold.sweeps.record import FORMAT, prepare, record
+from bellmanifold.sweeps.validate import read_settings
+
+PLAN_FILE = "plan.json"
+PLAN_LOCK = ".plan.lock"
+PLAN_FORMAT = "bellmanifold.plan/1"
+LOG_FILE = "failures.log"
+RUNS_FOLDER = "runs"
+COMPRESS_ABOVE = 4096
+STALE_SECONDS = 3600
+MARK = "bellmanifold.sha256"
+SEAL_BYTES = len(MARK) + 3 * 65 + 2
+REMEDY = "choose another --out (.nc files copied there are used again)"
+
+
+def runs_in(directory: Path) -> Path:
+    """The folder of runs in the output directory of `demo` or `reproduce`; refuses one that lies elsewhere."""
+    runs = directory / RUNS_FOLDER
+    if runs.is_symlink():
+        raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
+    return runs
+
+
+def file_name(settings: RunSettings) -> str:
+    """The name of a run's file, relative to the output directory.
+
+    >>> file_name(RunSettings("env:deep-sea?depth=5", "q-learning", None, None, 100, 3))
+    'env-deep-sea-depth-5_q-learning_3_ae1d0fc73ff39d12.nc'
+    """
+    readable = re.sub("[^a-z0-9]+", "-", settings.model.lower()).strip("-")[-60:]
+    return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """The last line of a file: what the file holds, in 64 hexadecimal digits each.
+
+    Attributes:
+        identity: of the run's settings.
+        model_digest: of the problem.
+        checksum: SHA-256 of the bytes before this line and of the two digests above.
+    """
+
+    identity: str
+    model_digest: str
+    checksum: str
+
+    def line(self) -> bytes:
+        return f"\n{MARK} {self.identity} {self.model_digest} {self.checksum}\n".encode()
+
+
+def seal(content: bytes, identity: str, model_digest: str) -> Seal:
+    """Seal the content of a file."""
+    return Seal(identity, model_digest, sha256(content + f" {identity} {model_digest}".encode()).hexdigest())
+
+
+def encode(made: xr.Dataset) -> bytes:
+    """A record as the bytes of its file."""
+    large = [str(name) for name, variable in made.variables.items() if variable.nbytes > COMPRESS_ABOVE]
+    packing: Any = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in large}
+    with _without_dask():
+        content = bytes(made.to_netcdf(engine="h5netcdf", encoding=packing))
+    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"]).line()
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _without_dask() -> Iterator[None]:
+    """In a task of Dask xarray would take a lock of the whole cluster, named after a buffer that only we can see."""
+    dask: Any = sys.modules.get("dask")
+    if dask is None:
+        yield
+    else:
+        with _one_at_a_time, dask.config.set(scheduler="threads"):
+            yield
+
+
+def decode(content: bytes) -> xr.Dataset:
+    """The record in the bytes of a file; refuses damaged ones. Call inside `located`."""
+    verify(content)
+    found = read_netcdf(content)
+    require_format(found.attrs)
+    return found
+
+
+def require_format(attributes: Mapping[str, Any]) -> None:
+    """Refuse the attributes of another kind of file."""
+    if attributes.get("format") != FORMAT:
+        raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
+
+
+def verify(content: bytes) -> Seal:
+    """Refuse the bytes of a result file that was damaged; else its seal. HDF5 is not asked."""
+    body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    words = line.decode("ascii", "replace").split()
+    if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
+        return Seal(*words[1:])
+    raise BadInputError(
+        "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
+    )
+
+
+def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
+    """Read and verify a result file."""
+    with located(label(path)):
+        return decode(read_bytes(path))
+
+
+def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Some variables of a verified result file, those of them that it has, and its attributes."""
+    with located(label(path)):
+        content = read_bytes(path)
+        verify(content)
+        found, attributes = read_variables(content, names)
+        require_format(attributes)
+        return found, attributes
+
+
+def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, xr.Dataset]]:
+    """Read and verify all results in a directory, in the order of their names."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
+    for path in sorted(root.glob("*.nc")):
+        found = load_run(path)
+        with located(label(path)):
+            settings = read_settings(found.attrs)
+        yield settings, found
+
+
+def _canonical(entry: Any) -> str:
+    return json.dumps(entry, sort_keys=True)
+
+
+def _without_links(path: str, flags: int) -> int:
+    """Open a file, but none elsewhere that a symbolic link of this name leads to."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The output directory of a plan."""
+
+    root: Path
+
+    def path(self, settings: RunSettings) -> Path:
+        return self.root / file_name(settings)
+
+    @contextmanager
+    def claim(self, plan: Plan, widen: bool = False) -> Iterator[None]:
+        """Make the directory this plan's while the work goes on inside.
+
+        Refuses if it belongs to another plan, also to one of which nothing is there yet but which is being played, or
+        if it is closed to us.
+
+        Args:
+            plan: the runs that will be there.
+            widen: where the directory belongs to another plan, add this one's runs to it instead of refusing.
+        """
+        self._make()
+        with closing(Presence(self.root)) as presence:
+            if widen:
+                with one_at_a_time(self.root / PLAN_LOCK):
+                    self._widen(plan)
+            else:
+                self._take(plan, presence)
+            presence.share()
+            self._sweep_up(plan)
+            yield
+
+    def _make(self) -> None:
+        """Make the directory if it is not there; refuse it if it is closed to us."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            sync_directory(self.root.parent)
+        except (OSError, ValueError) as error:
+            message = f"{label(self.root)}: cannot be made: {reason(error)}"
+            if is_disk_fault(error):
+                raise DiskError(f"{message}: {disk_remedy(error)}") from None
+            raise BadInputError(f"{message}: choose another --out") from None
+        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
+            raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
+
+    def _take(self, plan: Plan, presence: Presence) -> None:
+        if presence.alone:
+            if not self.compare(plan):
+                self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+            presence.share()
+        if not self.compare(plan, in_use=True):  # somebody may have been quicker
+            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+
+    def compare(self, plan: Plan, in_use: bool = False) -> bool:
+        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's.
+
+        A plan of which no run is there, because it was refused or stopped at once, has no claim, unless somebody is
+        playing it (`in_use`).
+        """
+        known = self._read_plan()
+        if known is None or not (in_use or any(self.root.glob("*.nc"))):
+            return False
+        models, runs = known
+        before, now = set(map(_canonical, runs)), {_canonical(run.to_dict()) for run in plan.runs}
+        if before != now:
+            counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
+            raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {REMEDY}")
+        self._require_same_problems(plan, models)
+        return True
+
+    def _widen(self, plan: Plan) -> None:
+        """Let the directory's plan have this plan's runs too."""
+        models, runs = self._read_plan() or ({}, [])
+        self._require_same_problems(plan, {**plan.models, **models})
+        known = set(map(_canonical, runs))
+        new = [entry for entry in (run.to_dict() for run in plan.runs) if _canonical(entry) not in known]
+        if new:
+            self._write_plan({**models, **plan.models}, [*runs, *new])
+
+    def _require_same_problems(self, plan: Plan, models: dict[str, Any]) -> None:
+        changed = [name for name, value in plan.models.items() if models.get(name) != value]
+        if changed:
+            raise BadInputError(f"{label(self.root)}: {changed[0]} was another problem when this began: {REMEDY}")
+
+    def _write_plan(self, models: dict[str, Any], runs: list[Any]) -> None:
+        own = {"format": PLAN_FORMAT, "models": models, "runs": runs}
+        text = json.dumps(own, indent=1, allow_nan=False).encode()
+        write_atomically(self.root / PLAN_FILE, lambda file: file.write(text))
+
+    def _read_plan(self) -> tuple[dict[str, Any], list[Any]] | None:
+        """Problems and runs of the plan the directory belongs to; None if it belongs to none."""
+        where = self.root / PLAN_FILE
+        if not where.exists():
+            return None
+        with located(label(where)):
+            found = parse_json(read_bytes(where))
+            if found.get("format") != PLAN_FORMAT:
+                raise BadInputError("not a file of this program: choose another --out")
+            runs, models = found.get("runs"), found.get("models")
+            if not isinstance(runs, list) or not isinstance(models, dict):
+                raise BadInputError("runs or models are missing: choose another --out")
+        return models, runs
+
+    def _sweep_up(self, plan: Plan) -> None:
+        """Remove what writers that were killed left behind; a file that another program may still be writing stays."""
+        begins = {temporary_prefix(name) for name in (PLAN_FILE, *map(file_name, plan.runs))}
+        for path in self.root.glob(".*"):
+            with suppress(OSError):
+                stale = time.time() - path.stat().st_mtime > STALE_SECONDS
+                if stale and any(path.name.startswith(begin) for begin in begins):
+                    path.unlink()
+
+    def fault(self, settings: RunSettings, model_digest: str) -> str | None:
+        """Why a run has to be played (again): "missing", or what is wrong with its file; None if the file is good."""
+        path = self.path(settings)
+        if not path.exists():
+            return "missing"
+        try:
+            with located(label(path)):
+                found = verify(read_bytes(path))
+        except BadInputError as error:
+            return str(error)
+        if found.identity != settings.identity:
+            return f"{label(path)}: holds another run"
+        if found.model_digest != model_digest:
+            return f"{label(path)}: was made from another version of {settings.model}"
+        return None
+
+    def write(self, settings: RunSettings, content: bytes) -> None:
+        """Put a run's file in place."""
+        try:
+            write_atomically(self.path(settings), lambda file: file.write(content))
+        except DiskError as error:
+            raise DiskError(f"{error}, finished runs are kept") from None
+
+    def log(self, text: str) -> Path:
+        """Append to the log of failures."""
+        path = self.root / LOG_FILE
+        try:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
+                file.write(text)
+        except OSError as error:
+            raise DiskError(f"{label(path)}: cannot be written: {reason(error)}: {disk_remedy(error)}") from None
+        return path
+
+
+@contextmanager
+def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[Callable[[Run], None]]:
+    """Claim a directory for the runs of `learn`, as a sweep of them would; what is handed over writes one of them.
+
+    Args:
+        out: the directory; refused if it belongs to other runs.
+        entry: what the runs share: model, agent, episodes and the agent's options (None means not given).
+        seeds: their seeds.
+    """
+    shared = {name: value for name, value in entry.items() if value is not None}
+    find_agent(str(entry["agent"])).resolve_options(
+        {k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")}
+    )
+    plan = plan_runs([make_settings({**shared, "seed": seed}) for seed in seeds])
+    settings = {run.seed: run for run in plan.runs}
+    problem = prepare(plan.problems[str(entry["model"])])
+    store = Store(out)
+    with store.claim(plan):
+        yield lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))

@@ -1,0 +1,1 @@
+"""How the paper's figures are drawn: arrays in, matplotlib Axes out."""

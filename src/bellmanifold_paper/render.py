@@ -1,0 +1,92 @@
+"""Making figures: the runs they need are played once and kept, then each figure is drawn and written.
+
+Files are written whole or not at all, as PNG and PDF. They hold no dates, so the same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bellmanifold.errors import BadInputError
+from bellmanifold.formats.files import label, write_atomically
+from bellmanifold.interrupts import interruptible
+from bellmanifold.limits import RUNS
+from bellmanifold.sweeps.plan import plan_runs
+from bellmanifold.sweeps.runner import Player, require_success, sweep
+from bellmanifold.sweeps.store import runs_in
+from bellmanifold_paper.figure_list import PaperFigure
+from bellmanifold_paper.paper_runs import Cell, PaperRuns
+from bellmanifold_paper.plots.style import printed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 300
+_UNDATED: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+
+def play_cells(
+    figures: Sequence[PaperFigure], out: Path, runs: int, player: Player, also: Sequence[Cell] = ()
+) -> PaperRuns:
+    """Play what is missing of the runs that some figures need.
+
+    Args:
+        figures: what will be drawn.
+        out: the output directory; runs of other figures that are there already stay there.
+        runs: how many a curve averages over.
+        player: who plays.
+        also: further cells that are wanted.
+    """
+    if runs < 1:
+        raise BadInputError(f"--runs is {runs}: give a whole number, 1 or more")
+    each = {settings for figure in figures for settings in figure.settings(1)} | {c.settings(1)[0] for c in also}
+    total = len(each) * runs
+    RUNS.require(total, f"--runs is {runs}")
+    make_directory(out)
+    wanted = [settings for figure in figures for settings in figure.settings(runs)]
+    wanted += [settings for cell in also for settings in cell.settings(runs)]
+    if wanted:
+        require_success(sweep(plan_runs(wanted), runs_in(out), player, widen=True))
+    return PaperRuns(runs_in(out), runs)
+
+
+def draw_figures(
+    figures: Sequence[PaperFigure], runs: PaperRuns, out: Path, begin: Callable[[PaperFigure], object]
+) -> Iterator[Path]:
+    """Draw figures and write them; hands over each file as soon as it is there.
+
+    Args:
+        figures: what to draw.
+        runs: the runs they need.
+        out: where the files go.
+        begin: told which figure comes next.
+    """
+    for done, figure in enumerate(figures):
+        begin(figure)
+        there = f"{done} of {len(figures)} figures are in {label(out)}; give the same command again to go on"
+        with interruptible(there) as require_none, printed():
+            drawn = figure.draw(runs)
+            require_none()
+            files = save(drawn, out, figure.name)
+        yield from files
+
+
+def make_directory(out: Path) -> None:
+    """Make the output directory if it is not there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInputError(f"{label(out)}: cannot be made: {reason}: choose another --out") from None
+
+
+def save(figure: Figure, out: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and PDF into a directory that is there."""
+    files = [out / f"{name}.{kind}" for kind in _UNDATED]
+    for path, (kind, metadata) in zip(files, _UNDATED.items(), strict=True):
+        look = partial(figure.savefig, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+        write_atomically(path, look)
+    return files
