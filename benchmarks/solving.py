@@ -14,7 +14,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 import bellmanifold as bm
-from bellmanifold.ssp import Description, assemble
+from bellmanifold.assembly import assemble
+from bellmanifold.ssp import Description
 
 DISCOUNT = 0.999
 

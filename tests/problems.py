@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bellmanifold.ssp import SSP, Description, assemble
+from bellmanifold.assembly import assemble
+from bellmanifold.ssp import SSP, Description
 
 
 def random_problem(

@@ -29,11 +29,11 @@ from bellmanifold.agents.settings import (
     options_of,
 )
 from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld
+from bellmanifold.assembly import assemble
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.gymnasium import to_gymnasium
 from bellmanifold.solver import solve
-from bellmanifold.ssp import assemble
 
 
 class Stubborn:

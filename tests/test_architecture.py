@@ -25,15 +25,16 @@ MAY_IMPORT = {
     "stderr": set(),
     "interrupts": {"errors"},
     "limits": {"errors"},
-    "ssp": {"errors", "limits"},
+    "ssp": {"errors"},
+    "assembly": {"errors", "limits", "ssp"},
     "linear": {"errors", "ssp"},
     "graph": {"linear", "ssp"},
     "gain": {"graph", "linear", "ssp"},
     "health": {"errors", "gain", "graph", "ssp"},
     "solver": {"errors", "graph", "health", "linear", "ssp"},
-    "envs": {"errors", "limits", "ssp"},
+    "envs": {"assembly", "errors", "limits", "ssp"},
     "data": {"errors", "ssp"},
-    "formats": {"data", "envs", "errors", "graph", "limits", "ssp"},
+    "formats": {"assembly", "data", "envs", "errors", "graph", "limits", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
     "kernels": {"errors", "jax_setup"},
     "chart": {"errors", "graph", "jax_setup", "linear", "ssp"},
@@ -46,7 +47,19 @@ MAY_IMPORT = {
     | {"linear", "noise", "parametrisation", "priors", "samplers", "ssp"},
     "identifiability": {"chart", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
-    "agents": {"chart", "data", "errors", "formats", "gaussian", "graph", "jax_setup", "kernels", "limits", "noise"}
+    "agents": {
+        "assembly",
+        "chart",
+        "data",
+        "errors",
+        "formats",
+        "gaussian",
+        "graph",
+        "jax_setup",
+        "kernels",
+        "limits",
+        "noise",
+    }
     | {"parametrisation", "posteriors", "priors", "samplers", "ssp"},
     "runs": {"agents", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
@@ -159,7 +172,7 @@ def test_knots_are_found():
     [
         ("bellmanifold", "jax scipy matplotlib typer"),
         ("bellmanifold.solver", "jax matplotlib typer blackjax xarray"),
-        ("bellmanifold.bellman", "matplotlib typer blackjax xarray"),
+        ("bellmanifold.chart.bellman", "matplotlib typer blackjax xarray"),
         ("bellmanifold.cli", "jax scipy matplotlib xarray distributed rich.progress"),
         ("bellmanifold_paper.command", "jax scipy matplotlib xarray distributed rich.progress"),
         ("bellmanifold.sweeps.workers", "jax matplotlib typer distributed"),
@@ -179,7 +192,7 @@ import sys
 for name in ("gymnasium", "typer", "rich", "matplotlib", "blackjax", "xarray"):
     sys.modules[name] = None
 import bellmanifold as bm
-from bellmanifold import bellman
+from bellmanifold.chart import bellman
 model = bm.envs.swirl(3)
 bm.solve(model); bm.check(model); bm.load_model("env:pyramid")
 bm.posterior(model, bm.Dataset.complete(model)).to_dict()

@@ -7,8 +7,8 @@ import pytest
 from bellmanifold import envs, figures
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES
-from bellmanifold.figures.layout import on_grid, positions
 from bellmanifold.figures.lines import draw_regret
+from bellmanifold.figures.positions import on_grid, positions
 
 mpl.use("Agg")
 

@@ -11,7 +11,7 @@ from matplotlib.patches import FancyArrowPatch, Wedge
 
 from bellmanifold import envs
 from bellmanifold.figures.drawing import COLOURS, goal_places
-from bellmanifold.figures.layout import is_triangle, landings, positions
+from bellmanifold.figures.positions import is_triangle, landings, positions
 from bellmanifold_paper.plots.bands import (
     TARGET,
     draw_acceptance,

@@ -5,10 +5,11 @@ import pytest
 from problems import random_problem
 
 from bellmanifold import envs
+from bellmanifold.assembly import assemble
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
 from bellmanifold.graph import end_components
-from bellmanifold.ssp import Description, assemble
+from bellmanifold.ssp import Description
 
 
 def small(**changes):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from bellmanifold.posteriors.from_walks import walkable
 from ranks import DRAWS
 from simulated import PRIOR_SCALE, WIDTH, Replication
 
@@ -22,7 +23,6 @@ from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.draws import chain_draws
 from bellmanifold.posteriors.gradient import by_chains
-from bellmanifold.posteriors.from_walks import walkable
 from bellmanifold.posteriors.inference import posterior_draws
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target

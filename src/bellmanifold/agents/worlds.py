@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
+from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import levels
-from bellmanifold.ssp import SSP, Description, assemble
+from bellmanifold.ssp import SSP, Description
 
 LARGEST_SEED = 2**31
 

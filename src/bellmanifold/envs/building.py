@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description, assemble, row_entries
+from bellmanifold.ssp import SSP, Description, row_entries
 
 GOAL = "goal"
 

@@ -12,10 +12,11 @@ import math
 import numpy as np
 from jaxtyping import Bool
 
+from bellmanifold.assembly import assemble
 from bellmanifold.envs.building import GOAL, require, with_action_order
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description, assemble
+from bellmanifold.ssp import SSP, Description
 
 _MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}

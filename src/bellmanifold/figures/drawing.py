@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.errors import BadInputError, unstacked
-from bellmanifold.figures.layout import is_triangle, landings, on_grid, positions
+from bellmanifold.figures.positions import is_triangle, landings, on_grid, positions
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from bellmanifold.assembly import assemble
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.graph import reachable
-from bellmanifold.ssp import SSP, Description, assemble
+from bellmanifold.ssp import SSP, Description
 
 RESETS = 1000
 

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.files import (
     label,
@@ -25,7 +26,7 @@ from bellmanifold.formats.files import (
     write_atomically,
 )
 from bellmanifold.limits import BYTES, SIZE
-from bellmanifold.ssp import SSP, Description, assemble
+from bellmanifold.ssp import SSP, Description
 
 FORMAT = "bellmanifold.ssp/1"
 _NUMBERS = ("initial_prob", "pair_state", "pair_action", "reward", "next_start", "next_state", "next_prob")

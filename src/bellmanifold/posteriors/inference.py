@@ -15,7 +15,6 @@ from bellmanifold.kernels import Gaussian, Kernel, Uniform, named_kernel
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
-from bellmanifold.posteriors.gradient import by_every_visit, by_gradient
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
@@ -89,6 +88,8 @@ def posterior(
             target = replace(
                 noisy_target(data, noise_scale, prior_scale), kernel=shape, noise_scale=None, log_constant=0.0
             )
+            from bellmanifold.posteriors.gradient import by_every_visit  # BlackJAX: only where it is used
+
             result = by_every_visit(data, noise_scale, target, "hmc" if engine == "hmc" else "nuts", budget)
             return Summary(target, result, budget)
         target = noisy_target(data, noise_scale, prior_scale, shape, proper_only)
@@ -137,6 +138,8 @@ def _run(target: Target, choice: Choice, budget: Budget) -> Result:
         case "rejection":
             return rejection(target, seed=budget.seed)
         case "hmc" | "nuts":
+            from bellmanifold.posteriors.gradient import by_gradient
+
             return by_gradient(target, choice.engine, budget)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.figures.layout import on_grid, positions
+from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.formats.files import label, located
 from bellmanifold.report.curves import rounded
 from bellmanifold.report.overview import described, own_choices

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bellmanifold.figures.drawing import GOAL_COLOUR, RADIUS
-from bellmanifold.figures.layout import positions
+from bellmanifold.figures.positions import positions
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.figures.drawing import RADIUS, arrow_ends, draw_goal, draw_pies, frame, points_per_unit
-from bellmanifold.figures.layout import landings, positions
+from bellmanifold.figures.positions import landings, positions
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
