@@ -166,13 +166,13 @@ def test_without_an_optimum_nothing_is_said_about_it(cli):
 def test_first_and_solved_episodes():
     assert first_episode(np.array([False, False])) is None
     assert solved_episode(np.array([False])) == 1
-    assert solved_episode(np.array([True] * 4 + [False])) is None, "4 of 5 is not fewer than 80%"
-    assert solved_episode(np.array([True] * 4 + [False] * 2)) == 6
+    assert solved_episode(np.array([True] * 9 + [False])) is None, "9 of 10 is not fewer than 90%"
+    assert solved_episode(np.array([True] * 9 + [False] * 2)) == 11
     assert solved_episode(np.array([True] * 100)) is None
 
 
 def test_bad_episodes_are_those_that_leave_the_diagonal():
-    """bsuite counts a left move on the diagonal; after 2 bad and 1 good episodes fewer than 80% are bad."""
+    """bsuite counts a left move on the diagonal; after 2 bad and 1 good episodes fewer than 90% are bad."""
     model = envs.deep_sea(4, convention="bsuite")
 
     def late(state):
