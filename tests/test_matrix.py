@@ -38,7 +38,10 @@ KINDS = {
     "known noise": ({"noise_sd": SCATTER}, "bayes-br", {"noise_sd": SCATTER}),
     "inferred noise": ({"infer_noise": True}, "bayes-br", {"infer_noise": True}),
 }
-DRAWS = {"batch": 400, "sparse": 150}
+DRAWS = {"batch": 400, "sparse": 80}
+SLACK = {"batch": 2e-3, "sparse": 0.03}
+"""Added to 4.5 standard errors of a posterior; those of a sparse walk come from four chains and are rough."""
+SAMPLES = {"batch": None, "sparse": 600}
 GRID = np.linspace(-9.0, 9.0, 6_001)
 
 
@@ -122,7 +125,8 @@ def asked_of_the_posterior(size, kind, loop):
     """The summary's P(stay)."""
     model = problem(size, loop)
     try:
-        summary = bm.posterior(model, observations(model, kind), prior_scale=1.0, **KINDS[kind][0])
+        data = observations(model, kind)
+        summary = bm.posterior(model, data, prior_scale=1.0, samples=SAMPLES[size], **KINDS[kind][0])
     except UnsupportedError:
         return Outcome(refused=True)
     found = summary.action_probability
@@ -179,7 +183,7 @@ def test_the_same_answer_or_the_same_refusal(size, kind, loop):
         assert not summary.refused, "small problems are answered"
         assert summary.covered, "small problems are answered, loops included"
     if not summary.refused and summary.covered:
-        assert_right(summary, right, loop, 2e-3)
+        assert_right(summary, right, loop, SLACK[size])
         assert not agent.refused, "the posterior is trusted with it"
         assert agent.covered, "the posterior is trusted with it"
     if summary.refused:
