@@ -12,9 +12,9 @@ never be seen, and an agent that has seen all it can has seen everything.
 *Solved* is the rule of bsuite's deep sea (Osband et al. 2020): an episode is bad if it went left on the diagonal, which
 loses the treasure, and the problem is solved in the first episode up to which fewer than 90% of the episodes were bad.
 (The axis of bsuite's picture says 90%; copies of its `find_solution` with the default 0.8 are about. bsuite looks only
-at the episodes it logs, which grow sparse; here every episode counts, so the number may be a little smaller.) Being bad is a matter
-of the moves, so noise in transitions and rewards needs no further treatment. The rule applies to `convention=bsuite`
-alone.
+at the episodes it logs, which grow sparse; here every episode counts, so the number may be a little smaller.) Being bad
+is a matter of the moves, so noise in transitions and rewards needs no further treatment. The rule applies to
+`convention=bsuite` alone.
 """
 
 from __future__ import annotations
