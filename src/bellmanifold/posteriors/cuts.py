@@ -298,10 +298,10 @@ def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingeri
     return found
 
 
-def without_rare_moves(model: SSP) -> SSP:
-    """The problem without moves that are less probable by a factor `MOST_VISITS` than the likeliest of their pair."""
+def without_rare_moves(model: SSP, factor: float = MOST_VISITS) -> SSP:
+    """The problem without moves that are less probable by a factor than the likeliest of their pair."""
     likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
-    keep = model.next_prob * MOST_VISITS >= likeliest[model.next_pair]
+    keep = model.next_prob * factor >= likeliest[model.next_pair]
     pair, probability = model.next_pair[keep], model.next_prob[keep]
     return replace(
         model,
@@ -355,12 +355,13 @@ def _left_otherwise(target: Target, loop: Lingering) -> bool:
         seen = more
 
 
-def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | None:
+def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = MOST_VISITS) -> Lingering | None:
     """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often.
 
     Args:
         model: the problem.
         allowed: pairs that hold no policy for ever.
+        most: visits that are not too many.
     """
     if np.all(model.next_prob == 1.0):  # then what is left is not come back to
         return None
@@ -369,7 +370,7 @@ def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | 
     stays = np.zeros(model.n_pairs, dtype=bool)
     stays[model.next_pair[label[model.next_state] == own]] = True
     stays &= allowed
-    found, most = None, MOST_VISITS
+    found = None
     for number in np.unique(label[model.pair_state[stays]]):
         states = np.flatnonzero(label[:-1] == number)
         steps, _ = longest(model, stays, states, np.ones(len(states)))

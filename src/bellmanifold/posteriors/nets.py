@@ -1,9 +1,9 @@
 """Weighing quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
 
 Every answer is a ratio of weighted sums, its standard error comes from the spread between scramblings, and the
-effective sample size (sum w)^2 / sum w^2 says how evenly the weights lie. Pieces have one size: more points never mean another
-compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several, so that
-calls are few.
+effective sample size (sum w)^2 / sum w^2 says how evenly the weights lie. Pieces have one size: more points never mean
+another compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several,
+so that calls are few.
 """
 
 from __future__ import annotations
@@ -275,8 +275,7 @@ class _Part:
     def weigh(self) -> _Pieces:
         """Weigh them all. Without the action values: those would fill the memory."""
         of, groups = self.coordinates, tuple(int(of) for of in self.group)
-        most = max(1, CALL_NUMBERS // (PIECE * len(of.free)))
-        calls = reference_points(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
+        calls = reference_points(self.key, groups, pieces_in_call(len(of.free)))
         scales = slice(len(groups), len(groups) + of.scales) if of.scales else slice(0)
         coins = slice(self.key[0] - len(of.lingering), self.key[0])
         kept = jnp.asarray(self.lowered)
@@ -317,6 +316,12 @@ class _Pieces(NamedTuple):
     mean: Float[np.ndarray, "pieces pairs"]
     square: Float[np.ndarray, "pieces pairs"]
     tied: Bool[np.ndarray, "pieces states"]
+
+
+def pieces_in_call(pairs: int) -> int:
+    """How many pieces of points of so many pairs are weighed in one call: a power of two."""
+    most = max(1, CALL_NUMBERS // (PIECE * pairs))
+    return min(CALL_PIECES, 1 << (most.bit_length() - 1))
 
 
 @lru_cache(maxsize=16)
