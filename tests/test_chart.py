@@ -1,5 +1,6 @@
 """The chart is a change of variables: round trip, residuals, determinant, and the manifold it parametrises."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -320,8 +321,6 @@ def test_log_determinant_against_autodiff(cases):
 
 def test_unsolvable_only_where_an_observed_class_gains(cases):
     """Refused points hold a class of observed pairs whose payments have a mean that is not negative."""
-    from dataclasses import replace
-
     from bellmanifold.gain import best_mean_reward
 
     refused = 0
@@ -471,3 +470,81 @@ def test_sweeps_certify_loops_that_pay():
     payment = np.array([[1.0, 1.0], [0.0, 0.0], [-0.9, -1.1]])
     answer = solve(chart, np.ones(3, dtype=bool), payment, np.full((3, 2), -np.inf))
     assert np.asarray(answer.solvable).tolist() == [False, True]
+
+
+# --- a law for each member of the batch -------------------------------------------------------------------------------
+
+
+def with_another_law(rng, model):
+    """The same successors with other probabilities; certain moves stay certain."""
+    weight = rng.uniform(0.1, 1.0, len(model.next_prob))
+    return replace(model, next_prob=weight / np.bincount(model.next_pair, weight)[model.next_pair])
+
+
+def together_and_alone(rng, model, chart_of, solved, batch=4):
+    """A batch in which each member has a law of its own, and each of them on the chart of its own problem."""
+    models = [with_another_law(rng, model) for _ in range(batch)]
+    payment, value = rng.normal(size=(2, model.n_pairs, batch)) - 0.5
+    law = jnp.stack([jnp.asarray(padded_successors(one)[1]) for one in models], axis=-1)
+    together = solve(chart_of(model), solved, payment, value, law)
+    alone = [solve(chart_of(m), solved, payment[:, k : k + 1], value[:, k : k + 1]) for k, m in enumerate(models)]
+    return together, alone
+
+
+def assert_same(together, alone):
+    """How many of them have a solution, all being the same."""
+    for k, one in enumerate(alone):
+        assert bool(together.solvable[k]) == bool(one.solvable[0])
+        if bool(one.solvable[0]):
+            np.testing.assert_allclose(together.q[:, k], one.q[:, 0], rtol=1e-11, atol=1e-12)
+            np.testing.assert_allclose(together.log_det[k], one.log_det[0], rtol=1e-10, atol=1e-12)
+    return int(np.sum(together.solvable))
+
+
+def test_a_law_for_each_draw_in_blocks_of_loops(rng):
+    """Random problems with as many or different numbers of actions, in their own order or another one; among the
+    blocks that are solved by policies there are some without chance and some without loops."""
+    met, solvable, points = set(), 0, 0
+    while len(met) < 10 or points < 40:
+        model = random_problem(rng, states=int(rng.integers(2, 6)), goal_share=0.4)
+        chart, solved = batch_chart(model), rng.random(model.n_pairs) < 0.7
+        if leaving_policy(model, solved) is None:
+            continue
+        together, alone = together_and_alone(rng, model, batch_chart, solved)
+        solvable += assert_same(together, alone)
+        points += len(alone)
+        ways = {block.way for block in chart.layout.blocks}
+        met |= {(way, chart.layout.permuted, chart.layout.actions > 0) for way in ways}
+        assert points < 4000, met
+    assert {way for way, _, _ in met} == {"once", "sweeps", "policies"}
+    assert {(permuted, even) for way, permuted, even in met if way == "policies"} >= {(True, False), (False, False)}
+    assert 0.5 * points < solvable < points, "some loops pay"
+
+
+@pytest.mark.parametrize(("states", "way"), [(20, "sweeps"), (90, "windows")])
+def test_a_law_for_each_draw_of_known_pairs(rng, states, way):
+    """Without cycles, by sweeps over few states and by windows over many; also block by block, where each state is
+    solved once."""
+    model = _layered(rng, states, 3)
+    solved = rng.random(model.n_pairs) < 0.8
+
+    def known(one):
+        return known_chart(one, solved)
+
+    assert known(model).layout.blocks[0].way == way
+    assert known(model).layout.permuted == (way == "windows")
+    assert batch_chart(model).layout.permuted
+    assert {block.way for block in batch_chart(model).layout.blocks} == {"once"}
+    for chart_of in (known, batch_chart):
+        assert assert_same(*together_and_alone(rng, model, chart_of, solved)) == 4
+
+
+def test_a_law_for_all_is_a_law_for_each(rng):
+    """The same law given once, and once for each member, on a block that is solved by policies."""
+    model = ring(4)
+    chart, solved = batch_chart(model), np.arange(model.n_pairs) != 2
+    payment, value = rng.normal(size=(2, model.n_pairs, 5)) - 0.5
+    law = jnp.repeat(chart.law[..., None], 5, axis=-1)
+    once, each = solve(chart, solved, payment, value), solve(chart, solved, payment, value, law)
+    np.testing.assert_allclose(once.q, each.q, rtol=1e-12)
+    np.testing.assert_allclose(once.log_det, each.log_det, rtol=1e-12)
