@@ -427,12 +427,13 @@ def test_coins_do_not_change_the_evidence(exits, mean, sd):
     plain = weigh(systems(Coordinates(target)), as_point(x))
     assert np.exp(plain.log_weight).mean() == pytest.approx(truth, rel=2e-4)
     loop = Loop((0,), (target.model.pair_index["s", "u0"],), 10.0)
-    system, means = systems(Coordinates(target, lingering=(loop,))), []
-    for side in (-1.0, 1.0):
-        point = as_point(x)._replace(coin=jnp.full((1, x.shape[1]), side))
-        means.append(np.exp(weigh(system, point).log_weight).mean())
-    assert np.mean(means) == pytest.approx(truth, rel=2e-4)
-    assert means[1] > 1.1 * means[0], "heads find the policy that stays"
+    system, stay = systems(Coordinates(target, lingering=(loop,))), target.model.pair_index["s", "stay"]
+    sides = [as_point(x)._replace(coin=jnp.full((1, x.shape[1]), side)) for side in (-1.0, 1.0)]
+    tails, heads = (weigh(system, point) for point in sides)
+    both = np.exp(np.concatenate([tails.log_weight, heads.log_weight]))
+    assert both.mean() == pytest.approx(truth, rel=2e-4)
+    stays = [float(np.mean(np.asarray(side.choice) == stay)) for side in (tails, heads)]
+    assert stays == pytest.approx([stats.norm.cdf(-2.0, mean, sd) ** exits, 1.0], abs=1e-4)
 
 
 @LINGERING

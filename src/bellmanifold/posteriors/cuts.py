@@ -317,7 +317,8 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
     if len(found) > most:
         return (), MISSED
     unseen = ~target.observed & target.coupled[target.model.pair_state]
-    exits_of = unseen & (stand_ins(target, unseen) == np.arange(len(unseen)))
+    stand_in = stand_ins(target, unseen)
+    exits_of = unseen & (stand_in == np.arange(len(unseen)))
     loops: list[Loop] = []
     for one in found:
         exits = np.flatnonzero(exits_of & np.isin(target.model.pair_state, one.states))
@@ -326,7 +327,7 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
             loops.remove(other)
             loop = _merged(loop, other)
         loops.append(loop)
-    avoided = np.isin(np.arange(len(unseen)), [pair for loop in loops for pair in loop.exits])
+    avoided = np.isin(stand_in, [pair for loop in loops for pair in loop.exits])
     if leaving_policy(target.model, target.observed, avoided) is None:
         return (), MISSED
     return tuple(loops), MISSED if any(_left_otherwise(target, one) for one in found) else ""
