@@ -501,24 +501,26 @@ def assert_same(together, alone):
     return int(np.sum(together.solvable))
 
 
-def test_a_law_for_each_draw_in_blocks_of_loops(rng):
-    """Random problems with as many or different numbers of actions, in their own order or another one; among the
-    blocks that are solved by policies there are some without chance and some without loops."""
+def kinds(chart):
+    """Ways of its blocks, each with whether sorting moves anything and whether all states have as many actions."""
+    layout = chart.layout
+    return {(block.way, layout.permuted, layout.actions > 0) for block in layout.blocks}
+
+
+def test_a_law_for_each_draw_in_blocks_of_all_kinds(rng):
+    """Random problems, one for each kind of block: states with as many actions each or not, in their own order or
+    another one, solved by policies, by sweeps where nothing is random, or once."""
     met, solvable, points = set(), 0, 0
-    while len(met) < 10 or points < 40:
-        model = random_problem(rng, states=int(rng.integers(2, 6)), goal_share=0.4)
+    while len(met) < 12:
+        model = random_problem(rng, states=int(rng.integers(2, 5)), actions=2, successors=2, goal_share=0.4)
         chart, solved = batch_chart(model), rng.random(model.n_pairs) < 0.7
-        if leaving_policy(model, solved) is None:
+        if kinds(chart) <= met or leaving_policy(model, solved) is None:
             continue
+        met |= kinds(chart)
         together, alone = together_and_alone(rng, model, batch_chart, solved)
         solvable += assert_same(together, alone)
         points += len(alone)
-        ways = {block.way for block in chart.layout.blocks}
-        met |= {(way, chart.layout.permuted, chart.layout.actions > 0) for way in ways}
-        assert points < 4000, met
-    assert {way for way, _, _ in met} == {"once", "sweeps", "policies"}
-    assert {(permuted, even) for way, permuted, even in met if way == "policies"} >= {(True, False), (False, False)}
-    assert 0.5 * points < solvable < points, "some loops pay"
+    assert 0.5 * points < solvable, "else hardly anything was compared"
 
 
 @pytest.mark.parametrize(("states", "way"), [(20, "sweeps"), (90, "windows")])
