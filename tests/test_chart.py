@@ -1,19 +1,23 @@
 """The chart is a change of variables: round trip, residuals, determinant, and the manifold it parametrises."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import random_problem
 
-from bellmanifold import chart as chart_module
 from bellmanifold import envs
-from bellmanifold.chart.batch import Block, TooLargeError, batch_chart, eliminate_batch, known_chart, moves_within
+from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart, padded_successors
 from bellmanifold.chart.bellman import residuals, transitions
+from bellmanifold.chart.elimination import eliminate_batch, moves_within, policy_iteration
+from bellmanifold.chart.layout import Block
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import end_components, is_proper, strong_components
+from bellmanifold.graph import end_components, is_proper, leaving_policy, strong_components
 
 
 def ring(states, leaves=0.5):
@@ -31,33 +35,49 @@ def line(states):
     return from_moves(f"line of {states}", moves, start="000")
 
 
-def test_slots_hold_every_pair_with_its_law(rng):
-    """Padding leads to the goal with probability 0; `spread` and `place` are inverse to each other."""
+def after(chart, pair):
+    """Where a pair leads, as the layout has it, by the problem's states; padding is the goal with probability 0."""
+    states, row = chart.model.n_states, int(chart.layout.row[pair])
+    found = {}
+    for to, probability in zip(chart.layout.successor[row].tolist(), chart.law[pair].tolist(), strict=True):
+        if probability > 0:
+            found[states if to == states else int(chart.layout.state[to])] = probability
+        else:
+            assert to == states
+    return found
+
+
+def test_layouts_hold_every_pair_with_its_law(rng):
+    """Slots name the pairs of each state in turn; `sort` and `unsort` are inverse to each other."""
+    permuted = 0
     for _ in range(10):
         model = random_problem(rng, states=5)
         chart = batch_chart(model)
-        assert sorted(chart.order.tolist()) == list(range(5))
+        layout = chart.layout
+        assert sorted(layout.state.tolist()) == list(range(5))
         seen = []
-        for action, place in np.ndindex(*chart.slot.shape):
-            state, pair = chart.order[place], chart.slot[action, place]
-            after = {}
-            for to, probability in zip(chart.successor[action, place], chart.law[action, place], strict=True):
-                if probability > 0:
-                    after[5 if to == 5 else int(chart.order[to])] = probability
-                else:
-                    assert to == 5
-            if pair == model.n_pairs:
-                assert not after
+        for place, action in np.ndindex(*layout.slot.shape):
+            state, row = int(layout.state[place]), int(layout.slot[place, action])
+            own = np.diff(model.pair_start)[state]
+            if row == model.n_pairs:
+                assert action >= own
                 continue
+            pair = int(layout.pair[row])
             seen.append(pair)
+            assert int(layout.row[pair]) == row
+            assert int(layout.place[pair]) == place
             assert pair == model.pair_start[state] + action
-            own = range(model.next_start[pair], model.next_start[pair + 1])
-            assert after == {int(model.next_state[e]): model.next_prob[e] for e in own}
+            entries = range(model.next_start[pair], model.next_start[pair + 1])
+            assert after(chart, pair) == {int(model.next_state[e]): model.next_prob[e] for e in entries}
         assert sorted(seen) == list(range(model.n_pairs))
-        per_pair = rng.normal(size=(model.n_pairs, 3))
-        spread = chart.spread(per_pair, -7.0)
-        np.testing.assert_array_equal(spread[chart.place], per_pair)
-        assert (spread[chart.slot == model.n_pairs] == -7.0).all()
+        per_pair = jnp.asarray(rng.normal(size=(model.n_pairs, 3)))
+        np.testing.assert_array_equal(layout.sort(per_pair), np.asarray(per_pair)[np.asarray(layout.pair)])
+        np.testing.assert_array_equal(layout.unsort(layout.sort(per_pair)), per_pair)
+        table = np.asarray(layout.by_action(layout.sort(per_pair), -7.0))
+        assert (table[np.asarray(layout.slot) == model.n_pairs] == -7.0).all()
+        assert layout.permuted == (layout.pair.tolist() != list(range(model.n_pairs)))
+        permuted += layout.permuted
+    assert 0 < permuted < 10, "else one of the two was not looked at"
 
 
 def test_blocks_are_solved_from_the_goal_backwards(rng):
@@ -66,56 +86,67 @@ def test_blocks_are_solved_from_the_goal_backwards(rng):
     for _ in range(40):
         model = random_problem(rng, states=6, successors=2, goal_share=0.5)
         chart, component = batch_chart(model), strong_components(model)
-        assert [block.begin for block in chart.blocks] == [0] + [block.end for block in chart.blocks[:-1]]
-        assert chart.blocks[-1].end == 6
-        for block in chart.blocks:
-            own = chart.order[block.begin : block.end]
-            after = chart.successor[:, block.begin : block.end][chart.law[:, block.begin : block.end] > 0]
-            inside = (after >= block.begin) & (after < block.end)
-            assert ((after < block.end) | (after == 6)).all()
-            assert inside.any() == block.cyclic
-            if block.cyclic:
+        layout, blocks = chart.layout, chart.layout.blocks
+        assert [place for block in sorted(blocks) for place in range(block.begin, block.end)] == list(range(6))
+        done = {6}
+        for block in blocks:
+            own = np.asarray(layout.state)[block.states]
+            pairs = np.flatnonzero(np.isin(model.pair_state, own))
+            assert sorted(np.asarray(layout.pair)[block.own]) == pairs.tolist()
+            counts = set(np.diff(model.pair_start)[own].tolist())
+            assert block.actions == (counts.pop() if len(counts) == 1 else 0)
+            follows = {state for pair in pairs for state in after(chart, pair)}
+            assert follows <= done | set(own.tolist())
+            assert bool(follows & set(own.tolist())) == (block.way != "once")
+            if block.way != "once":
                 assert set(own) == set(np.flatnonzero(component == component[own[0]]))
                 random = (model.next_prob[np.isin(model.pair_state[model.next_pair], own)] < 1.0).any()
-                assert block.sweeps == (not random)
-            else:
-                assert not block.sweeps
-            merged += not block.cyclic and block.end - block.begin > 1
-        for first, second in zip(chart.blocks, chart.blocks[1:], strict=False):
-            if not (first.cyclic or second.cyclic):
-                after = chart.successor[:, second.begin]
-                assert ((after >= first.begin) & (after < first.end)).any(), "else the two would be one"
+                assert block.way == ("policies" if random else "sweeps")
+            merged += block.way == "once" and block.end - block.begin > 1
+            done |= set(own.tolist())
+        assert done == set(range(7))
+        for first, second in pairwise(blocks):
+            if first.way == second.way == "once":
+                before = set(np.asarray(layout.state)[first.states].tolist())
+                own = np.isin(model.pair_state, np.asarray(layout.state)[second.states])
+                follows = {state for pair in np.flatnonzero(own) for state in after(chart, pair)}
+                assert follows & before, "else the two would be one"
     assert merged > 10
 
 
-def test_random_cycles_are_taken_up_to_a_size_and_certain_ones_of_any(monkeypatch):
-    monkeypatch.setattr(chart_module, "MAX_BLOCK", 3)
-    assert batch_chart(ring(3)).blocks == (Block(0, 3, True, False),)
+def block(states, pairs, way, actions, width=0):
+    return Block(0, states, (0, pairs), way, actions, width)
+
+
+def test_random_cycles_are_taken_up_to_a_size_and_certain_ones_of_any():
+    limits = ChartLimits(block=3)
+    assert batch_chart(ring(3), limits).layout.blocks == (block(3, 4, "policies", 0),)
     with pytest.raises(TooLargeError, match="a strong component has 4 states: a batch chart takes at most 3"):
-        batch_chart(ring(4))
-    assert batch_chart(ring(5, leaves=1.0)).blocks == (Block(0, 5, True, True),)
+        batch_chart(ring(4), limits)
+    assert batch_chart(ring(5, leaves=1.0), limits).layout.blocks == (block(5, 6, "sweeps", 0),)
     known = np.ones(6, dtype=bool)
-    assert known_chart(ring(3), known[:4]).blocks == (Block(0, 3, True, False),)
-    with pytest.raises(TooLargeError, match="random moves in cycles among 5 states"):
-        known_chart(ring(5), known)
+    assert known_chart(ring(3), known[:4], limits).layout.blocks == (block(3, 4, "policies", 0),)
+    with pytest.raises(TooLargeError, match="random moves in cycles among 5 states: at most 3 are eliminated"):
+        known_chart(ring(5), known, limits)
     for model, seen in ((ring(5, leaves=1.0), known), (ring(5), np.arange(6) != 1)):
-        assert known_chart(model, seen).blocks == (Block(0, 5, True, True),), "no known pair is random and on a cycle"
+        found = known_chart(model, seen, limits).layout.blocks
+        assert found == (block(5, 6, "sweeps", 0),), "no known pair is random and on a cycle"
 
 
-def test_known_pairs_without_cycles_are_solved_by_levels_where_there_are_many_states(monkeypatch):
-    monkeypatch.setattr(chart_module, "MANY_STATES", 9)
-    known = np.ones(10, dtype=bool)
-    assert known_chart(line(9), known[:9]).blocks == (Block(0, 9, True, True),)
-    assert known_chart(line(10), known).blocks == (Block(0, 10, False, False, 2),), "windows of about sqrt(10)"
+def test_known_pairs_without_cycles_are_solved_by_levels_where_there_are_many_states():
+    limits, known = ChartLimits(swept=9), np.ones(10, dtype=bool)
+    assert known_chart(line(9), known[:9], limits).layout.blocks == (block(9, 9, "sweeps", 1),)
+    found = known_chart(line(10), known, limits).layout.blocks
+    assert found == (block(10, 10, "windows", 1, width=2),), "windows of about sqrt(10)"
 
 
-def test_padded_problems_have_a_limit(monkeypatch):
+def test_padded_problems_have_a_limit():
     """Five states of one action with two successors."""
-    monkeypatch.setattr(chart_module, "MAX_SLOTS", 10)
-    batch_chart(line(5))
-    monkeypatch.setattr(chart_module, "MAX_SLOTS", 9)
+    batch_chart(line(5), ChartLimits(entries=10))
     with pytest.raises(TooLargeError, match="more than 9 entries"):
-        known_chart(line(5), np.ones(5, dtype=bool))
+        known_chart(line(5), np.ones(5, dtype=bool), ChartLimits(entries=9))
+    with pytest.raises(TooLargeError, match="more than 9 entries"):
+        batch_chart(line(5), ChartLimits(entries=9))
 
 
 def test_windows_leave_every_state_solved(rng):
@@ -123,18 +154,21 @@ def test_windows_leave_every_state_solved(rng):
     for states in (70, 100, 300):
         model = line(states)
         known = rng.random(model.n_pairs) < 0.7
-        chart = known_chart(model, known)
-        (block,) = chart.blocks
-        assert block.width == 2 ** int(np.log2(np.sqrt(states)))
-        begins = chart.stretches[chart.stretches >= 0]
-        assert (chart.stretches[len(begins) :] == -1).all()
+        layout = known_chart(model, known).layout
+        (whole,) = layout.blocks
+        assert whole.width == 2 ** int(np.log2(np.sqrt(states)))
+        windows = np.asarray(layout.windows)
+        begins = windows[windows >= 0]
+        assert (windows[len(begins) :] == -1).all()
+        pair, successor = np.asarray(layout.pair), np.asarray(layout.successor)
+        assert (np.asarray(layout.slot)[:, 0] == np.arange(states)).all()
+        moves = (padded_successors(model)[1][pair] > 0) & known[pair, None]
         right = np.zeros(states + 1, dtype=bool)
         right[states] = True
         for begin in begins:
-            assert 0 <= begin <= states - block.width
-            own = slice(begin, begin + block.width)
-            moves = (chart.law[0, own] > 0) & known[chart.slot[0, own], None]
-            right[own] = (right[chart.successor[0, own]] | ~moves).all(axis=1)
+            assert 0 <= begin <= states - whole.width
+            own = slice(begin, begin + whole.width)
+            right[own] = (right[successor[own]] | ~moves[own]).all(axis=1)
         assert right.all()
 
 
@@ -153,9 +187,9 @@ def test_elimination_of_a_batch_against_dense_solutions(rng):
 
 def test_moves_among_the_states_of_a_block():
     """States 2 and 3 of a chart: moves elsewhere do not count, two entries for one state add up."""
-    successor = jnp.array([[[2, 3, 3], [0, 2, 5]]])
-    law = jnp.array([[[0.5, 0.2, 0.3], [0.5, 0.4, 0.1]]])
-    np.testing.assert_allclose(moves_within(successor, law, 2, 4), [[[0.5, 0.5], [0.4, 0.0]]])
+    successor = jnp.array([[2, 3, 3], [0, 2, 5]])
+    law = jnp.array([[0.5, 0.2, 0.3], [0.5, 0.4, 0.1]])[..., None]
+    np.testing.assert_allclose(moves_within(successor, law, 2, 4)[..., 0], [[0.5, 0.5], [0.4, 0.0]])
 
 
 def test_loops_of_gain_0_do_not_look_improper():
@@ -168,14 +202,14 @@ def test_loops_of_gain_0_do_not_look_improper():
     }
     model = from_moves("free loop", moves, start="a")
     chart = batch_chart(model)
-    payment = jnp.asarray(chart.spread(model.reward[:, None], 0.0))
+    payment = jnp.asarray(model.reward[:, None])
     answer = chart.solve(np.ones(4, dtype=bool), payment, jnp.full(payment.shape, -jnp.inf))
     assert bool(answer.solvable[0])
-    np.testing.assert_allclose(np.asarray(answer.q)[chart.place][:, 0], [-1.0, -1.0, -1.0, -4.5])
+    np.testing.assert_allclose(answer.q[:, 0], [-1.0, -1.0, -1.0, -4.5])
     assert float(answer.log_det[0]) == 0.0
     answer = chart.solve(np.ones(4, dtype=bool), jnp.zeros_like(payment), jnp.full(payment.shape, -jnp.inf))
     assert bool(answer.solvable[0]), "nor where nothing pays anything"
-    np.testing.assert_array_equal(np.asarray(answer.q)[chart.place][:, 0], 0.0)
+    np.testing.assert_array_equal(answer.q[:, 0], 0.0)
 
 
 def test_policy_iteration_counts_its_switches_down(monkeypatch):
@@ -189,23 +223,23 @@ def test_policy_iteration_counts_its_switches_down(monkeypatch):
         return state
 
     monkeypatch.setattr(jax.lax, "while_loop", plain_loop)
-    inside, out = jnp.array([[[0.5]], [[0.0]]]), jnp.array([[0.5], [1.0]])
-    q, pivots, proper = chart_module._policy_iteration(
-        inside, out, jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64)
-    )
+    inside, out = jnp.array([[[0.5]], [[0.0]]])[..., None], jnp.array([[0.5], [1.0]])[..., None]
+    q, pivots, proper = policy_iteration(inside, out, jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64))
     assert left == [59, 0]
     np.testing.assert_array_equal(q[:, 0, 0], [-1.75, -1.5])
     assert (float(pivots[0, 0]), bool(proper[0])) == (1.0, True)
 
 
 def random_coordinates(rng, model, batch):
-    """A random set of observed pairs, payments and values, by slot, and the observed mask."""
-    chart = batch_chart(model)
+    """A chart, a random set of observed pairs, payments and values."""
     solved = rng.random(model.n_pairs) < 0.6
     payment = rng.normal(size=(model.n_pairs, batch)) - 0.5
     value = rng.normal(size=(model.n_pairs, batch)) * 3
-    by_slot = (jnp.asarray(chart.spread(payment, 0.0)), jnp.asarray(chart.spread(value, -np.inf)))
-    return chart, solved, payment, value, by_slot
+    return batch_chart(model), solved, payment, value
+
+
+def solve(chart, solved, payment, value, law=None):
+    return chart.solve(solved, jnp.asarray(payment), jnp.asarray(value), law)
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +249,11 @@ def cases():
     count, found = 20, []
     while len(found) < count:
         model = random_problem(rng, states=int(rng.integers(1, 5)))
-        chart, solved, payment, value, by_slot = random_coordinates(rng, model, 16)
-        if chart.first_policy(solved) is None:
+        chart, solved, payment, value = random_coordinates(rng, model, 16)
+        if leaving_policy(model, solved) is None:
             continue
-        answer = chart.solve(solved, *by_slot)
-        q = np.asarray(answer.q)[chart.place]
-        found.append((model, solved, payment, value, q, answer))
+        answer = solve(chart, solved, payment, value)
+        found.append((model, solved, payment, value, np.asarray(answer.q), answer))
     return found
 
 
@@ -245,15 +278,11 @@ def test_theta_to_coordinates_and_back(rng, cases):
         chart, law = batch_chart(model), transitions(model)
         theta = rng.normal(size=(model.n_pairs, 16)) * 2
         payment = np.stack([np.asarray(residuals(law, jnp.asarray(one))) for one in theta.T], axis=1)
-        answer = chart.solve(
-            solved,
-            jnp.asarray(chart.spread(payment, 0.0)),
-            jnp.asarray(chart.spread(theta, -np.inf)),
-        )
+        answer = solve(chart, solved, payment, theta)
         for k in range(16):
             if all_reach_an_end(model, model.greedy(theta[:, k]), solved):
                 assert bool(answer.solvable[k]), "a proper solution exists, so it must be found"
-                np.testing.assert_allclose(np.asarray(answer.q)[chart.place][:, k], theta[:, k], atol=1e-8)
+                np.testing.assert_allclose(answer.q[:, k], theta[:, k], atol=1e-8)
                 recovered += 1
     assert recovered > 100
 
@@ -292,8 +321,6 @@ def test_log_determinant_against_autodiff(cases):
 
 def test_unsolvable_only_where_an_observed_class_gains(cases):
     """Refused points hold a class of observed pairs whose payments have a mean that is not negative."""
-    from dataclasses import replace
-
     from bellmanifold.gain import best_mean_reward
 
     refused = 0
@@ -310,22 +337,18 @@ def test_greedy_policy_of_a_complete_problem_is_proper():
     for model in (envs.swirl(5), envs.grid(4, 4, slip=0.1), envs.two_state(), envs.deep_sea(4, slip=0.2)):
         chart = batch_chart(model)
         solved = np.ones(model.n_pairs, dtype=bool)
-        none = jnp.asarray(chart.spread(np.zeros((model.n_pairs, 1)), -np.inf))
-        answer = chart.solve(solved, jnp.asarray(chart.spread(model.reward[:, None], 0.0)), none)
-        assert is_proper(model, model.greedy(np.asarray(answer.q)[chart.place][:, 0]))
+        answer = solve(chart, solved, model.reward[:, None], np.full((model.n_pairs, 1), -np.inf))
+        assert is_proper(model, model.greedy(np.asarray(answer.q)[:, 0]))
 
 
 def test_nearly_closed_loop_keeps_its_digits():
-    from bellmanifold.envs.building import Move, from_moves
-
     leak = 1e-12
     moves = {("a", "go"): Move(-1.0, {"b": 1.0}), ("b", "go"): Move(-1.0, {"a": 1.0 - leak, "goal": leak})}
     model = from_moves("nearly closed", moves, start="a")
     chart = batch_chart(model)
-    none = jnp.asarray(chart.spread(np.zeros((2, 1)), -np.inf))
-    answer = chart.solve(np.ones(2, dtype=bool), jnp.asarray(chart.spread(model.reward[:, None], 0.0)), none)
+    answer = solve(chart, np.ones(2, dtype=bool), model.reward[:, None], np.full((2, 1), -np.inf))
     assert float(answer.log_det[0]) == pytest.approx(np.log(leak), rel=1e-12)
-    np.testing.assert_allclose(np.asarray(answer.q)[chart.place][:, 0], [-2 / leak, -2 / leak + 1], rtol=1e-13)
+    np.testing.assert_allclose(answer.q[:, 0], [-2 / leak, -2 / leak + 1], rtol=1e-13)
 
 
 def test_too_large_for_a_batch():
@@ -337,7 +360,7 @@ def test_growing_data_do_not_recompile(rng):
     """Acyclic problems: the compiled programs see masks, so data of any size run the same one."""
     from bellmanifold.data import Dataset
     from bellmanifold.posteriors.coordinates import Coordinates
-    from bellmanifold.posteriors.importance import Nets, weigh_pieces
+    from bellmanifold.posteriors.nets import Nets, weigh_pieces
     from bellmanifold.posteriors.target import relaxed_target
 
     model = envs.deep_sea(4)
@@ -346,7 +369,7 @@ def test_growing_data_do_not_recompile(rng):
     order = rng.permutation(model.n_pairs)
     for n in (1, 3, 7, 12, 20):
         data = Dataset(model, order[:n], model.reward[order[:n]])
-        Nets([Coordinates(relaxed_target(data, 0.1, 10.0), chart)], seed=0).sample(12)
+        Nets([Coordinates(relaxed_target(data, 0.1, 10.0))], chart, seed=0).sample(12)
     assert weigh_pieces._cache_size() == before + 1
 
 
@@ -366,13 +389,13 @@ def test_sparse_chart_is_the_same_map(cases):
 
 def test_sparse_chart_of_a_large_grid_solves_it():
     """Complete data on a 20 x 20 grid: factorised systems, warm starts, and Q* as the answer."""
-    from bellmanifold.solver import solve
+    from bellmanifold.solver import solve as solution_of
 
     model = envs.grid(20, 20, slip=0.1)
     everything = np.ones(model.n_pairs, dtype=bool)
     chart = sparse_chart(model, everything)
     point = chart.solve(model.reward, np.full(model.n_pairs, -np.inf))
-    solution = solve(model)
+    solution = solution_of(model)
     np.testing.assert_allclose(point.q, solution.q, atol=1e-9)
     again = chart.solve(model.reward * 1.01, np.full(model.n_pairs, -np.inf), point.policy)
     np.testing.assert_allclose(again.q, solution.q * 1.01, atol=1e-8)
@@ -389,16 +412,15 @@ def test_charts_of_known_pairs_agree(rng):
     swept = 0
     for deterministic in (True, False) * 6:
         model = random_problem(rng, states=int(rng.integers(2, 6)), successors=1 if deterministic else 3)
-        _, solved, payment, value, _ = random_coordinates(rng, model, 8)
-        if batch_chart(model).first_policy(solved) is None:
+        _, solved, payment, value = random_coordinates(rng, model, 8)
+        if leaving_policy(model, solved) is None:
             continue
         answers = []
         for chart in (batch_chart(model), known_chart(model, solved)):
-            by_slot = (jnp.asarray(chart.spread(payment, 0.0)), jnp.asarray(chart.spread(value, -np.inf)))
-            found = chart.solve(solved, *by_slot)
+            found = solve(chart, solved, payment, value)
             good = np.asarray(found.solvable)
-            answers.append((good, np.asarray(found.q)[chart.place][:, good], np.asarray(found.log_det)[good]))
-            swept += chart.blocks[0].sweeps
+            answers.append((good, np.asarray(found.q)[:, good], np.asarray(found.log_det)[good]))
+            swept += chart.layout.blocks[0].way == "sweeps"
         np.testing.assert_array_equal(answers[0][0], answers[1][0])
         np.testing.assert_allclose(answers[0][1], answers[1][1], atol=1e-9)
         np.testing.assert_allclose(answers[0][2], answers[1][2], atol=1e-12)
@@ -407,8 +429,6 @@ def test_charts_of_known_pairs_agree(rng):
 
 def _layered(rng, states, successors):
     """A problem without cycles whose states, in random order, move to states far and near."""
-    from bellmanifold.envs.building import Move, from_moves
-
     names = [f"s{k}" for k in rng.permutation(states)]
     moves = {}
     for k, name in enumerate(names):
@@ -420,7 +440,7 @@ def _layered(rng, states, successors):
 
 
 @pytest.mark.parametrize("successors", [1, 2])
-def test_stretches_agree_with_blocks(rng, successors):
+def test_windows_agree_with_blocks(rng, successors):
     """Many known states without a cycle are solved window by window: as block by block, whatever is known."""
     model = _layered(rng, 90, successors)
     blocks = batch_chart(model)
@@ -430,27 +450,103 @@ def test_stretches_agree_with_blocks(rng, successors):
         payment, value = rng.normal(size=(2, model.n_pairs, 4))
         found = []
         for chart in (blocks, known_chart(model, solved)):
-            by_slot = (jnp.asarray(chart.spread(payment, 0.0)), jnp.asarray(chart.spread(value, -np.inf)))
-            answer = chart.solve(solved, *by_slot)
+            answer = solve(chart, solved, payment, value)
             assert bool(answer.solvable.all())
             assert not answer.log_det.any()
-            found.append(np.asarray(answer.q)[chart.place])
-        assert chart.blocks[0].width == 8
+            found.append(np.asarray(answer.q))
+        assert chart.layout.blocks[0].width == 8
         np.testing.assert_allclose(found[0], found[1], atol=1e-12)
-        seen.append(int((chart.stretches >= 0).sum()))
+        seen.append(int((chart.layout.windows >= 0).sum()))
     assert seen == sorted(seen)
     assert seen[-1] > 12, "the windows should be many"
 
 
 def test_sweeps_certify_loops_that_pay():
     """Two states that lead to each other, both solved, and a way out: a loop that pays 0.1 has no solution."""
-    from bellmanifold.envs.building import Move, from_moves
-
     moves = {("a", "on"): Move(0.0, {"b": 1.0}), ("a", "out"): Move(0.0, {"goal": 1.0})}
     moves |= {("b", "on"): Move(0.0, {"a": 1.0})}
     chart = batch_chart(from_moves("loop", moves, start="a"))
-    assert chart.blocks[0].sweeps
+    assert chart.layout.blocks[0].way == "sweeps"
     payment = np.array([[1.0, 1.0], [0.0, 0.0], [-0.9, -1.1]])
-    none = jnp.asarray(chart.spread(np.full((3, 2), -np.inf), -np.inf))
-    answer = chart.solve(np.ones(3, dtype=bool), jnp.asarray(chart.spread(payment, 0.0)), none)
+    answer = solve(chart, np.ones(3, dtype=bool), payment, np.full((3, 2), -np.inf))
     assert np.asarray(answer.solvable).tolist() == [False, True]
+
+
+# --- a law for each member of the batch -------------------------------------------------------------------------------
+
+
+def with_another_law(rng, model):
+    """The same successors with other probabilities; certain moves stay certain."""
+    weight = rng.uniform(0.1, 1.0, len(model.next_prob))
+    return replace(model, next_prob=weight / np.bincount(model.next_pair, weight)[model.next_pair])
+
+
+def together_and_alone(rng, model, chart_of, solved, batch=4):
+    """A batch in which each member has a law of its own, and each of them on the chart of its own problem."""
+    models = [with_another_law(rng, model) for _ in range(batch)]
+    payment, value = rng.normal(size=(2, model.n_pairs, batch)) - 0.5
+    law = jnp.stack([jnp.asarray(padded_successors(one)[1]) for one in models], axis=-1)
+    together = solve(chart_of(model), solved, payment, value, law)
+    alone = [solve(chart_of(m), solved, payment[:, k : k + 1], value[:, k : k + 1]) for k, m in enumerate(models)]
+    return together, alone
+
+
+def assert_same(together, alone):
+    """How many of them have a solution, all being the same."""
+    for k, one in enumerate(alone):
+        assert bool(together.solvable[k]) == bool(one.solvable[0])
+        if bool(one.solvable[0]):
+            np.testing.assert_allclose(together.q[:, k], one.q[:, 0], rtol=1e-11, atol=1e-12)
+            np.testing.assert_allclose(together.log_det[k], one.log_det[0], rtol=1e-10, atol=1e-12)
+    return int(np.sum(together.solvable))
+
+
+def kinds(chart):
+    """Ways of its blocks, each with whether sorting moves anything and whether all states have as many actions."""
+    layout = chart.layout
+    return {(block.way, layout.permuted, layout.actions > 0) for block in layout.blocks}
+
+
+def test_a_law_for_each_draw_in_blocks_of_all_kinds(rng):
+    """Random problems, one for each kind of block: states with as many actions each or not, in their own order or
+    another one, solved by policies, by sweeps where nothing is random, or once."""
+    met, solvable, points = set(), 0, 0
+    while len(met) < 12:
+        model = random_problem(rng, states=int(rng.integers(2, 5)), actions=2, successors=2, goal_share=0.4)
+        chart, solved = batch_chart(model), rng.random(model.n_pairs) < 0.7
+        if kinds(chart) <= met or leaving_policy(model, solved) is None:
+            continue
+        met |= kinds(chart)
+        together, alone = together_and_alone(rng, model, batch_chart, solved)
+        solvable += assert_same(together, alone)
+        points += len(alone)
+    assert 0.5 * points < solvable, "else hardly anything was compared"
+
+
+@pytest.mark.parametrize(("states", "way"), [(20, "sweeps"), (90, "windows")])
+def test_a_law_for_each_draw_of_known_pairs(rng, states, way):
+    """Without cycles, by sweeps over few states and by windows over many; also block by block, where each state is
+    solved once."""
+    model = _layered(rng, states, 3)
+    solved = rng.random(model.n_pairs) < 0.8
+
+    def known(one):
+        return known_chart(one, solved)
+
+    assert known(model).layout.blocks[0].way == way
+    assert known(model).layout.permuted == (way == "windows")
+    assert batch_chart(model).layout.permuted
+    assert {block.way for block in batch_chart(model).layout.blocks} == {"once"}
+    for chart_of in (known, batch_chart):
+        assert assert_same(*together_and_alone(rng, model, chart_of, solved)) == 4
+
+
+def test_a_law_for_all_is_a_law_for_each(rng):
+    """The same law given once, and once for each member, on a block that is solved by policies."""
+    model = ring(4)
+    chart, solved = batch_chart(model), np.arange(model.n_pairs) != 2
+    payment, value = rng.normal(size=(2, model.n_pairs, 5)) - 0.5
+    law = jnp.repeat(chart.law[..., None], 5, axis=-1)
+    once, each = solve(chart, solved, payment, value), solve(chart, solved, payment, value, law)
+    np.testing.assert_allclose(once.q, each.q, rtol=1e-12)
+    np.testing.assert_allclose(once.log_det, each.log_det, rtol=1e-12)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bellmanifold.samplers import coordinatewise, elliptical
-from bellmanifold.samplers.coordinatewise import Height, Visited
+from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 
 CHAINS = 1000
 
@@ -50,7 +50,7 @@ def of_the_largest(has_ceilings):
     def evaluate(x):
         largest = jnp.max(x, axis=0)
         ceiling = jnp.where((x < largest) & has_ceilings, largest, -jnp.inf)
-        return Height(-0.5 * ((largest - 0.5) / 0.3) ** 2, ceiling)
+        return Evaluation(-0.5 * ((largest - 0.5) / 0.3) ** 2, ceiling)
 
     return evaluate
 
@@ -78,7 +78,7 @@ def test_law_of_one_coordinate_at_a_time(has_ceilings):
     state = coordinatewise.State(start, evaluate(start))
     state, cost = jax.lax.scan(move, state, jax.random.split(jax.random.key(3), 25))
     x = np.asarray(state.position)
-    np.testing.assert_allclose(evaluate(state.position).log_likelihood, state.height.log_likelihood)
+    np.testing.assert_allclose(evaluate(state.position).log_likelihood, state.evaluation.log_likelihood)
     largest, holder = x.max(axis=0), x.argmax(axis=0)
     assert stats.kstest(largest, lambda m: np.interp(m, LARGEST, CUMULATIVE)).pvalue > 1e-4
     other = x[(holder + 1) % 5, np.arange(CHAINS)]
@@ -102,7 +102,7 @@ def test_ceilings_save_evaluations_but_not_picks():
 
 def test_chains_without_likelihood_and_coordinates_nobody_visits_stay():
     def evaluate(x):
-        return Height(jnp.where(x[0] > 0, 0.0, -jnp.inf), jnp.full(x.shape, -jnp.inf))
+        return Evaluation(jnp.where(x[0] > 0, 0.0, -jnp.inf), jnp.full(x.shape, -jnp.inf))
 
     start = jnp.array([[1.0, -1.0], [0.3, 0.4], [0.5, 0.6]])
     state = coordinatewise.State(start, evaluate(start))

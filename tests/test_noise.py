@@ -1,4 +1,4 @@
-"""Noisy rewards: the laws, the table of an inferred scale, and the posterior against closed forms and quadrature."""
+"""Noisy rewards: the kernels, the table of an inferred scale, and the posterior against closed forms and quadrature."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +13,13 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform, named_kernel
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
+from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import noisy_target
+from bellmanifold.posteriors.walk import by_walk
 
 REFERENCE = {
     Gaussian(): stats.norm(),
@@ -82,7 +85,7 @@ def test_without_data_the_scale_keeps_its_prior():
     """Half-normal: mean sqrt(2/pi), variance 1 - 2/pi."""
     model = bandit()
     summary = bm.posterior(model, Dataset.from_pairs(model, []), infer_noise=True)
-    assert summary.findings.noise_scale == pytest.approx((np.sqrt(2 / np.pi), np.sqrt(1 - 2 / np.pi)), abs=1e-3)
+    assert summary.result.noise_scale == pytest.approx((np.sqrt(2 / np.pi), np.sqrt(1 - 2 / np.pi)), abs=1e-3)
 
 
 def test_scale_table_of_sharp_data():
@@ -176,16 +179,17 @@ def test_inferred_scale_against_quadrature(rewards):
     log_evidence, eta, best = eta_by_quadrature(data, sigma, prior)
     summary = bm.posterior(model, data, infer_noise=prior, prior_scale=sigma)
     assert float(summary.log_evidence.value) == pytest.approx(log_evidence, abs=5 * summary.log_evidence.se + 1e-6)
-    assert summary.findings.noise_scale[0] == pytest.approx(eta, abs=2e-3)
+    assert summary.result.noise_scale[0] == pytest.approx(eta, abs=2e-3)
     found = summary.action_probability
     assert found.value[0] == pytest.approx(best, abs=5 * found.se[0] + 1e-4)
     answer = summary.to_dict()
     assert answer["epsilon"] is None
     assert answer["noise"]["law"] == "gaussian"
     assert answer["noise"]["mean"] == pytest.approx(eta, abs=2e-3)
-    walked = by_walk(summary.target, False, "forced", 64_000, 0)
+    budget = Budget(samples=64_000)
+    walked = Summary(summary.target, by_walk(summary.target, budget, "forced"), budget)
     assert walked.action_probability.value[0] == pytest.approx(best, abs=0.02)
-    assert walked.findings.noise_scale[0] == pytest.approx(eta, abs=0.02)
+    assert walked.result.noise_scale[0] == pytest.approx(eta, abs=0.02)
     draws = summary.draws
     assert float(draws.weight.values @ draws.noise_scale.values) == pytest.approx(eta, abs=0.03)
 
@@ -209,7 +213,7 @@ def test_noisy_posterior_is_calibrated(law, inferred):
         mean = q - (model.backup(model.best(q)) - model.reward)
         data = Dataset(model, pairs, mean[pairs] + eta * w)
         target = noisy_target(data, HalfNormal() if inferred else eta, sigma, noise)
-        draws = weighted_draws([Coordinates(target, chart)], 2000, seed=replication)
+        draws = weighted_draws([Coordinates(target)], chart, 2000, seed=replication)
         below = [draws.weight.values @ (draws.q.values[:, i] < q[i]) for i in range(6)]
         if inferred:
             below.append(draws.weight.values @ (draws.noise_scale.values < eta))

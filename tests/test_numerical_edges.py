@@ -11,7 +11,9 @@ from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.ties import near_ties
 
@@ -177,10 +179,10 @@ def test_near_ties_are_seen_where_observed_actions_are_rarely_best(gap, trusted)
 
 
 @pytest.mark.slow
-def test_walks_are_checked_for_near_ties(monkeypatch):
-    monkeypatch.setattr("bellmanifold.posteriors.inference.MOST_COORDINATES", 0)
+def test_walks_are_checked_for_near_ties():
     for gap, found in ((1e-9, ["s"]), (0.0, None)):
-        summary = bm.posterior(*rare(gap, unseen=1), samples=64_000)
+        target = relaxed_target(rare(gap, unseen=1)[1], 0.0, 10.0)
+        summary = posterior_of(target, Budget(coordinates=0, samples=64_000))
         assert "slice chains" in summary.reason
         assert summary.diagnostics.get("near_ties") == found
         assert summary.trustworthy == (found is None)
@@ -189,7 +191,7 @@ def test_walks_are_checked_for_near_ties(monkeypatch):
 @pytest.mark.slow
 def test_exact_ties_and_clear_gaps_are_no_near_ties():
     for model in (bm.envs.pyramid(4), bm.envs.deep_sea(4), bm.envs.four_state()):
-        assert near_ties(Coordinates(relaxed_target(Dataset.complete(model), 0.0, 10.0), batch_chart(model)), 0) == []
+        assert near_ties(Coordinates(relaxed_target(Dataset.complete(model), 0.0, 10.0)), batch_chart(model), 0) == []
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from bellmanifold.gaussian import points
-from bellmanifold.gaussian.points import member_moments, normal_points, uniform_points
+from bellmanifold.gaussian.points import normal_points, uniform_points
 
 UNIFORM = np.array([1e-12, 0.03, 0.4, 0.5, 0.77, 0.999])
 
@@ -18,25 +18,6 @@ def test_one_normal_number_has_the_points_as_its_quantiles():
 def test_the_largest_of_several_has_the_points_as_its_quantiles(of):
     """P(max <= x) = Phi(x)^k."""
     np.testing.assert_allclose(stats.norm.cdf(normal_points(UNIFORM, of)) ** of, UNIFORM, rtol=1e-12)
-
-
-@pytest.mark.parametrize("of", [1, 2, 5])
-def test_any_one_of_several_given_their_largest(of):
-    """The largest itself with probability 1/k, else a normal number cut off above: SciPy's moments of that."""
-    part = (2, 0, 64, 3, 11)
-    largest = normal_points(uniform_points(*part)[1], of)
-    below = stats.truncnorm(-np.inf, largest)
-    first, second = member_moments(part, 1, of)
-    np.testing.assert_allclose(first, (largest + (of - 1) * below.mean()) / of, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(second, (largest**2 + (of - 1) * below.moment(2)) / of, rtol=1e-7, atol=1e-9)
-
-
-def test_members_have_the_moments_of_a_normal_number_again():
-    """Averaged over the law of the largest: 0 and 1, whatever number they are the largest of."""
-    for of in (1, 2, 7):
-        first, second = member_moments((1, 0, 4096, 4, 3), 0, of)
-        assert first.mean() == pytest.approx(0.0, abs=1e-4)
-        assert second.mean() == pytest.approx(1.0, abs=3e-3)
 
 
 def test_nets_are_scrambled_independently_and_kept_from_harm():

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.sparse_coordinates import Place, SparseCoordinates
 from bellmanifold.posteriors.sparse_steps import _slice, step
 from plain_chart import PlainChart
 from problems import random_problem
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
-from bellmanifold import envs, linear, sparse_chart
+from bellmanifold import envs, linear
 from bellmanifold.chart.batch import batch_chart
+from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import reach_goal
 from bellmanifold.linear import evaluate_chain, factorised_chain
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.sparse_walk import SparseSystem, State, _slice, step
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -31,12 +34,11 @@ def partly_seen(rng, model, share, epsilon):
 def both_walks(target, steps, seed):
     """The same steps on the same seed, with the chart and with its plain counterpart."""
     for is_plain in (False, True):
-        coordinates, rng = SparseCoordinates(target), np.random.default_rng(seed)
+        system, rng = SparseSystem(Coordinates(target)), np.random.default_rng(seed)
         if is_plain:
-            coordinates.chart = PlainChart(target.model, target.observed)
-        here = coordinates.place(rng.standard_normal(coordinates.size), None)
-        places = [here := step(coordinates, here, rng) for _ in range(steps)]
-        yield places
+            system.chart = PlainChart(target.model, target.observed)
+        here = system.evaluate(rng.standard_normal(system.size), None)
+        yield [here := step(system, here, rng) for _ in range(steps)]
 
 
 @pytest.mark.parametrize(("share", "epsilon"), [(0.1, 0.0), (0.5, 0.0), (0.95, 0.0), (0.5, 0.3)])
@@ -62,7 +64,7 @@ def test_points_without_a_proper_solution_are_found_alike(rng):
         plain = PlainChart(model, solved)
         if plain.first is None:
             continue
-        chart, start = sparse_chart.sparse_chart(model, solved), None
+        chart, start = sparse_chart(model, solved), None
         for _ in range(5):
             payment, value = rng.normal(size=model.n_pairs) - 0.3, 3 * rng.normal(size=model.n_pairs)
             found, expected = chart.solve(payment, value, start), plain.solve(payment, value)
@@ -77,8 +79,6 @@ def test_points_without_a_proper_solution_are_found_alike(rng):
 
 def test_loops_that_cost_nothing_do_not_look_improper():
     """A loop of gain 0 ties with leaving it; sweeps may then switch to the loop, and the step is taken without them."""
-    from bellmanifold.envs.building import Move, from_moves
-
     moves = {
         ("a", "on"): Move(0.0, {"b": 1.0}),
         ("a", "poor"): Move(-5.0, {"goal": 1.0}),
@@ -88,7 +88,7 @@ def test_loops_that_cost_nothing_do_not_look_improper():
     }
     model = from_moves("free loop", moves, start="a")
     everything, nothing = np.ones(model.n_pairs, dtype=bool), np.full(model.n_pairs, -np.inf)
-    chart = sparse_chart.sparse_chart(model, everything)
+    chart = sparse_chart(model, everything)
     start = np.array([model.pair_index["a", "poor"], model.pair_index["b", "out"]])
     point = chart.solve(model.reward, nothing, start)
     assert point.policy is not None
@@ -100,8 +100,8 @@ def test_the_next_episode_starts_from_the_last_policy_where_it_can(rng):
     """A policy of fewer solved pairs, proper or not among more of them, leads to the same point."""
     model = envs.grid(9, 9, slip=0.1)
     order = rng.permutation(model.n_pairs)
-    before = sparse_chart.sparse_chart(model, np.isin(np.arange(model.n_pairs), order[:100]))
-    after = sparse_chart.sparse_chart(model, np.isin(np.arange(model.n_pairs), order[:280]))
+    before = sparse_chart(model, np.isin(np.arange(model.n_pairs), order[:100]))
+    after = sparse_chart(model, np.isin(np.arange(model.n_pairs), order[:280]))
     value = 10 * rng.normal(size=model.n_pairs)
     policy = before.solve(model.reward, value).policy
     found, expected = after.solve(model.reward, value, policy), after.solve(model.reward, value)
@@ -114,13 +114,13 @@ def test_unseen_parts_of_the_problem_are_not_looked_at(rng):
     cells = np.array([[int(part) for part in name.split(",")] for name in model.states])
     seen = (cells < 19).all(axis=1)[model.pair_state]
     pairs = np.flatnonzero(seen)
-    coordinates = SparseCoordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0))
-    chart = coordinates.chart
+    system = SparseSystem(Coordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0)))
+    chart = system.chart
     assert len(chart.pairs) == len(pairs) + 2 * 19
     other = replace(model, next_prob=np.where(seen[model.next_pair], model.next_prob, np.nan))
-    blind = sparse_chart.sparse_chart(other, seen, counts=np.isin(np.arange(model.n_pairs), coordinates.free))
+    blind = sparse_chart(other, seen, counts=np.isin(np.arange(model.n_pairs), system.free))
     value = np.full(model.n_pairs, -np.inf)
-    value[coordinates.free] = rng.normal(size=len(coordinates.free))
+    value[system.free] = rng.normal(size=len(system.free))
     np.testing.assert_array_equal(blind.solve(model.reward, value).q, chart.solve(model.reward, value).q)
 
 
@@ -180,12 +180,12 @@ def test_observed_pairs_that_trap_a_state_are_refused():
     model = from_moves("trap", moves, start="a")
     seen = np.array([name in (("a", "x"), ("b", "x")) for name in map(model.pair_name, range(3))])
     with pytest.raises(UnsupportedError, match=r"trap some state: .* use --discount 0\.99"):
-        sparse_chart.sparse_chart(model, seen)
+        sparse_chart(model, seen)
     with pytest.raises(UnsupportedError, match="never reach the goal nor an unobserved pair from some state"):
-        batch_chart(model).system(seen)
+        batch_chart(model).solve(seen, jnp.zeros((3, 1)), jnp.zeros((3, 1)))
 
 
 def test_a_step_that_finds_nothing_stays_where_it_is(rng):
-    here = Place(np.zeros(1), np.zeros(1), 0.0, np.zeros(1, dtype=int))
-    nowhere = Place(np.ones(1), np.ones(1), -np.inf, None)
+    here = State(np.zeros(1), np.zeros(1), 0.0, np.zeros(1, dtype=int))
+    nowhere = State(np.ones(1), np.ones(1), -np.inf, None)
     assert _slice(here, lambda angle: nowhere, rng) is here

@@ -298,10 +298,10 @@ def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingeri
     return found
 
 
-def without_rare_moves(model: SSP) -> SSP:
-    """The problem without moves that are less probable by a factor `MOST_VISITS` than the likeliest of their pair."""
+def without_rare_moves(model: SSP, factor: float = MOST_VISITS) -> SSP:
+    """The problem without moves that are less probable by a factor than the likeliest of their pair."""
     likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
-    keep = model.next_prob * MOST_VISITS >= likeliest[model.next_pair]
+    keep = model.next_prob * factor >= likeliest[model.next_pair]
     pair, probability = model.next_pair[keep], model.next_prob[keep]
     return replace(
         model,
@@ -317,7 +317,8 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
     if len(found) > most:
         return (), MISSED
     unseen = ~target.observed & target.coupled[target.model.pair_state]
-    exits_of = unseen & (stand_ins(target, unseen) == np.arange(len(unseen)))
+    stand_in = stand_ins(target, unseen)
+    exits_of = unseen & (stand_in == np.arange(len(unseen)))
     loops: list[Loop] = []
     for one in found:
         exits = np.flatnonzero(exits_of & np.isin(target.model.pair_state, one.states))
@@ -326,7 +327,7 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
             loops.remove(other)
             loop = _merged(loop, other)
         loops.append(loop)
-    avoided = np.isin(np.arange(len(unseen)), [pair for loop in loops for pair in loop.exits])
+    avoided = np.isin(stand_in, [pair for loop in loops for pair in loop.exits])
     if leaving_policy(target.model, target.observed, avoided) is None:
         return (), MISSED
     return tuple(loops), MISSED if any(_left_otherwise(target, one) for one in found) else ""
@@ -355,12 +356,13 @@ def _left_otherwise(target: Target, loop: Lingering) -> bool:
         seen = more
 
 
-def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | None:
+def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = MOST_VISITS) -> Lingering | None:
     """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often.
 
     Args:
         model: the problem.
         allowed: pairs that hold no policy for ever.
+        most: visits that are not too many.
     """
     if np.all(model.next_prob == 1.0):  # then what is left is not come back to
         return None
@@ -369,7 +371,7 @@ def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | 
     stays = np.zeros(model.n_pairs, dtype=bool)
     stays[model.next_pair[label[model.next_state] == own]] = True
     stays &= allowed
-    found, most = None, MOST_VISITS
+    found = None
     for number in np.unique(label[model.pair_state[stays]]):
         states = np.flatnonzero(label[:-1] == number)
         steps, _ = longest(model, stays, states, np.ones(len(states)))

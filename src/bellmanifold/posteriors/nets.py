@@ -281,8 +281,7 @@ class _Part:
     def weigh(self) -> _Pieces:
         """Weigh them all. Without the action values: those would fill the memory."""
         of, groups = self.coordinates, tuple(int(of) for of in self.group)
-        most = max(1, CALL_NUMBERS // (PIECE * len(of.free)))
-        calls = reference_calls(self.key, groups, min(CALL_PIECES, 1 << (most.bit_length() - 1)))
+        calls = reference_calls(self.key, groups, pieces_in_call(len(of.free)))
         kept, extra = jnp.asarray(self.lowered), (len(groups), of.scales, len(of.lingering))
         found = [
             self._with_members(weigh_pieces(self.system, kept, _arranged(extra, self.row, call.x)), call)
@@ -331,6 +330,12 @@ class _Pieces(NamedTuple):
     mean: Float[np.ndarray, "pieces pairs"]
     square: Float[np.ndarray, "pieces pairs"]
     tied: Bool[np.ndarray, "pieces states"]
+
+
+def pieces_in_call(pairs: int) -> int:
+    """How many pieces of points of so many pairs are weighed in one call: a power of two."""
+    most = max(1, CALL_NUMBERS // (PIECE * pairs))
+    return min(CALL_PIECES, 1 << (most.bit_length() - 1))
 
 
 class _Call(NamedTuple):

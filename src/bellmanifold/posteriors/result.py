@@ -61,7 +61,9 @@ class Moments:
     def mean_and_sd(self) -> tuple[float, float] | None:
         """Mean and standard deviation of the first quantity over all replicates; None if there is none."""
         weight, centre, square = _pool(self.weight, self.mean, self.square)
-        return (float(centre[0]), float(np.sqrt(square[0] / (weight or np.nan)))) if len(centre) else None
+        if not len(centre):
+            return None
+        return (float(centre[0]), float(np.sqrt(square[0] / weight))) if weight > 0 else (np.nan, np.nan)
 
     def of_pairs(self, pairs: np.ndarray) -> Moments:
         """With each column replaced by that of another pair."""
@@ -82,7 +84,7 @@ class Moments:
 
 def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Total weight, mean and squared deviations over the first axis."""
-    total = weight.sum(axis=0)
+    total = np.asarray(weight.sum(axis=0))
     safe = np.where(total > 0, total, 1.0)
     centre = (weight[..., None] * mean).sum(axis=0) / safe[..., None]
     return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)

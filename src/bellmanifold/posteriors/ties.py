@@ -63,8 +63,7 @@ def _may_split(target: Target) -> bool:
 def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[str]:
     """States in which the best of the observed actions differ, but by too little to be told apart."""
     system = system_of(coordinates, chart)
-    points = int(np.clip(MOST_NUMBERS // system.layout.slot.size, LEAST_POINTS, POINTS))
-    x = from_normals(system, normal_point(random_key(seed), system, points)).x
+    x = from_normals(system, normal_point(random_key(seed), system, points_of(system.layout.slot.size))).x
     solved = np.asarray(system.solved)[:, None]
     reward, value = jnp.broadcast_to(system.reward[:, None], x.shape), system.values(x)
     q = np.asarray(system.solve(reward, value).q)
@@ -79,6 +78,11 @@ def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[st
     rounding = ROUNDING * _gross(system, gap == 0.0, reward, value)
     near &= gap > SAME * _or_of_best(model, size, gap) + _or_of_best(model, rounding, gap)
     return [model.states[s] for s in np.flatnonzero(_often(model, near, known))]
+
+
+def points_of(padded: int) -> int:
+    """In how many points a problem of so many padded pairs is looked at."""
+    return int(np.clip(MOST_NUMBERS // padded, LEAST_POINTS, POINTS))
 
 
 def _of_state(model: SSP, by_state: np.ndarray) -> np.ndarray:
@@ -106,7 +110,8 @@ def _gross(
 ) -> Values:
     """What each action and then the greedy policy would collect if nothing were negative."""
     layout = system.layout
-    observed_best = layout.of_state(jnp.any(layout.by_action(layout.sort(jnp.asarray(greedy) * 1.0), 0.0) > 0, axis=1))
+    counted = layout.by_action(layout.sort(jnp.asarray(greedy, dtype=reward.dtype)), 0.0)
+    observed_best = layout.of_state(jnp.any(counted > 0, axis=1))
     payment = jnp.where(greedy, jnp.abs(reward), FORBIDDEN)
     other = jnp.where(observed_best & jnp.isfinite(value), FORBIDDEN, jnp.abs(value))
     other = jnp.where(jnp.isfinite(value), other, -jnp.inf)

@@ -1,29 +1,35 @@
-"""Cuts through observed loops: stationary laws, which pairs are cut, and how many may be."""
+"""Cuts through observed loops: stationary laws, which pairs are cut, how many may be, and which loops hold for long."""
 
-from itertools import chain, combinations
+from dataclasses import replace
+from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
-from bellmanifold.posteriors.from_walks import by_walk, walkable
+from problems import random_problem
 
-from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import is_proper
-from bellmanifold.posteriors import cut as module
+from bellmanifold.graph import end_components, is_proper
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import (
+    MISSED,
     LargeCutError,
-    cut_coordinates,
+    covering,
     cut_set,
-    lingers_outside,
+    longest,
+    missed_by_walks,
+    most_visited,
+    needs_cut,
     other_cut,
     proper_cut_set,
     stationary_law,
     without_rare_moves,
 )
-from bellmanifold.posteriors.inference import by_chart, by_mixture
+from bellmanifold.posteriors.importance import by_importance
+from bellmanifold.posteriors.mixture import mixture
+from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.walk import by_walk
 
 
 def target_of(moves, start="a"):
@@ -106,16 +112,15 @@ def test_a_class_that_is_rarely_in_the_cut_is_cut_again(rare, cut):
     assert found[1:] == [("b", "wait")][: cut - 1]
 
 
-def test_rare_moves_are_left_out_and_the_others_make_up_for_them(monkeypatch):
+def test_rare_moves_are_left_out_and_the_others_make_up_for_them():
     """Rarer than a tenth of the pair's likeliest move; one that is just a tenth of it stays."""
-    monkeypatch.setattr(module, "MOST_VISITS", 10.0)
     moves = {
         ("a", "x"): Move(-1.0, {"a": 0.6, "b": 0.35, "goal": 0.05}),
         ("b", "x"): Move(-1.0, {"a": 0.0625, "b": 0.625, "goal": 0.3125}),
         ("b", "y"): Move(-1.0, {"goal": 1.0}),
     }
     model = from_moves("rare", moves, start="a")
-    likely = without_rare_moves(model)
+    likely = without_rare_moves(model, 10.0)
     found = {
         model.pair_name(i): {
             model.state_name(int(likely.next_state[e])): likely.next_prob[e]
@@ -148,7 +153,7 @@ def test_loops_that_are_hardly_ever_left_are_cut_too(leak, cut):
     target = target_of(moves)
     assert len(cut_set(target)) == cut
     assert len(proper_cut_set(target)) == (cut if leak else 0)
-    treatments = cut_coordinates(target, batch_chart(target.model), proper_only=True)
+    (treatments,) = covering(replace(target, proper_only=True)).ways
     assert len(treatments) == 2 ** len(proper_cut_set(target))
 
 
@@ -181,7 +186,8 @@ def rings(number):
 
 def test_every_subset_of_a_cut_is_a_treatment():
     target = target_of(rings(3), start="s0")
-    found = cut_coordinates(target, batch_chart(target.model), proper_only=False)
+    found, centred = covering(target).ways
+    assert [coordinates.way for coordinates in centred] == ["centred"]
     cut = cut_set(target)
     assert sorted(names(target, cut)) == [(f"s{k}", "stay") for k in range(3)]
     assert all(set(treatment.cut) == set(cut) for treatment in found)
@@ -192,36 +198,35 @@ def test_every_subset_of_a_cut_is_a_treatment():
 
 def test_six_pairs_are_cut_and_seven_are_not():
     six, seven = (target_of(rings(number), start="s0") for number in (6, 7))
-    assert len(cut_coordinates(six, batch_chart(six.model), proper_only=False)) == 2**6
+    assert len(covering(six).ways[0]) == 2**6
     with pytest.raises(LargeCutError, match="more than 6 pairs"):
-        cut_coordinates(seven, batch_chart(seven.model), proper_only=False)
+        covering(seven)
 
 
-def test_a_class_that_would_need_one_more_pair_is_refused(monkeypatch):
+def test_a_class_that_would_need_one_more_pair_is_refused():
     """An unsound cut of as many pairs as are allowed is none."""
     target = target_of(side_loop(0.2))
     for most, refused in ((2, False), (1, True)):
-        monkeypatch.setattr(module, "MAX_CUT", most)
-        assert (len(cut_set(target)) > most) == refused
+        assert (len(cut_set(target, most)) > most) == refused
+    assert len(covering(target, 2).ways[0]) == 4
+    with pytest.raises(LargeCutError, match="more than 1 pairs"):
+        covering(target, 1)
 
 
 def test_a_second_cut_avoids_the_first():
     target = target_of(pair_of_states(0.9, 0.7))
-    chart = batch_chart(target.model)
-    second = other_cut(cut_coordinates(target, chart, proper_only=False))
+    second = other_cut(covering(target).ways[0])
     assert second is not None
     assert names(target, second[0].cut) == [("b", "on")]
     assert len(second) == 2
 
 
-def test_there_need_not_be_a_second_cut(monkeypatch):
+def test_there_need_not_be_a_second_cut():
     """A loop of one pair can only be cut there; and a second cut may be too large."""
     single = target_of(rings(1), start="s0")
-    assert other_cut(cut_coordinates(single, batch_chart(single.model), proper_only=False)) is None
+    assert other_cut(covering(single).ways[0]) is None
     target = target_of(pair_of_states(0.9, 0.7))
-    first = cut_coordinates(target, batch_chart(target.model), proper_only=False)
-    monkeypatch.setattr(module, "MAX_CUT", 0)
-    assert other_cut(first) is None
+    assert other_cut(covering(target).ways[0], 0) is None
 
 
 def waiting(leaks, backwards=False):
@@ -236,10 +241,11 @@ def waiting(leaks, backwards=False):
 
 def agrees_with_enumeration(target, proper_only):
     """Action probabilities within 5 combined standard errors, t with 31 degrees of freedom: 2e-5 each."""
-    chart, exact = by_chart(target, proper_only, None, 0), by_mixture(target, "test", 0)
+    restricted = replace(target, proper_only=proper_only)
+    chart, exact = by_importance(restricted, covering(restricted), Budget()), mixture(target)
     assert chart.trustworthy
     assert chart.log_evidence.value == pytest.approx(exact.log_evidence.value, abs=5 * float(chart.log_evidence.se))
-    found, truth = chart.action_probability, exact.action_probability
+    found, truth = (action_probabilities(target.model, result.table) for result in (chart, exact))
     assert float(truth.value[0]) > 0.01
     assert np.all(np.abs(found.value - truth.value) <= 5 * np.hypot(found.se, truth.se) + 1e-6)
     return chart
@@ -265,8 +271,8 @@ def test_moves_that_are_not_rare_one_by_one():
 
 @pytest.mark.parametrize("proper_only", [False, True])
 def test_many_loops_that_are_hardly_ever_left_are_refused(proper_only):
-    with pytest.raises(UnsupportedError, match="hardly ever left") as refusal:
-        by_chart(waiting([2e-3] * 7), proper_only, None, 0)
+    with pytest.raises(LargeCutError, match="hardly ever left") as refusal:
+        covering(replace(waiting([2e-3] * 7), proper_only=proper_only))
     assert ("--proper-only" in str(refusal.value)) != proper_only
 
 
@@ -287,28 +293,119 @@ def test_a_loop_that_shares_pairs_with_a_closed_one():
     degrees of freedom: false alarm 2e-5 for each of 5 pairs)."""
     target = sharing(1e-6)
     assert names(target, proper_cut_set(target)) == [("b", "wait")]
-    assert lingers_outside(target)
-    assert not lingers_outside(sharing(0.1))
-    found = by_chart(target, True, None, 0)
+    assert missed_by_walks(target, batch=False) == MISSED
+    assert missed_by_walks(sharing(0.1), batch=False) == ""
+    restricted = replace(target, proper_only=True)
+    found = by_importance(restricted, covering(restricted), Budget())
     assert found.trustworthy
     assert found.log_evidence is None, "that of all parameters is not known"
-    table = by_mixture(target, "test", 0).table
+    table = mixture(target).table
     proper = np.array([is_proper(target.model, policy) for policy in table.policy])
     weight = table.weight[:, proper].mean(axis=0)
     truth = np.zeros(target.model.n_pairs)
     for policy, share in zip(table.policy[proper], weight / weight.sum(), strict=True):
         truth[policy] += share
-    assert np.all(np.abs(found.action_probability.value - truth) <= 5 * found.action_probability.se + 1e-3)
+    probability = action_probabilities(target.model, found.table)
+    assert np.all(np.abs(probability.value - truth) <= 5 * probability.se + 1e-3)
 
 
 def test_chains_walk_in_the_action_values_where_loops_are_hardly_ever_left():
     for leaving, centred in ((1e-6, True), (0.1, False)):
         target = waiting([leaving])
-        assert walkable(target, batch_chart(target.model), False).centred == centred
+        assert needs_cut(target) == centred
+        assert not needs_cut(replace(target, proper_only=True)), "then the chart's own coordinates are walked"
 
 
 @pytest.mark.slow
 def test_chains_among_proper_parameters_do_not_pretend_to_find_such_loops():
-    restricted = by_walk(waiting([1e-6]), True, "test", 64_000, 0)
+    everything = by_walk(waiting([1e-6]), Budget(samples=64_000), "test")
+    assert everything.diagnostics["coordinates"] == "centred"
+    assert MISSED not in everything.doubts
+    restricted = by_walk(replace(waiting([1e-6]), proper_only=True), Budget(samples=64_000), "test")
+    assert restricted.diagnostics["coordinates"] == "non-centred"
     assert not restricted.trustworthy
-    assert "hardly ever left" in restricted.reason
+    assert MISSED in restricted.doubts
+
+
+# --- how often a policy can visit a state before it leaves: against all policies --------------------------------------
+
+
+def visits_by_policy(model, allowed):
+    """For every policy that plays allowed pairs, or leaves at once (-1): expected visits from each state to itself."""
+    own = [[-1, *np.flatnonzero(allowed & (model.pair_state == s))] for s in range(model.n_states)]
+    for policy in product(*own):
+        moves = np.zeros((model.n_states, model.n_states + 1))
+        for state, pair in enumerate(policy):
+            entries = slice(*model.next_start[[pair, pair + 1]]) if pair >= 0 else slice(0)
+            np.add.at(moves[state], model.next_state[entries], model.next_prob[entries])
+        yield policy, np.diagonal(np.linalg.inv(np.eye(model.n_states) - moves[:, :-1]))
+
+
+def open_problems(rng, count):
+    """Random problems and some of their pairs that hold no policy for ever."""
+    found = []
+    while len(found) < count:
+        model = random_problem(rng, states=3, actions=3)
+        allowed = rng.random(model.n_pairs) < 0.8
+        if allowed.any() and not end_components(model, allowed):
+            found.append((model, allowed))
+    return found
+
+
+def test_the_most_visited_pair_against_all_policies(rng):
+    """And where its policy can come to from there."""
+    seen = 0
+    for model, allowed in open_problems(rng, 40):
+        everything = list(visits_by_policy(model, allowed))
+        most = max(visits.max() for _, visits in everything)
+        assert most_visited(model, allowed, most * (1 + 1e-9)) is None
+        if most > 1 + 1e-9:
+            found = most_visited(model, allowed, most * (1 - 1e-9))
+            state = model.pair_state[found.pair]
+            reached = max(visits[state] for policy, visits in everything if policy[state] == found.pair)
+            assert found.visits == pytest.approx(most)
+            assert reached == pytest.approx(most)
+            assert found.pair in found.pairs
+            assert allowed[found.pairs].all()
+            np.testing.assert_array_equal(model.pair_state[found.pairs], found.states)
+            seen += 1
+    assert seen > 10
+
+
+def test_the_longest_way_out(rng):
+    """All states of a component, any pay: policy iteration against all policies of its pairs."""
+    for model, allowed in open_problems(rng, 20):
+        states = np.unique(model.pair_state[allowed])
+        pays = rng.random(len(states))
+        value, policy = longest(model, allowed, states, pays)
+        assert allowed[policy[states]].all()
+        best = np.zeros(len(states))
+        for choice in product(*(np.flatnonzero(allowed & (model.pair_state == s)) for s in states)):
+            moves = np.zeros((len(states), model.n_states + 1))
+            for row, pair in enumerate(choice):
+                entries = slice(*model.next_start[[pair, pair + 1]])
+                np.add.at(moves[row], model.next_state[entries], model.next_prob[entries])
+            best = np.maximum(best, np.linalg.solve(np.eye(len(states)) - moves[:, states], pays))
+        np.testing.assert_allclose(value, best, rtol=1e-9)
+
+
+def test_a_row_that_runs_backwards():
+    """Forwards with probability 0.1, else back to the first state: it is visited 10 + 100 + 1,000 times."""
+    moves = {}
+    for k in range(3):
+        after = f"s{k + 1}" if k < 2 else "goal"
+        moves[f"s{k}", "on"] = Move(-1.0, {"s0": 0.9, after: 0.1})
+    model = from_moves("row", moves, start="s0")
+    value, _ = longest(model, np.ones(3, dtype=bool), np.arange(3), np.array([1.0, 0.0, 0.0]))
+    assert value[0] == pytest.approx(1000.0)
+    assert most_visited(model, np.ones(3, dtype=bool)).pair == 0
+    assert proper_cut_set(relaxed_target(Dataset.complete(model), 0.2, 10.0)) == [0]
+
+
+def test_no_more_pairs_than_asked_for_and_one():
+    moves = {(f"s{k}", "stay"): Move(-1.0, {f"s{k}": 0.999, "goal": 0.001}) for k in range(5)}
+    model = from_moves("rings", moves, start="s0")
+    target = relaxed_target(Dataset.complete(model), 0.2, 10.0)
+    assert len(proper_cut_set(target, 2)) == len(cut_set(target, 2)) == 3
+    assert sorted(proper_cut_set(target, 5)) == sorted(cut_set(target, 5)) == list(range(5))
+    assert target.observed.all()

@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.chart.batch import TooLargeError, batch_chart
+from bellmanifold.chart.batch import ChartLimits, batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.posteriors import near_ties as module
+from bellmanifold.posteriors import ties
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.posteriors.ties import near_ties, without_near_ties
+from bellmanifold.posteriors.ties import near_ties, points_of, without_near_ties
 
 
 def two_actions(gap, reward=-1.0, unseen=0):
@@ -25,7 +28,14 @@ def two_actions(gap, reward=-1.0, unseen=0):
 
 def found(data, epsilon=0.0):
     target = relaxed_target(data, epsilon, 10.0)
-    return near_ties(Coordinates(target, batch_chart(target.model)), 0)
+    return near_ties(Coordinates(target), batch_chart(target.model), 0)
+
+
+def gross(target, greedy, value):
+    """What each pair and then the greedy policy would collect if nothing were negative, at some points."""
+    system = system_of(Coordinates(target), batch_chart(target.model))
+    reward = np.broadcast_to(target.reward[:, None], value.shape)
+    return ties._gross(system, greedy, jnp.asarray(reward), jnp.asarray(value))
 
 
 @pytest.mark.parametrize("reward", [-1.0, -1e6, -1e-6])
@@ -68,15 +78,12 @@ def test_differences_are_measured_by_payments_too(gap, near):
 def test_gross_is_what_would_be_collected_if_nothing_were_negative():
     """Along the greedy policy: by pair, its payment and then the best action's of its successor."""
     target = relaxed_target(chain_of(0.5, -2.0, 3.0, stop=-7.0), 0.0, 10.0)
-    coordinates = Coordinates(target, batch_chart(target.model))
-    model, chart, s = target.model, coordinates.chart, coordinates.structure
-    reward = np.broadcast_to(np.asarray(s.reward)[..., None], (*s.reward.shape, 2))
-    greedy = chart.spread(np.array([model.pair_name(i)[1] == "go" for i in range(4)]), False)[..., None]
-    greedy = np.broadcast_to(greedy, reward.shape)
-    value = np.full(reward.shape, -np.inf)
-    gross = module._gross(coordinates, greedy, module.jnp.asarray(reward), module.jnp.asarray(value))[chart.place][:, 0]
+    model = target.model
+    greedy = np.array([[model.pair_name(i)[1] == "go"] * 2 for i in range(4)])
+    found = gross(target, greedy, np.full((4, 2), -np.inf))
     expected = {("s0", "go"): 5.5, ("s1", "go"): 5.0, ("s2", "go"): 3.0, ("s0", "stop"): 7.0}
-    assert {model.pair_name(i): gross[i] for i in range(4)} == pytest.approx(expected)
+    for point in range(2):
+        assert {model.pair_name(i): found[i, point] for i in range(4)} == pytest.approx(expected)
 
 
 def test_gross_goes_on_with_an_unobserved_value_only_where_that_is_best():
@@ -84,69 +91,54 @@ def test_gross_goes_on_with_an_unobserved_value_only_where_that_is_best():
     moves = {("s0", "go"): Move(0.5, {"s1": 1.0}), ("s1", "go"): Move(-2.0, {"goal": 1.0})}
     model = from_moves("chain", {**moves, ("s1", "unseen"): Move(0.0, {"goal": 1.0})}, start="s0")
     target = relaxed_target(Dataset.from_pairs(model, list(moves)), 0.0, 10.0)
-    coordinates = Coordinates(target, batch_chart(model))
-    chart, index = coordinates.chart, model.pair_index
-    reward = np.repeat(chart.spread(target.reward, 0.0)[..., None], 3, axis=2)
+    index = model.pair_index
     greedy, value = np.zeros((3, 3), dtype=bool), np.full((3, 3), -np.inf)
     greedy[index["s0", "go"]], greedy[index["s1", "go"]] = True, [False, False, True]
     value[index["s1", "unseen"]] = [4.0, -1.5, -3.0]
-    greedy, value = chart.spread(greedy, False), chart.spread(value, -np.inf)
-    gross = module._gross(coordinates, greedy, module.jnp.asarray(reward), module.jnp.asarray(value))
-    np.testing.assert_allclose(gross[chart.place][index["s0", "go"]], [4.5, 2.0, 2.5])
+    np.testing.assert_allclose(gross(target, greedy, value)[index["s0", "go"]], [4.5, 2.0, 2.5])
 
 
 def test_often_is_more_than_a_tenth_of_the_points_where_observed_actions_are_best():
     known = np.ones((1, 100), dtype=bool)
     known[0, 50:] = False
-    near = np.zeros((2, 1, 100), dtype=bool)
-    near[1, 0, :5] = True
-    assert not module._often(near, known)[0], "5 of 50 are a tenth"
-    near[0, 0, 5] = True
-    assert module._often(near, known)[0]
+    model = two_actions(0.0).model
+    near = np.zeros((2, 100), dtype=bool)
+    near[1, :5] = True
+    assert not ties._often(model, near, known)[0], "5 of 50 are a tenth"
+    near[0, 5] = True
+    assert ties._often(model, near, known)[0]
 
 
 def test_sizes_are_those_of_an_action_or_of_the_best():
-    size, gap = np.array([1.0, 5.0, 2.0]).reshape(3, 1, 1), np.array([0.0, 0.3, 0.0]).reshape(3, 1, 1)
-    np.testing.assert_array_equal(module._or_of_best(size, gap).ravel(), [2.0, 5.0, 2.0])
+    model = two_actions(0.0, unseen=1).model
+    size, gap = np.array([[1.0], [5.0], [2.0]]), np.array([[0.0], [0.3], [0.0]])
+    np.testing.assert_array_equal(ties._or_of_best(model, size, gap).ravel(), [2.0, 5.0, 2.0])
 
 
-def test_only_exact_posteriors_with_two_observed_actions_are_looked_at(monkeypatch):
-    near = two_actions(1e-9, unseen=1)
-    one = Dataset.from_pairs(near.model, [("s", "a")])
-    assert not module._may_split(relaxed_target(one, 0.0, 10.0))
-    assert not module._may_split(relaxed_target(Dataset.from_pairs(near.model, []), 0.0, 10.0))
-    assert module._may_split(relaxed_target(near, 0.0, 10.0))
+def test_only_exact_posteriors_with_two_observed_actions_are_looked_at():
+    near, budget = two_actions(1e-9, unseen=1), Budget()
+    target, one = (relaxed_target(data, 0.0, 10.0) for data in (near, Dataset.from_pairs(near.model, [("s", "a")])))
+    assert not ties._may_split(one)
+    assert not ties._may_split(relaxed_target(Dataset.from_pairs(near.model, []), 0.0, 10.0))
+    assert ties._may_split(target)
     summary = bm.posterior(near.model, near, samples=2**15)
     assert not summary.trustworthy
     assert "1 states differ" in summary.reason
     assert summary.diagnostics["near_ties"] == ["s"]
-    clean = replace(summary, trustworthy=True, reason="test", diagnostics={})
-    again = without_near_ties(clean)
+    clean = replace(summary.result, doubts=(), reason="test", diagnostics={})
+    again = without_near_ties(target, clean, budget)
     assert not again.trustworthy
-    assert again.reason.startswith("test; ")
-    for other in (
-        replace(clean, target=relaxed_target(near, 0.1, 10.0)),
-        replace(clean, target=relaxed_target(one, 0.0, 10.0)),
-        replace(clean, diagnostics={"ties_split": []}),
-        replace(clean, target=relaxed_target(two_actions(1e-3), 0.0, 10.0)),
+    assert (again.reason, len(again.doubts)) == ("test", 1)
+    for other, result in (
+        (relaxed_target(near, 0.1, 10.0), clean),
+        (one, clean),
+        (target, replace(clean, diagnostics={"ties_split": []})),
+        (relaxed_target(two_actions(1e-3), 0.0, 10.0), clean),
     ):
-        assert without_near_ties(other) is other
-
-    def refuse(model):
-        raise TooLargeError("too large")
-
-    monkeypatch.setattr(module, "batch_chart", refuse)
-    assert without_near_ties(clean) is clean
+        assert without_near_ties(other, result, budget) is result
+    assert without_near_ties(target, clean, Budget(chart=ChartLimits(entries=2))) is clean, "too large for a batch"
 
 
-def test_large_problems_are_looked_at_in_fewer_points(monkeypatch):
-    """So many that an array has no more numbers than allowed, but never fewer than 64 nor more than 1,024."""
-    seen = []
-    normal_point = module.normal_point
-    monkeypatch.setattr(
-        module, "normal_point", lambda key, shape, scales: seen.append(shape[-1]) or normal_point(key, shape, scales)
-    )
-    for numbers in (10, 200, 2**22):
-        monkeypatch.setattr(module, "MOST_NUMBERS", numbers)
-        assert found(two_actions(1e-9)) == ["s"]
-    assert seen == [64, 100, 1024]
+def test_large_problems_are_looked_at_in_fewer_points():
+    """So many that an array has no more numbers than 2^22, but never fewer than 64 nor more than 1,024."""
+    assert [points_of(pairs) for pairs in (2, 2**12, 2**12 + 1, 2**15, 2**16, 2**30)] == [1024, 1024, 1023, 128, 64, 64]

@@ -1,0 +1,370 @@
+"""Weighing nets of points: the pieces of the sum against plain versions, and a posterior from the textbook."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from bellmanifold import envs
+from bellmanifold.chart.batch import batch_chart
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.gaussian.exchangeable import member_moments
+from bellmanifold.gaussian.points import normal_points, uniform_points
+from bellmanifold.kernels import Gaussian
+from bellmanifold.posteriors import nets
+from bellmanifold.posteriors.coordinates import Coordinates, Loop
+from bellmanifold.posteriors.cuts import covering
+from bellmanifold.posteriors.nets import (
+    CALL_NUMBERS,
+    FEW_POLICIES,
+    PIECE,
+    REPLICATES,
+    Nets,
+    _Sums,
+    distinct,
+    pieces_in_call,
+    reference_points,
+    weigh_pieces,
+)
+from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.system import Point, system_of
+from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.weight import weigh
+
+
+def bandit(actions=4, seen=1, epsilon=0.5, prior_scale=2.0):
+    """Actions that end at once, pay -k, and of which the first few were seen."""
+    model = from_moves("bandit", {("s", f"a{k}"): Move(-1.0 * k, {"goal": 1.0}) for k in range(actions)}, start="s")
+    data = Dataset.from_pairs(model, [("s", f"a{k}") for k in range(seen)])
+    return Coordinates(relaxed_target(data, epsilon, prior_scale))
+
+
+def chart_of(coordinates):
+    return batch_chart(coordinates.target.model)
+
+
+def part_of(coordinates, begin=0):
+    """A piece in each replicate."""
+    return nets._Part(coordinates, system_of(coordinates, chart_of(coordinates)), begin, PIECE, 7)
+
+
+def sums(rng, coordinates, reference, codes, **other):
+    """Made-up sums over some points: what matters is that they are added up right."""
+    rows, pairs = len(codes), coordinates.target.model.n_pairs
+    weight = rng.random((REPLICATES, rows))
+    states = coordinates.target.model.n_states
+    mean, square = rng.normal(size=(REPLICATES, pairs)), 50.0 + rng.random((REPLICATES, pairs))
+    made = {
+        "reference": reference,
+        "points": 64,
+        "unsolvable": 3,
+        "square": 0.7,
+        "moments": Moments(weight.sum(axis=1), mean, square),
+        "noise_scale": Moments(weight.sum(axis=1), mean[:, :0], square[:, :0]),
+        "code": np.array(codes, dtype=np.uint64),
+        "choice": np.repeat(np.array(codes, dtype=np.int64)[:, None], states, axis=1),
+        "weight": weight,
+        "tied": np.zeros(states, dtype=bool),
+    }
+    return _Sums(**(made | other))
+
+
+def test_parts_are_added_up_on_one_scale(rng):
+    """Two parts whose weights are relative to e^2 and e^3: policies 0, 2 and 2, 3."""
+    coordinates = bandit()
+    one, two = sums(rng, coordinates, 2.0, [0, 2]), sums(rng, coordinates, 3.0, [2, 3], points=192, unsolvable=5)
+    found = nets._sample(coordinates, chart_of(coordinates), [one, two])
+    share = np.exp(-1.0)
+    whole = share * one.moments.weight + two.moments.weight
+    weight = np.stack([share * one.weight[:, 0], share * one.weight[:, 1] + two.weight[:, 0], two.weight[:, 1]], axis=1)
+    assert found.table.policy.ravel().tolist() == [0, 2, 3]
+    np.testing.assert_allclose(found.table.weight, weight)
+    assert found.points == 256
+    assert found.unsolvable == 8 / 256
+    assert found.effective_sample_size == pytest.approx(whole.sum() ** 2 / (0.7 * share**2 + 0.7))
+    mean = whole * REPLICATES / 256
+    assert found.log_evidence.value == pytest.approx(3.0 + np.log(mean.mean()))
+    assert found.log_evidence.se == pytest.approx(mean.std(ddof=1) / np.sqrt(REPLICATES) / mean.mean())
+    first, second = 0.0, 0.0
+    for scale, of in ((share, one.moments), (1.0, two.moments)):
+        first += scale * (of.weight[:, None] * of.mean).sum(axis=0) / whole.sum()
+        second += scale * (of.square + of.weight[:, None] * of.mean**2).sum(axis=0) / whole.sum()
+    np.testing.assert_allclose(found.q_mean.value, first)
+    np.testing.assert_allclose(found.q_sd, np.sqrt(second - first**2))
+    assert found.noise_scale is None
+    assert found.tied_states.tolist() == []
+
+
+def test_evidence_has_the_targets_constant(rng):
+    coordinates = bandit()
+    with_constant = replace(coordinates, target=replace(coordinates.target, log_constant=1.5))
+    part = sums(rng, coordinates, 2.0, [0])
+    chart = chart_of(coordinates)
+    one, other = (nets._sample(c, chart, [part]).log_evidence.value for c in (coordinates, with_constant))
+    assert other - one == pytest.approx(1.5)
+
+
+def test_noise_scale_and_ties_of_any_part(rng):
+    coordinates = bandit()
+    tied, eta = np.ones(1, dtype=bool), rng.random((2, REPLICATES, 5)) + np.array([1.0, 3.0])[:, None, None]
+    weight = rng.random((2, REPLICATES, 5))
+    scales = [nets._weighted(w, e[None], np.zeros_like(e[None])) for w, e in zip(weight, eta, strict=True)]
+    parts = [
+        sums(rng, coordinates, 0.0, [0], noise_scale=scales[0]),
+        sums(rng, coordinates, 0.0, [1], noise_scale=scales[1], tied=tied),
+    ]
+    found = nets._sample(coordinates, chart_of(coordinates), parts)
+    mean = (weight * eta).sum() / weight.sum()
+    assert found.noise_scale == pytest.approx((mean, np.sqrt((weight * (eta - mean) ** 2).sum() / weight.sum())))
+    assert found.tied_states.tolist() == [0]
+
+
+def test_points_without_any_weight_are_no_sample(rng):
+    coordinates = bandit()
+    nothing = {
+        "square": 0.0,
+        "weight": np.zeros((REPLICATES, 0)),
+        "noise_scale": Moments(np.zeros(REPLICATES), np.zeros((REPLICATES, 1)), np.zeros((REPLICATES, 1))),
+        "moments": Moments(np.zeros(REPLICATES), np.zeros((REPLICATES, 4)), np.zeros((REPLICATES, 4))),
+    }
+    part = sums(rng, coordinates, -np.inf, [], **nothing)
+    found = nets._sample(coordinates, chart_of(coordinates), [part])
+    assert found.effective_sample_size == 0.0
+    assert found.log_evidence.value == -np.inf
+    assert np.isnan(found.noise_scale).all()
+    assert np.isnan(found.q_mean.value).all()
+    assert np.isnan(found.q_sd).all()
+    assert len(found.table.policy) == 0
+
+
+def test_weights_are_summed_by_policy(rng):
+    row, weight = rng.integers(0, 3, size=(REPLICATES, 50)), rng.random((REPLICATES, 50))
+    expected = [[weight[r, row[r] == k].sum() for k in range(4)] for r in range(REPLICATES)]
+    np.testing.assert_allclose(nets._by_row(row, weight, 4), expected)
+
+
+def made_up_pieces(rng, coordinates):
+    """A piece a replicate, on scales that differ by orders of magnitude; the second has no weight at all."""
+    model = coordinates.target.model
+    states = model.n_states
+    log_weight = rng.normal(size=(REPLICATES, PIECE)) + 5.0 * rng.normal(size=(REPLICATES, 1))
+    log_weight[1] = -np.inf
+    log_scale = np.where(np.isfinite(log_weight.max(axis=1)), log_weight.max(axis=1), 0.0)
+    own = np.exp(log_weight - log_scale[:, None])
+    q = rng.normal(size=(REPLICATES, model.n_pairs, PIECE))
+    code = rng.integers(0, 3, size=(REPLICATES, PIECE)).astype(np.uint64)
+    code[1] = 3
+    total = own.sum(axis=1)
+    mean = np.einsum("pin,pn->pi", q, own) / np.where(total > 0, total, 1.0)[:, None]
+    pieces = nets._Pieces(
+        log_weight=log_weight,
+        choice=np.repeat(code[:, None, :], states, axis=1).astype(np.int16),
+        code=code,
+        q=q[:, :0],
+        noise_scale=np.zeros((REPLICATES, 0, PIECE)),
+        log_scale=log_scale,
+        weight=total,
+        mean=mean,
+        square=np.einsum("pin,pn->pi", (q - mean[..., None]) ** 2, own),
+        tied=np.zeros((REPLICATES, states), dtype=bool),
+    )
+    return pieces, q
+
+
+def test_moments_of_pieces_on_different_scales(rng):
+    """Weights relative to one reference; pairs that stand for several by their members' moments; else the prior."""
+    moves = {("s", f"a{k}"): Move(-1.0 * k, {"goal": 1.0}) for k in range(4)} | {("far", "in"): Move(-1.0, {"s": 1.0})}
+    model = from_moves("bandit", moves, start="far")
+    target = relaxed_target(Dataset.from_pairs(model, [("s", "a0")]), 0.5, 3.0)
+    coordinates = Coordinates(target)
+    part = part_of(coordinates)
+    pieces, q = made_up_pieces(rng, coordinates)
+    reference = float(pieces.log_weight.max())
+    weight = np.exp(pieces.log_weight - reference)
+    found = part.moments(pieces, weight, reference)
+    np.testing.assert_allclose(found.weight, weight.sum(axis=1), rtol=1e-12)
+    seen, free = model.pair_index["s", "a0"], model.pair_index["s", "a1"]
+    total = np.where(found.weight > 0, found.weight, 1.0)
+    values = q[:, seen]
+    mean = (weight * values).sum(axis=1) / total
+    np.testing.assert_allclose(found.mean[:, seen], mean, rtol=1e-9, atol=1e-12)
+    square = (weight * (values - mean[:, None]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(found.square[:, seen], square, rtol=1e-9, atol=1e-12)
+    largest = normal_points(uniform_points(*part.key)[0], 3).reshape(weight.shape)
+    own = (3.0 * largest, np.array(3), np.array(0.0), np.array(3.0), np.array(0.0))
+    first, second = (moment.reshape(weight.shape) for moment in member_moments(*own))
+    mean = (weight * first).sum(axis=1) / total
+    square = (weight * second).sum(axis=1) - found.weight * mean**2
+    for k in range(3):
+        np.testing.assert_allclose(found.mean[:, free + k], mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.square[:, free + k], square, rtol=1e-7, atol=1e-12)
+    far = model.pair_index["far", "in"]
+    estimate, sd = found.estimate(target)
+    assert (estimate.value[far], estimate.se[far], sd[far]) == (0.0, 0.0, 3.0), "no data touch it"
+
+
+@pytest.mark.parametrize("policies", [8, FEW_POLICIES + 1], ids=["counted", "sorted"])
+def test_policies_without_weight_are_left_out(rng, policies):
+    """Those with any are kept, however little it is."""
+    pieces, _ = made_up_pieces(rng, bandit())
+    weight = 1e-9 * np.exp(pieces.log_weight - pieces.log_weight.max())
+    code, choice, by_policy = nets._merged(pieces, weight, policies)
+    assert code.tolist() == [0, 1, 2]
+    assert choice.ravel().tolist() == [0, 1, 2]
+    expected = [[weight[r, pieces.code[r] == k].sum() for k in range(3)] for r in range(REPLICATES)]
+    np.testing.assert_allclose(by_policy, expected)
+
+
+def test_sums_of_a_part_are_those_of_its_points(rng):
+    coordinates = bandit()
+    pieces, _ = made_up_pieces(rng, coordinates)
+
+    class MadeUp(nets._Part):
+        def weigh(self):
+            return pieces
+
+    part = part_of(coordinates)
+    found = nets._weigh(MadeUp(coordinates, part.system, 0, PIECE, 7), 8)
+    weight = np.exp(pieces.log_weight - pieces.log_weight.max())
+    assert found.reference == pieces.log_weight.max()
+    assert (found.points, found.unsolvable) == (REPLICATES * PIECE, PIECE)
+    assert found.square == pytest.approx((weight**2).sum())
+    np.testing.assert_allclose(found.moments.weight, weight.sum(axis=1))
+    assert not found.tied.any()
+    assert found.noise_scale.mean.shape == (REPLICATES, 0)
+
+
+def test_what_each_coordinate_of_a_net_is_for():
+    """Free pairs first, each with the number it stands for; then the noise scale; then residuals; then 0."""
+    part = part_of(bandit(actions=5, seen=2))
+    assert part.free.tolist() == [2]
+    assert part.group.tolist() == [3]
+    assert part.residual.tolist() == [0, 1]
+    assert part.key == (3, 0, PIECE, REPLICATES, 7)
+    assert part.row.tolist() == [1, 2, 0, 3, 3]
+    model = part.coordinates.target.model
+    noisy = noisy_target(Dataset.from_pairs(model, [("s", "a0", 1.0), ("s", "a0", 2.0)]), HalfNormal(), 2.0, Gaussian())
+    part = part_of(Coordinates(noisy))
+    assert part.key[0] == 3
+    assert part.row.tolist() == [2, 0, 3, 3, 3], "coordinate 1 is the noise scale"
+    model = from_moves("uneven", {tuple(pair): Move(-1.0, {"goal": 1.0}) for pair in ("sa", "sb", "ta")}, start="s")
+    part = part_of(Coordinates(relaxed_target(Dataset.complete(model), 0.5, 2.0)), PIECE)
+    assert part.row.tolist() == [0, 1, 2]
+    assert part.key == (3, PIECE, PIECE, REPLICATES, 7)
+    exact = relaxed_target(Dataset.from_pairs(bandit(4).target.model, [("s", "a0")]), 0.0, 2.0)
+    part = part_of(Coordinates(exact, lingering=(Loop((0,), (1,), 9.0),)))
+    assert part.key[0] == 3, "the value of three, a residual and a coin"
+    assert part.row.tolist() == [1, 0, 3, 3]
+    assert part.lowered.tolist() == [1], "its largest value is needed for what each of the three is"
+
+
+def test_reference_points_are_normal_and_come_in_calls():
+    """Two nets' worth of pieces, three to a call: the largest of 3, two plain ones, and 0."""
+    part = (3, 0, 2 * PIECE, 2, 7)
+    calls = reference_points(part, (3,), 3)
+    assert [call.shape for call in calls] == [(3, 4, PIECE), (1, 4, PIECE)]
+    x = np.concatenate([np.asarray(call) for call in calls]).transpose(1, 0, 2).reshape(4, -1)
+    uniform = uniform_points(*part)
+    np.testing.assert_allclose(stats.norm.cdf(x[0]) ** 3, uniform[0], rtol=1e-9)
+    np.testing.assert_allclose(stats.norm.cdf(x[1:3]), uniform[1:], rtol=1e-9)
+    np.testing.assert_array_equal(x[3], 0.0)
+
+
+def test_calls_hold_no_more_numbers_than_allowed():
+    """A power of two of pieces, at most 16, at least one; each has 1,024 points, and 2^19 numbers are allowed."""
+    assert CALL_NUMBERS == 512 * PIECE
+    assert [pieces_in_call(pairs) for pairs in (1, 32, 33, 100, 128, 256, 257, 512, 513, 10**6)] == [
+        *(16, 16, 8, 4, 4, 2, 1, 1, 1, 1)
+    ]
+
+
+def test_a_bandit_by_the_textbook():
+    """One action seen: normal conjugacy for it, the prior for the others, and the evidence of one number.
+
+    The points are quasi-random: errors are far below the tolerances, for any seed.
+    """
+    coordinates = bandit(seen=1)
+    found = Nets([coordinates], chart_of(coordinates), 3).sample(12)
+    variance = 1.0 / (1.0 / 4.0 + 1.0 / 0.25)
+    np.testing.assert_allclose(found.q_mean.value, 0.0, atol=5e-3)
+    np.testing.assert_allclose(found.q_sd, [np.sqrt(variance), 2.0, 2.0, 2.0], rtol=5e-3)
+    assert found.log_evidence.value == pytest.approx(stats.norm.logpdf(0.0, 0.0, np.sqrt(4.25)), abs=2e-3)
+    assert found.points == REPLICATES * 4096
+    assert found.unsolvable == 0.0
+    again = Nets([coordinates], chart_of(coordinates), 3)
+    assert again.sample(3).points == REPLICATES * PIECE, "the smallest net"
+    grown = again.sample(12)
+    np.testing.assert_allclose(grown.q_mean.value, found.q_mean.value, atol=1e-12)
+    assert grown.log_evidence.value == pytest.approx(float(found.log_evidence.value), abs=1e-12)
+    assert len(again.sums) == 3, "1,024 points, as many again, and 2,048 more"
+    assert again.sample(11).points == grown.points, "nets do not shrink"
+
+
+def test_components_of_a_mixture_have_points_of_their_own():
+    one, other = bandit(seen=1), bandit(seen=1)
+    both = Nets([one, other], chart_of(one), 3)
+    found = both.sample(10)
+    assert found.points == 2 * REPLICATES * PIECE
+    assert not np.array_equal(both.sums[0].moments.weight, both.sums[1].moments.weight)
+
+
+@pytest.mark.parametrize("of", [1, 2, 5])
+def test_any_one_of_several_given_their_largest(of):
+    """The largest itself with probability 1/k, else a normal number cut off above: SciPy's moments of that."""
+    part = (2, 0, 64, 3, 11)
+    largest = normal_points(uniform_points(*part)[1], of)
+    below = stats.truncnorm(-np.inf, largest)
+    first, variance = nets._reference_member(part, 1, of)
+    second = variance + first**2
+    np.testing.assert_allclose(first, (largest + (of - 1) * below.mean()) / of, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(second, (largest**2 + (of - 1) * below.moment(2)) / of, rtol=1e-7, atol=1e-9)
+
+
+def test_members_have_the_moments_of_a_normal_number_again():
+    """Averaged over the law of the largest: 0 and 1, whatever number they are the largest of."""
+    for of in (1, 2, 7):
+        first, variance = nets._reference_member((1, 0, 4096, 4, 3), 0, of)
+        second = variance + first**2
+        assert first.mean() == pytest.approx(0.0, abs=1e-4)
+        assert second.mean() == pytest.approx(1.0, abs=3e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("seen", [5, 12])
+def test_pieces_are_weighed_as_all_points_at_once(rng, epsilon, seen):
+    """Swirl has loops: non-centred coordinates at epsilon 0, a cut at 0.1."""
+    model = envs.swirl(depth=3)
+    pairs = np.sort(rng.permutation(model.n_pairs)[:seen])
+    target = relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 10.0)
+    system = system_of(covering(target).ways[0][0], batch_chart(model))
+    x = rng.normal(size=(2, model.n_pairs, PIECE))
+    point = Point(jnp.asarray(x), *(jnp.zeros((2, 0, PIECE)),) * 2)
+    kept = jnp.array([3, 1])
+    pieces = weigh_pieces(system, kept, point)
+    together = Point(jnp.asarray(np.concatenate(x, axis=-1)), *(jnp.zeros((0, 2 * PIECE)),) * 2)
+    whole = weigh(system, together)
+    np.testing.assert_array_equal(np.concatenate(pieces.q, axis=-1), whole.q[kept])
+    np.testing.assert_allclose(np.ravel(pieces.log_weight), whole.log_weight, rtol=1e-13)
+    np.testing.assert_array_equal(np.ravel(pieces.code), whole.code)
+    np.testing.assert_array_equal(np.concatenate(pieces.choice, axis=-1), whole.choice)
+    np.testing.assert_array_equal(np.any(pieces.tied, axis=0), whole.tied)
+    scale = np.exp(np.asarray(pieces.log_scale) - float(whole.log_scale))
+    weight, mean = scale * np.asarray(pieces.weight), np.asarray(pieces.mean)
+    square = scale[:, None] * np.asarray(pieces.square)
+    assert weight.sum() == pytest.approx(float(whole.weight), rel=1e-9)
+    first = (weight[:, None] * mean).sum(axis=0)
+    np.testing.assert_allclose(first, whole.weight * whole.mean, rtol=1e-9, atol=1e-9)
+    second = (square + weight[:, None] * mean**2).sum(axis=0)
+    np.testing.assert_allclose(second, whole.square + whole.weight * whole.mean**2, rtol=1e-9, atol=1e-9)
+
+
+def test_policies_are_counted_as_they_are_sorted(rng):
+    codes = rng.integers(0, 50, size=1000).astype(np.uint64) ** np.uint64(2)
+    counted, sorted_ = distinct(codes, 50**2), distinct(codes, FEW_POLICIES + 1)
+    np.testing.assert_array_equal(counted[0], sorted_[0])
+    np.testing.assert_array_equal(counted[2], sorted_[2])
+    np.testing.assert_array_equal(codes[counted[1]], counted[0])
