@@ -178,6 +178,7 @@ class SparseWalker:
             value=values,
             scales=scales,
             moments=Moments(np.full(len(found), float(steps)), *kept).of_pairs(self.coordinates.stand_in),
+            chain=np.array(found, dtype=np.int64),
             lost=self.chains - len(found),
             evaluations=None,
         )
