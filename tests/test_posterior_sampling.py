@@ -228,7 +228,7 @@ LIKELIHOODS = {
     ("leak", "left_out"), [(0.0, {"relaxed", "noisy", "inferred"}), (1e-9, set(LIKELIHOODS)), (0.5, set())]
 )
 def test_walks_say_whether_they_leave_something_out(batch, likelihood, leak, left_out):
-    """Closed loops, except under exact posteriors, which have no improper parameters; loops that are hardly ever left."""
+    """Closed loops, except under exact posteriors, which have no improper parameters; loops hardly ever left."""
     target = LIKELIHOODS[likelihood](lingering(leak))
     assert bool(target.loops) == (leak == 0.0)
     chart = known_chart(target.model, target.observed) if batch else None
