@@ -184,7 +184,7 @@ class SparseWalker:
         )
 
     def _carried(
-        self, old: SparseSystem, was: Float[np.ndarray, "coordinates"], rng: np.random.Generator
+        self, old: SparseSystem, was: Float[np.ndarray, "fewer"], rng: np.random.Generator
     ) -> Float[np.ndarray, "coordinates"]:
         """A chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
         new, model = self.system, self.coordinates.target.model
