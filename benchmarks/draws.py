@@ -16,7 +16,7 @@ import numpy as np
 from measuring import Goal, Row, compiled, report, timed
 
 import bellmanifold as bm
-from bellmanifold.chart.batch import batch_chart, solve_blocks
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.chart.sparse import sparse_chart
 
 BYTES_A_PAIR = 24
@@ -40,11 +40,11 @@ def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
     """A job that sends at least so many coordinate vectors through the batch chart; half of the pairs are solved."""
     chart, rng = batch_chart(model), np.random.default_rng(0)
     solved = rng.random(model.n_pairs) < 0.5
-    system = chart.system(solved)
-    batch = max(64, BATCH_NUMBERS // chart.slot.size // 64 * 64)
+    batch = max(64, BATCH_NUMBERS // model.n_pairs // 64 * 64)
     count = max(4, -(-draws // batch))
-    shape = (*chart.slot.shape, batch)
-    reward = chart.spread(model.reward, 0.0)[..., None]
+    shape = (model.n_pairs, batch)
+    reward = model.reward[:, None]
+    known, first = jnp.asarray(solved), chart.first_policy(solved)
     pieces = [
         (jnp.asarray(reward + 0.01 * rng.normal(size=shape)), jnp.asarray(10.0 * rng.normal(size=shape)))
         for _ in range(4)
@@ -52,7 +52,7 @@ def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
 
     def job() -> None:
         for k in range(count):
-            found = solve_blocks(chart.blocks, system, *pieces[k % 4])
+            found = chart.layout.solve(chart.law, known, first, *pieces[k % 4])
         jax.block_until_ready(found)
 
     return job, count * batch

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bellmanifold.jax_setup  # noqa: F401 (before any array is made)
-from bellmanifold.chart.batch import BatchChart, batch_chart, solve_blocks
+from bellmanifold.chart.batch import BatchChart, batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs import deep_sea
 
@@ -77,22 +77,21 @@ class Draws:
         model = deep_sea(depth=5)
         self.chart: BatchChart = batch_chart(model)
         everything = np.ones(model.n_pairs, dtype=bool)
-        chart = self.chart
-        self.system = chart.system(everything)
-        self.reward = jnp.asarray(chart.spread(model.reward, 0.0))[..., None]
+        self.solved_pairs, self.first = jnp.asarray(everything), self.chart.first_policy(everything)
+        self.reward = jnp.asarray(model.reward)[:, None]
         self.batch = max(1, draws // PIECES)
-        self.shape = (*chart.slot.shape, self.batch)
+        self.shape = (model.n_pairs, self.batch)
         self.pairs, self.draws = model.n_pairs, PIECES * self.batch
 
     def solved(self, payment: jax.Array, value: jax.Array) -> jax.Array:
         """Action values."""
-        return solve_blocks(self.chart.blocks, self.system, payment, value).q
+        return self.chart.layout.solve(self.chart.law, self.solved_pairs, self.first, payment, value).q
 
     def weighed(self, normals: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Sums of the weights of draws, and of those in which each action is the best."""
         q = self.solved(self.reward + EPSILON * normals, jnp.zeros_like(normals))
-        weight = jnp.exp(-0.5 * jnp.sum((q / PRIOR_SCALE) ** 2, axis=(0, 1)))
-        best = q == jnp.max(q, axis=0)
+        weight = jnp.exp(-0.5 * jnp.sum((q / PRIOR_SCALE) ** 2, axis=0))
+        best = q == self.chart.layout.of_state(self.chart.layout.greedy(q)[1])
         return jnp.sum(weight), jnp.sum(jnp.where(best, weight, 0.0), axis=-1)
 
     def in_memory(self) -> Callable[[], jax.Array]:
@@ -136,7 +135,7 @@ def mixture_row(scale: float) -> dict[str, Any]:
     depth = 5 if scale >= 0.01 else 3
     target = relaxed_target(Dataset.complete(deep_sea(depth=depth)), 0.5, PRIOR_SCALE)
     sizes: list[int] = []
-    found = best_of(lambda: sizes.append(mixture(target).n_cells), 3)
+    found = best_of(lambda: sizes.append(mixture(target).diagnostics["cells"]), 3)
     return found | {"cells": sizes[0], "runs_on": "the host's cores (NumPy)"}
 
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import known_chart
@@ -30,7 +29,10 @@ from bellmanifold.data import Dataset
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.mixture import mixture
+from bellmanifold.posteriors.sparse_walk import SparseSystem
+from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.weight import propose
 from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.solver import solve
 
@@ -44,8 +46,8 @@ def by_depth(depth: int) -> Job:
     model = envs.deep_sea(depth=depth)
     pairs = np.flatnonzero(np.random.default_rng(0).random(model.n_pairs) < 0.5)
     target = relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0)
-    coordinates = Coordinates(target, known_chart(model, target.observed))
-    return float(depth), lambda: jax.block_until_ready(coordinates.propose(random_key(0), 1024).log_weight)
+    system = system_of(Coordinates(target), known_chart(model, target.observed))
+    return float(depth), lambda: jax.block_until_ready(propose(system, random_key(0), 1024).log_weight)
 
 
 def by_pairs(side: int) -> Job:
@@ -62,14 +64,14 @@ def by_observations(side: int) -> Job:
     model = envs.grid(rows=160, columns=157, slip=0.1)
     cells = np.array([[int(part) for part in name.split(",")] for name in model.states])
     pairs = np.flatnonzero((cells < side).all(axis=1)[model.pair_state])
-    coordinates = SparseCoordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0))
+    system = SparseSystem(Coordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, 10.0)))
 
     def walk() -> None:
         rng = np.random.default_rng(0)
-        here = coordinates.place(np.zeros(coordinates.size), None)
+        here = system.evaluate(np.zeros(system.size), None)
         for _ in range(10):
-            other = rng.standard_normal(coordinates.size)
-            here = coordinates.place(here.x * np.cos(0.1) + other * np.sin(0.1), here.policy)
+            other = rng.standard_normal(system.size)
+            here = system.evaluate(here.x * np.cos(0.1) + other * np.sin(0.1), here.policy)
 
     return float(len(pairs)), walk
 

@@ -96,13 +96,13 @@ def explored(model: SSP) -> np.ndarray:
 
 def depth_5_mixture() -> int:
     kept: list[int] = []
-    summary = mixture_engine._summary
+    result = mixture_engine._result
 
     def spy(*parts: Any) -> Any:
         kept.append(held(list(parts), set()))
-        return summary(*parts)
+        return result(*parts)
 
-    mixture_engine._summary = spy
+    mixture_engine._result = spy
     model = envs.deep_sea(depth=5)
     bm.posterior(model, Dataset.complete(model), epsilon=0.5, engine="mixture")
     return kept[0]

@@ -17,18 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
-from bellmanifold.posteriors.sparse_steps import step
-from bellmanifold.posteriors.steps import PICKS, advance
 
 from bellmanifold import envs
-from bellmanifold.agents.walking import CHAINS, FIRST_SPARSE_STEPS, FIRST_SWEEPS
+from bellmanifold.agents.walking import CHAINS, FIRST_SWEEPS, FIRST_TURNS
 from bellmanifold.chart.batch import known_chart
 from bellmanifold.data import Dataset
-from bellmanifold.jax_setup import random_key
+from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
-from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold.ssp import SSP
 
 LOOKED_AT = 64
@@ -64,41 +63,27 @@ def deep_sea_after(depth: int, episodes: int) -> Target:
     return exact(model, np.array(sorted(seen)))
 
 
-def steps_of_a_sweep(target: Target) -> int:
-    """Steps in which a chain visits as many unobserved pairs as the data touch."""
-    unseen = ~target.observed & target.coupled[target.model.pair_state]
-    return -(-int(unseen.sum()) // PICKS)
-
-
 def sparse_chains(target: Target, sweeps: int) -> np.ndarray:
     """Values of the frontier along the walks of large cyclic problems, where one visit counts for a whole state."""
-    coordinates, chains = SparseCoordinates(target), []
-    sweep = -(-len(coordinates.free) // PICKS)
-    for child in np.random.SeedSequence(0).spawn(CHAINS):
-        rng = np.random.default_rng(child)
-        here = coordinates.place(rng.standard_normal(coordinates.size), None)
-        for _ in range(min(FIRST_SWEEPS * sweep, FIRST_SPARSE_STEPS)):
-            here = step(coordinates, here, rng)
-        values = []
-        for _ in range(2 * sweeps):
-            for _ in range(-(-sweep // 2)):
-                here = step(coordinates, here, rng)
-            values.append(here.q[coordinates.free])
-        chains.append(values)
-    return np.array(chains)
+    rng = np.random.default_rng(0)
+    walker = SparseWalker(Coordinates(target), rng, CHAINS)
+    walker.advance(rng, min(FIRST_SWEEPS * walker.sweep, FIRST_TURNS))
+    values = []
+    for _ in range(2 * sweeps):
+        walker.advance(rng, -(-walker.sweep // 2))
+        values.append([state.q[walker.system.free] for state in walker.states])
+    return np.swapaxes(values, 0, 1)
 
 
 def swept_chains(target: Target, sweeps: int) -> np.ndarray:
     """The same along the walks of problems that one sweep solves."""
-    coordinates = Coordinates(target, known_chart(target.model, target.observed))
-    kind, structure, sweep = coordinates.kind, coordinates.structure, steps_of_a_sweep(target)
-    action, state = (place[coordinates.free] for place in coordinates.chart.place)
-    points = normal_point(random_key(0), (*coordinates.chart.slot.shape, CHAINS), coordinates.scales)
-    points = advance(kind, FIRST_SWEEPS * sweep, structure, random_key(1), points)
+    rng = np.random.default_rng(0)
+    walker = BatchWalker(Coordinates(target), known_chart(target.model, target.observed), rng, CHAINS)
+    walker.advance(rng, FIRST_SWEEPS * walker.sweep)
     values = []
-    for k in range(2 * sweeps):
-        points = advance(kind, -(-sweep // 2), structure, random_key(2, k), points)
-        values.append(np.asarray(weigh_normals(kind, structure, points).q)[action, state])
+    for _ in range(2 * sweeps):
+        walker.advance(rng, -(-walker.sweep // 2))
+        values.append(np.asarray(weigh_normals(walker.system, walker.point).q)[walker.coordinates.free])
     return np.moveaxis(np.array(values), 2, 0)
 
 

@@ -34,7 +34,7 @@ def sampled_answers(
 
 def sampled_maximum(previous: td.TDPosterior, target: Target, rng: np.random.Generator) -> td.TDPosterior:
     """TD-Max's update with E[max] averaged over draws."""
-    model, sigma, observed = target.model, target.prior_scale, target.observed
+    model, sigma, observed = target.model, target.prior.scale, target.observed
     best = np.maximum.reduceat(td.draw(previous, rng, SAMPLES), model.pair_start[:-1], axis=1).mean(axis=0)
     goal = model.expected_next(best)
     shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)

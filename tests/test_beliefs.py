@@ -12,9 +12,11 @@ from bellmanifold.agents.episodes import ShowsBeliefs, run_episodes
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.settings import HMCSettings, SamplingSettings
-from bellmanifold.agents.walking import SparseWalk, Walk
+from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import known_chart
+from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold.runs import run as run_module
 from bellmanifold.sweeps.plan import make_settings
 from bellmanifold.sweeps.record import record_run
@@ -64,8 +66,9 @@ def test_a_walk_shows_its_one_draw():
     model = envs.swirl(3)
     data = bm.Dataset.from_pairs(model, [model.pair_name(i) for i in (0, 2, 3, 6)])
     target = relaxed_target(data, epsilon=0.0, prior_scale=10.0)
-    walk = Walk(target, known_chart(model, target.observed), None)
-    policy = walk.draw(np.random.default_rng(0), 1)
+    rng = np.random.default_rng(0)
+    walk = Walk(target, known_chart(model, target.observed), rng)
+    policy = walk.draw(rng, 1)
     found = walk.beliefs()
     known = policy >= 0
     assert known.any()
@@ -76,19 +79,25 @@ def test_a_walk_shows_its_one_draw():
     np.testing.assert_array_equal(found.action_probability, spread)
     one_successor = model.next_state[model.next_start[:-1]]
     best = np.zeros(model.n_states + 1)  # the goal's is 0
-    best[walk.coordinates.chart.order] = np.asarray(walk._drawn.weighed.q).max(axis=0)[:, 0]
+    best[:-1] = model.best(np.asarray(weigh_normals(walk.walker.system, walk.walker.point).q)[:, walk.turn])
     seen = target.observed
     np.testing.assert_allclose(found.q_mean[seen], (model.reward + best[one_successor])[seen], atol=1e-6)
 
 
-def test_a_walk_on_sparse_systems_shows_its_one_draw(monkeypatch):
-    monkeypatch.setattr("bellmanifold.chart.MAX_SLOTS", 0)
+class WalkingSparsely(PosteriorSampling):
+    """Walks on sparse systems although the problem would fit a batch."""
+
+    def _renewed(self, target, rng):
+        return Walk(target, None, rng, self._source)
+
+
+def test_a_walk_on_sparse_systems_shows_its_one_draw():
     model = envs.swirl(3)
-    agent = PosteriorSampling(model, SamplingSettings(epsilon=0.0))
+    agent = WalkingSparsely(model, SamplingSettings(epsilon=0.0))
     run_episodes(model, agent, 3, seed=0)
     policy = agent.policy(np.random.default_rng(1))
     found = agent.beliefs()
-    assert isinstance(agent._source, SparseWalk)
+    assert isinstance(agent._source.walker, SparseWalker)
     known = agent.memory.observed[policy]
     assert (found.action_probability[policy[known]] == 1.0).all()
     np.testing.assert_allclose(np.bincount(model.pair_state, found.action_probability), 1.0)

@@ -36,16 +36,16 @@ def p_values(problem, likelihood, draw, replications, prior_scale=simulated.PRIO
 
 def without_determinant(target, seed):
     """The exact posterior's draws with |det A| left out of their weights."""
-    draws = weighted_draws([Coordinates(target, batch_chart(target.model))], 8192, seed=seed)
+    draws = weighted_draws([Coordinates(target)], batch_chart(target.model), 8192, seed=seed)
     q = draws.q.values
-    log_weight = -0.5 * ((q[:, target.observed] / target.prior_scale) ** 2).sum(axis=1)
+    log_weight = -0.5 * ((q[:, target.observed] / target.prior.scale) ** 2).sum(axis=1)
     weight = np.where(draws.weight.values > 0, np.exp(log_weight - log_weight.max()), 0.0)
     return q[np.random.default_rng(seed).choice(len(q), ranks.DRAWS, p=weight / weight.sum())]
 
 
 def without_seen_prior(target, seed):
     """The exact posterior's draws with equal weights, as if the prior of seen pairs did not count."""
-    draws = weighted_draws([Coordinates(target, batch_chart(target.model))], 8192, seed=seed)
+    draws = weighted_draws([Coordinates(target)], batch_chart(target.model), 8192, seed=seed)
     return draws.q.values[: ranks.DRAWS]
 
 

@@ -1,13 +1,10 @@
 """Draws of the action values: their moments, the equations they satisfy, and when there are none."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.from_walks import walkable
 from scipy import stats
 
 import bellmanifold as bm
@@ -18,21 +15,28 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components
-from bellmanifold.posteriors import draws as module
+from bellmanifold.jax_setup import random_key
+from bellmanifold.posteriors import walk
+from bellmanifold.posteriors.batch_walk import BatchWalker
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cuts import covering, needs_cut
 from bellmanifold.posteriors.draws import (
-    CHAIN_ROUNDS,
     as_dataset,
     chain_draws,
     completed,
     effective,
     labels,
+    posterior_draws,
     resampled,
     weighted_draws,
 )
-from bellmanifold.posteriors.inference import by_mixture
-from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.posteriors.walk import CHAINS, Chains, end_points
+from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.system import system_of
+from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.walk import CHAINS, ROUND, by_walk
+from bellmanifold.posteriors.weight import propose
 
 
 def seen(model, mask):
@@ -49,7 +53,7 @@ def wide():
 
 def coordinates_of(model, pairs, epsilon=0.3):
     pairs = np.asarray(pairs)
-    return Coordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 2.0), batch_chart(model))
+    return Coordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 2.0))
 
 
 def test_unobserved_values_are_filled_in_below_the_largest(rng):
@@ -59,12 +63,9 @@ def test_unobserved_values_are_filled_in_below_the_largest(rng):
     touch keep their prior. Kolmogorov-Smirnov tests at 1e-6: false alarms are below 1e-5.
     """
     coordinates = coordinates_of(envs.deep_sea(3), [0, 1])
-    chart, count = coordinates.chart, 20_000
-    q = np.full((*chart.slot.shape, count), -np.inf)
-    action, state = chart.place
-    q[action[0], state[0]], q[action[1], state[1]] = -1.0, -2.0
-    for pair, m in ((2, 1.0), (4, -1.0)):
-        q[action[pair], state[pair]] = m
+    count = 20_000
+    q = np.full((12, count), -np.inf)
+    q[0], q[1], q[2], q[4] = -1.0, -2.0, 1.0, -1.0
     values = completed(coordinates, q, rng)
     assert values.shape == (count, 12)
     assert np.all(values[:, :2] == [-1.0, -2.0])
@@ -107,49 +108,46 @@ def test_draws_are_labelled_by_state_and_action():
     }
 
 
-def test_draws_of_all_components_are_weighed_together(monkeypatch):
-    """Two components of three draws each: seven asked for are eight; weights are relative to the largest of all."""
+def test_draws_of_all_components_are_weighed_together():
+    """Two ways to treat a loop: seven draws asked for are eight; weights are relative to the largest of all."""
+    model = envs.two_state()
+    target = noisy_target(Dataset(model, np.array([0, 0, 1]), np.array([-0.1, 0.2, -1.0])), HalfNormal(), 2.0)
+    components, chart = covering(target).ways[0], batch_chart(model)
+    assert len(components) == 2
+    found = [propose(system_of(part, chart), random_key(2, k), 4) for k, part in enumerate(components)]
+    drawn = weighted_draws(components, chart, 7, seed=2)
+    weight = np.exp(np.concatenate([part.log_weight for part in found]))
+    np.testing.assert_allclose(drawn.weight.values, weight / weight.sum(), rtol=1e-12)
+    np.testing.assert_array_equal(drawn.noise_scale.values, np.concatenate([part.noise_scale[0] for part in found]))
+    np.testing.assert_array_equal(drawn.q.values, np.concatenate([np.asarray(part.q).T for part in found]))
+    assert len(np.unique(drawn.noise_scale.values)) == 8, "random numbers are not used twice"
+
+
+@pytest.mark.parametrize("reward", [-1e9, 5.0])
+def test_weights_are_relative_to_the_largest(reward):
+    """A density of exp(-1e18) still has weights that sum to 1; a loop that pays has none at all."""
+    target = relaxed_target(Dataset.from_pairs(envs.two_state(), [("s1", "stay", reward)]), 0.1, 2.0, proper_only=True)
+    weight = weighted_draws([Coordinates(target)], batch_chart(target.model), 4, seed=0).weight.values
+    assert weight.sum() == pytest.approx(1.0 if reward < 0 else 0.0)
+
+
+def test_ends_of_chains_weigh_the_same_if_the_chains_mixed():
+    """Where they have not (`test_walk.py`) there are none."""
     coordinates = coordinates_of(envs.deep_sea(2), [0, 1])
-    asked = []
-
-    def propose(self, key, batch):
-        asked.append((batch, int(jax.random.bits(key))))
-        log_weight = np.log(np.arange(1.0, batch + 1)) + 1000.0 + (len(asked) - 1) * np.log(10.0)
-        shape = (*self.chart.slot.shape, batch)
-        return SimpleNamespace(
-            q=np.zeros(shape), log_weight=log_weight, noise_scale=np.full((1, batch), float(len(asked)))
-        )
-
-    monkeypatch.setattr(Coordinates, "propose", propose)
-    drawn = weighted_draws([coordinates, coordinates], 7, seed=2)
-    expected = np.array([1, 2, 3, 4, 10, 20, 30, 40.0])
-    np.testing.assert_allclose(drawn.weight.values, expected / expected.sum())
-    assert drawn.noise_scale.values.tolist() == [1.0] * 4 + [2.0] * 4
-    assert [batch for batch, _ in asked] == [4, 4]
-    assert asked[0][1] != asked[1][1]
-    nothing = SimpleNamespace(q=np.zeros((2, 3, 4)), log_weight=np.full(4, -np.inf), noise_scale=np.zeros((0, 4)))
-    monkeypatch.setattr(Coordinates, "propose", lambda self, key, batch: nothing)
-    assert weighted_draws([coordinates], 4, seed=0).weight.values.tolist() == [0.0] * 4
+    drawn = chain_draws(coordinates.target, batch_chart(envs.deep_sea(2)), Budget())
+    assert drawn.weight.values.tolist() == [1 / CHAINS] * CHAINS
 
 
-def test_ends_of_chains_weigh_the_same_if_the_chains_mixed(monkeypatch):
-    coordinates = coordinates_of(envs.deep_sea(2), [0, 1])
-    told = SimpleNamespace(trustworthy=True)
-
-    class ToldChains:
-        def __init__(self, coordinates, seed):
-            pass
-
-        def walk(self, rounds):
-            assert rounds == CHAIN_ROUNDS
-            return told
-
-    ends = SimpleNamespace(q=np.zeros((2, 3, 5)), noise_scale=np.zeros((0, 5)))
-    monkeypatch.setattr(module, "Chains", ToldChains)
-    monkeypatch.setattr(module, "end_points", lambda chains: ends)
-    assert chain_draws(coordinates, 0).weight.values.tolist() == [0.2] * 5
-    told.trustworthy = False
-    assert chain_draws(coordinates, 0) is None
+@pytest.mark.slow
+def test_ends_are_taken_after_two_rounds_and_one_to_warm_up():
+    chart, target = batch_chart(envs.deep_sea(2)), coordinates_of(envs.deep_sea(2), [0, 1]).target
+    drawn = chain_draws(target, chart, Budget(seed=3))
+    rng = np.random.default_rng(3)
+    walker = BatchWalker(Coordinates(target), chart, rng, CHAINS)
+    walker.advance(rng, ROUND)
+    for _ in range(2):
+        walker.record(rng, ROUND)
+    np.testing.assert_array_equal(drawn.q.values[:, :2], np.asarray(walker.ends().q).T[:, :2])
 
 
 def assert_moments(draws, q_mean, q_sd):
@@ -177,7 +175,7 @@ def test_draws_of_many_unobserved_actions(epsilon):
     """Three and four unobserved actions of a state: moments and probabilities against enumeration."""
     model = wide()
     data = Dataset.from_pairs(model, [("s", "a0"), ("t", "a1"), ("t", "a3")])
-    exact = by_mixture(relaxed_target(data, epsilon or 1e-6, 2.0), "test", 0)
+    exact = posterior_of(relaxed_target(data, epsilon or 1e-6, 2.0), asked="mixture")
     summary = bm.posterior(model, data, epsilon=epsilon, prior_scale=2.0)
     np.testing.assert_allclose(summary.q_mean, exact.q_mean, atol=0.01)
     np.testing.assert_allclose(summary.q_sd, exact.q_sd, atol=0.01)
@@ -195,8 +193,8 @@ def test_chains_draw_from_the_posterior():
     """Ends of chains at epsilon 0: moments of the enumeration near the limit, and the observed equations hold."""
     model = wide()
     data = Dataset.from_pairs(model, [("s", "a0"), ("t", "a1"), ("t", "a3")])
-    exact = by_mixture(relaxed_target(data, 1e-6, 2.0), "test", 0)
-    draws = chain_draws(walkable(relaxed_target(data, 0.0, 2.0), batch_chart(model), False), seed=3)
+    exact = posterior_of(relaxed_target(data, 1e-6, 2.0), asked="mixture")
+    draws = chain_draws(relaxed_target(data, 0.0, 2.0), batch_chart(model), Budget(seed=3))
     assert draws.sizes["draw"] == CHAINS
     assert_moments(draws, exact.q_mean, exact.q_sd)
     law = transitions(model)
@@ -210,14 +208,17 @@ def test_chains_of_a_cut_posterior_walk_in_the_action_values():
     for model, centred in ((envs.swirl(3), True), (envs.deep_sea(3), False)):
         target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
         assert bool(end_components(model, target.observed)) == centred
-        assert walkable(target, batch_chart(model), False).centred == centred
-        assert not walkable(target, batch_chart(model), True).centred
+        assert needs_cut(target) == centred
+        assert not needs_cut(replace(target, proper_only=True))
+    for model, way in ((envs.two_state(), "centred"), (envs.deep_sea(2), "non-centred")):
+        found = by_walk(relaxed_target(Dataset.complete(model), 0.5, 10.0), Budget(samples=1), "test")
+        assert found.diagnostics["coordinates"] == way
 
 
 def test_resampled_draws_keep_their_moments():
     """Systematic resampling of uneven draws: 6 standard errors of a plain one, which is less even; false alarm 1e-7."""
     target = relaxed_target(Dataset.complete(envs.two_state()), 2.0, 10.0)
-    draws = weighted_draws([Coordinates(target, batch_chart(target.model), centred=True)], 50_000, seed=0)
+    draws = weighted_draws([Coordinates(target, centred=True)], batch_chart(target.model), 50_000, seed=0)
     assert effective(draws) < 25_000
     again = resampled(draws, 8192, seed=1)
     assert effective(again) == pytest.approx(8192)
@@ -228,14 +229,14 @@ def test_resampled_draws_keep_their_moments():
 
 
 @pytest.mark.slow
-def test_no_draws_rather_than_wrong_ones(monkeypatch):
+def test_no_draws_rather_than_wrong_ones():
     model = wide()
-    summary = bm.posterior(model, Dataset.from_pairs(model, [("s", "a0"), ("t", "a1"), ("t", "a3")]), samples=1)
-    monkeypatch.setattr("bellmanifold.posteriors.inference.ENOUGH", 1e9)
-    assert summary.draws.sizes["draw"] == CHAINS, "uneven weights: the chains take over"
-    monkeypatch.setattr("bellmanifold.posteriors.walk.R_HAT_LIMIT", 0.0)
-    with pytest.raises(UnsupportedError, match="no draws"):
-        _ = replace(summary, seed=1).draws
+    target = relaxed_target(Dataset.from_pairs(model, [("s", "a0"), ("t", "a1"), ("t", "a3")]), 0.0, 10.0)
+    demanding = Budget(enough=1e9)
+    assert posterior_draws(target, demanding).sizes["draw"] == CHAINS, "uneven weights: the chains take over"
+    narrow = relaxed_target(Dataset.complete(envs.two_state()), 0.3, 10.0, "uniform")
+    with pytest.raises(UnsupportedError, match="no draws: importance weights are too uneven and chains do not mix"):
+        posterior_draws(narrow, demanding)
     large = envs.grid(8, 8, slip=0.1)
     summary = bm.posterior(large, seen(large, np.arange(large.n_pairs) % 2 == 0), samples=8)
     with pytest.raises(UnsupportedError, match="no draws of a problem this large"):
@@ -244,16 +245,15 @@ def test_no_draws_rather_than_wrong_ones(monkeypatch):
 
 def test_chains_that_find_nothing_are_not_counted():
     """In the action values a narrow uniform kernel is hard to find: chains that do not find it must not count."""
-    target = relaxed_target(Dataset.complete(envs.two_state()), 0.3, 10.0, "uniform")
-    chains = Chains(Coordinates(target, batch_chart(target.model), centred=True), 0)
-    walked = chains.walk(1)
-    assert 0 < walked.lost < CHAINS
-    assert len(walked.table.weight) == CHAINS - walked.lost
-    assert not walked.trustworthy
-    assert CHAINS - walked.lost <= end_points(chains).q.shape[-1] < CHAINS
-    narrow = relaxed_target(Dataset.complete(envs.two_state()), 1e-9, 10.0, "uniform")
-    with pytest.raises(UnsupportedError, match="no chain found"):
-        Chains(Coordinates(narrow, batch_chart(narrow.model), centred=True), 0).walk(1)
+    target, rng = relaxed_target(Dataset.complete(envs.two_state()), 0.3, 10.0, "uniform"), np.random.default_rng(0)
+    walker = BatchWalker(Coordinates(target, centred=True), batch_chart(target.model), rng, CHAINS)
+    walker.advance(rng, ROUND)
+    trace = walker.record(rng, ROUND)
+    found = walk._result(walker.coordinates, trace, "")
+    assert 0 < trace.lost < CHAINS
+    assert len(found.table.weight) == CHAINS - trace.lost
+    assert not found.trustworthy
+    assert CHAINS - trace.lost <= walker.ends().q.shape[-1] < CHAINS
 
 
 @pytest.mark.parametrize("seed", [2**40, 2**63, 2**100])
@@ -264,4 +264,4 @@ def test_huge_seeds(seed):
         summary = bm.posterior(model, Dataset.complete(model), **options, **more)
         assert summary.trustworthy
     assert summary.draws.sizes["draw"] > 0
-    Chains(walkable(summary.target, batch_chart(model), False), seed)
+    BatchWalker(Coordinates(summary.target, centred=True), batch_chart(model), np.random.default_rng(seed), CHAINS)

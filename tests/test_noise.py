@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.from_walks import by_walk
 from scipy import integrate, stats
 
 import bellmanifold as bm

@@ -6,29 +6,57 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.steps import advance, look
 from scipy import stats
 
 import bellmanifold as bm
-from bellmanifold import chart, envs
-from bellmanifold.agents import posterior_sampling, run_episodes, walking
+from bellmanifold import envs
+from bellmanifold.agents import posterior_sampling, run_episodes
 from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.walking import Walk
+from bellmanifold.chart.batch import LIMITS, ChartLimits, known_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
+from bellmanifold.kernels import Laplace
 from bellmanifold.limits import ROUTES
-from bellmanifold.posteriors.coordinates import Coordinates, normal_point, weigh_normals
+from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.sparse_walk import SparseWalker
+from bellmanifold.posteriors.system import normal_point, system_of
+from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.weight import weigh_normals
+
+LEVELS = ChartLimits(swept=0)
+"""Known pairs on no cycle are solved by levels, however few states there are."""
+
+
+class Walking(PosteriorSampling):
+    """Walks from the beginning, without trying importance first."""
+
+    def __init__(self, model, settings, limits=LIMITS):
+        super().__init__(model, settings)
+        self.limits = limits
+
+    def _renewed(self, target, rng):
+        return Walk(target, known_chart(target.model, target.observed, self.limits), rng, self._source)
+
+
+def shown(agent, pairs):
+    pairs = np.array(pairs)
+    agent.observe(pairs, agent.model.reward[pairs])
+    return agent
 
 
 def having_seen(model, settings, pairs):
-    agent = PosteriorSampling(model, settings)
-    pairs = np.array(pairs)
-    agent.observe(pairs, model.reward[pairs])
-    return agent
+    return shown(PosteriorSampling(model, settings), pairs)
+
+
+def walking(model, settings, pairs, limits=LIMITS):
+    return shown(Walking(model, settings, limits), pairs)
 
 
 def route_of(model, policy):
@@ -84,17 +112,13 @@ def test_both_methods_play_routes_as_probable_as_they_are(name, depth, epsilon, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "many_states", [pytest.param(64, marks=pytest.mark.slow, id="sweeps"), pytest.param(0, id="levels")]
-)
-def test_walks_play_the_same_routes(monkeypatch, many_states):
+@pytest.mark.parametrize("limits", [LIMITS, LEVELS], ids=["sweeps", "levels"])
+def test_walks_play_the_same_routes(limits):
     """Chains that start anew from the prior, played after four sweeps: 500 independent draws; false alarm 1e-4."""
-    monkeypatch.setattr(posterior_sampling, "TIMES", ())
-    monkeypatch.setattr(chart, "MANY_STATES", many_states)
     model = envs.deep_sea(3)
     pairs = np.array([0, 1, 3, 5, 6])
     summary = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), prior_scale=2.0)
-    agent = having_seen(model, SamplingSettings(epsilon=0.0, prior_scale=2.0), pairs)
+    agent = walking(model, SamplingSettings(epsilon=0.0, prior_scale=2.0), pairs, limits)
     rng, counts, draws = np.random.default_rng(1), {}, 500
     for _ in range(draws):
         agent._stale, agent._source = True, None
@@ -103,27 +127,30 @@ def test_walks_play_the_same_routes(monkeypatch, many_states):
     assert chi_square(model, counts, summary, draws) > 1e-4
 
 
-def test_relaxed_walks_turn_their_residuals_often(monkeypatch):
-    """They turn once a step: 200 steps before the first episode and 50 before every one, however few are unobserved."""
-    monkeypatch.setattr(posterior_sampling, "TIMES", ())
+@pytest.fixture
+def standing(monkeypatch):
+    """Chains of a batch stand still; how many steps each was asked for."""
     asked = []
-    monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: asked.append(steps) or point)
+    monkeypatch.setattr(BatchWalker, "advance", lambda self, rng, steps: asked.append(steps))
+    return asked
+
+
+def test_relaxed_walks_turn_their_residuals_often(standing):
+    """They turn once a step: 200 steps before the first episode and 50 before every one, however few are unobserved."""
     for epsilon in (0.0, 0.5):
-        agent = having_seen(envs.deep_sea(3), SamplingSettings(epsilon=epsilon), np.arange(10))
-        agent.policy(np.random.default_rng(0))
-    assert asked == [4, 4, 200, 50]
+        walking(envs.deep_sea(3), SamplingSettings(epsilon=epsilon), np.arange(10)).policy(np.random.default_rng(0))
+    assert standing == [4, 4, 200, 50]
 
 
-def test_chains_take_turns(monkeypatch):
+@pytest.mark.usefixtures("standing")
+def test_chains_take_turns():
     """Chains that stand still are played one after the other, also when more becomes known in between; an optimist
     plays the best of those whose turn it is."""
-    monkeypatch.setattr(posterior_sampling, "TIMES", ())
-    monkeypatch.setattr(walking, "advance", lambda kind, steps, structure, key, point: point)
     model, rng = envs.deep_sea(3), np.random.default_rng(0)
-    agent = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2])
+    agent = walking(model, SamplingSettings(epsilon=0.0), [0, 2])
     agent.policy(rng)
     walk = agent._source
-    values = [walk._at(chain).at_start for chain in range(4)]
+    values = [walk.walker.draw(chain).at_start for chain in range(4)]
     assert len(set(values)) == 4
     played = [values.index(walk._drawn.at_start)]
     for _ in range(4):
@@ -131,7 +158,7 @@ def test_chains_take_turns(monkeypatch):
         played.append(values.index(walk._drawn.at_start))
     assert sorted(played[:4]) == [0, 1, 2, 3]
     assert played[4] == played[0]
-    later = Walk(walk.coordinates.target, walk.coordinates.chart, walk)
+    later = Walk(walk.target, walk.walker.chart, rng, walk)
     later.draw(rng, 1)
     assert later._drawn.at_start == values[played[1]]
     later.draw(rng, 2)
@@ -139,52 +166,77 @@ def test_chains_take_turns(monkeypatch):
 
 
 @pytest.mark.slow
-def test_relaxed_walks_are_warm_when_they_are_first_played(monkeypatch):
+def test_relaxed_walks_are_warm_when_they_are_first_played():
     """Many residuals and few unobserved pairs: the value at the start is that of much longer chains.
 
     8 agents of 4 chains against 64 chains of 400 steps, 5 combined standard errors: false alarm 6e-7.
     """
-    monkeypatch.setattr(posterior_sampling, "TIMES", ())
     model = envs.deep_sea(7)
     pairs = np.setdiff1d(np.arange(model.n_pairs), [5, 30])
 
-    def at_start(walk):
-        best = np.asarray(weigh_normals(walk.coordinates.kind, walk.coordinates.structure, walk.point).q).max(axis=0)
-        return model.initial[walk.coordinates.chart.order] @ best
+    def at_start(walker):
+        q = np.asarray(weigh_normals(walker.system, walker.point).q)
+        return np.array([model.initial @ model.best(column) for column in q.T])
 
     played = []
     for seed in range(8):
-        agent = having_seen(model, SamplingSettings(epsilon=1.0, prior_scale=2.0), pairs)
+        agent = walking(model, SamplingSettings(epsilon=1.0, prior_scale=2.0), pairs)
         agent.policy(np.random.default_rng(seed))
-        played.append(at_start(agent._source))
-    walk = agent._source
-    kind, structure = walk.coordinates.kind, walk.coordinates.structure
-    start = normal_point(random_key(1), (*walk.coordinates.chart.slot.shape, 64), 0)
-    walk.point = advance(kind, 400, structure, random_key(2), start)
-    long, played = at_start(walk), np.ravel(played)
+        played.append(at_start(agent._source.walker))
+    rng = np.random.default_rng(1)
+    walker = BatchWalker(Coordinates(agent._source.target), agent._source.walker.chart, rng, 64)
+    prior = at_start(walker)
+    walker.advance(rng, 400)
+    long, played = at_start(walker), np.ravel(played)
     error = np.hypot(long.std() / np.sqrt(64), played.std() / np.sqrt(32))
     assert abs(long.mean() - played.mean()) < 5 * error
-    assert abs(at_start(walk_to(walk, start)).mean() - long.mean()) > 5 * error, "prior draws would have passed"
+    assert abs(prior.mean() - long.mean()) > 5 * error, "prior draws would have passed"
 
 
-def walk_to(walk, point):
-    walk.point = point
-    return walk
-
-
-def test_a_walk_goes_on_where_it_was(monkeypatch):
+def test_a_walk_goes_on_where_it_was():
     """What becomes known changes the order of states in the chart, not the number that belongs to a pair."""
-    monkeypatch.setattr(posterior_sampling, "TIMES", ())
-    monkeypatch.setattr(chart, "MANY_STATES", 0)
-    model = envs.deep_sea(4)
-    agent = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2])
-    agent.policy(np.random.default_rng(0))
+    model, rng = envs.deep_sea(4), np.random.default_rng(0)
+    agent = walking(model, SamplingSettings(epsilon=0.0), [0, 2], LEVELS)
+    agent.policy(rng)
     before = agent._source
     target = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2, 1, 5, 12])._believed()
-    after = Walk(target, chart.known_chart(model, target.observed), before)
-    was, now = (np.asarray(walk.point.x)[walk.coordinates.chart.place] for walk in (before, after))
-    np.testing.assert_array_equal(was, now)
-    assert (before.coordinates.chart.order != after.coordinates.chart.order).any()
+    was = np.array(before.walker.point.x)
+    after = Walk(target, known_chart(model, target.observed, LEVELS), rng, before)
+    np.testing.assert_array_equal(was, after.walker.point.x)
+    orders = [np.asarray(walk.walker.chart.layout.state) for walk in (before, after)]
+    assert (orders[0] != orders[1]).any()
+
+
+def lingering(leak):
+    """Staying was seen to cost 1 and to end with some probability; leaving was not seen."""
+    moves = {("s", "stay"): Move(-1.0, {"s": 1.0 - leak, "goal": leak} if leak else {"s": 1.0})}
+    moves |= {("s", "go"): Move(-1.0, {"goal": 1.0})}
+    return Dataset.from_pairs(from_moves("lingering", moves, start="s"), [("s", "stay")])
+
+
+LIKELIHOODS = {
+    "exact": lambda data: relaxed_target(data, 0.0, 10.0),
+    "relaxed": lambda data: relaxed_target(data, 0.1, 10.0),
+    "noisy": lambda data: noisy_target(data, 0.1, 10.0),
+    "inferred": lambda data: noisy_target(data, HalfNormal(), 10.0, Laplace()),
+}
+
+
+@pytest.mark.usefixtures("standing")
+@pytest.mark.parametrize("batch", [True, False], ids=["batch", "sparse"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize(
+    ("leak", "left_out"), [(0.0, {"relaxed", "noisy", "inferred"}), (1e-9, set(LIKELIHOODS)), (0.5, set())]
+)
+def test_walks_say_whether_they_leave_something_out(batch, likelihood, leak, left_out):
+    """Closed loops, except under exact posteriors, which have no improper parameters; loops hardly ever left."""
+    target = LIKELIHOODS[likelihood](lingering(leak))
+    assert bool(target.loops) == (leak == 0.0)
+    chart = known_chart(target.model, target.observed) if batch else None
+    walk = Walk(target, chart, np.random.default_rng(0))
+    assert isinstance(walk.walker, BatchWalker if batch else SparseWalker)
+    assert walk.diagnostics["proper_only"] == (1.0 if likelihood in left_out else 0.0)
+    assert walk.diagnostics["frontier"] == {"exact": 1, "inferred": 3}.get(likelihood, 2)
 
 
 @pytest.mark.parametrize("name", ["deep_sea", "swirl"])
@@ -195,23 +247,18 @@ def test_what_a_step_looks_at_is_the_weight(name, epsilon):
     target = having_seen(
         model, SamplingSettings(epsilon=epsilon), np.flatnonzero(np.arange(model.n_pairs) % 3 != 1)
     )._believed()
-    coordinates = Coordinates(target, chart.known_chart(model, target.observed))
-    point = normal_point(random_key(5), (*coordinates.chart.slot.shape, 64), 0)
-    kind, structure = coordinates.kind, coordinates.structure
-    whole, height = weigh_normals(kind, structure, point), look(kind, structure, point)
-    np.testing.assert_allclose(height.log_likelihood, whole.log_weight, rtol=1e-6)
-    idle = np.asarray(point.x < height.ceiling.reshape(point.x.shape))
-    assert idle[np.asarray(structure.member)].any()
-    assert not idle[np.asarray(structure.member)].all()
-    below = jnp.minimum(height.ceiling.reshape(point.x.shape), 10.0) - 3.0 * jax.random.uniform(
-        random_key(6), idle.shape
-    )
+    system = system_of(Coordinates(target), known_chart(model, target.observed))
+    point = normal_point(random_key(5), system, 64)
+    whole, found = weigh_normals(system, point), evaluate(system, point)
+    np.testing.assert_allclose(found.log_likelihood, whole.log_weight, rtol=1e-6)
+    idle, unseen = np.asarray(point.x < found.ceiling), np.asarray(system.unseen)
+    assert idle[unseen].any()
+    assert not idle[unseen].all()
+    below = jnp.minimum(found.ceiling, 10.0) - 3.0 * jax.random.uniform(random_key(6), idle.shape)
     after = point._replace(x=jnp.where(idle, below, point.x))
-    np.testing.assert_allclose(look(kind, structure, after).log_likelihood, height.log_likelihood, rtol=1e-12)
-    others = np.asarray(structure.system.solved)
-    np.testing.assert_allclose(
-        weigh_normals(kind, structure, after).q[others], whole.q[others], atol=0.0 if epsilon else 1e-5
-    )
+    np.testing.assert_allclose(evaluate(system, after).log_likelihood, found.log_likelihood, rtol=1e-12)
+    others = np.asarray(system.solved)
+    np.testing.assert_allclose(weigh_normals(system, after).q[others], whole.q[others], atol=0.0 if epsilon else 1e-5)
 
 
 def other_world(model, kept, rng):
@@ -236,31 +283,29 @@ EXACT, RELAXED = SamplingSettings(epsilon=0.0), SamplingSettings(epsilon=0.1, op
 
 
 @pytest.mark.parametrize(
-    ("settings", "walking"),
+    ("settings", "kind"),
     [
-        pytest.param(EXACT, False, id="exact-importance"),
-        pytest.param(EXACT, True, id="exact-walk", marks=pytest.mark.slow),
-        pytest.param(RELAXED, False, id="relaxed-importance", marks=pytest.mark.slow),
-        pytest.param(RELAXED, True, id="relaxed-walk"),
+        pytest.param(EXACT, PosteriorSampling, id="exact-importance"),
+        pytest.param(EXACT, Walking, id="exact-walk", marks=pytest.mark.slow),
+        pytest.param(RELAXED, PosteriorSampling, id="relaxed-importance", marks=pytest.mark.slow),
+        pytest.param(RELAXED, Walking, id="relaxed-walk"),
     ],
 )
-def test_what_was_not_visited_changes_nothing(settings, walking, monkeypatch):
+def test_what_was_not_visited_changes_nothing(settings, kind):
     """Six episodes on deep sea, and on a problem that differs everywhere they did not come: the same, bit for bit."""
-    if walking:
-        monkeypatch.setattr(posterior_sampling, "TIMES", ())
     model = envs.deep_sea(4)
-    played = run_episodes(model, PosteriorSampling(model, settings), 6, seed=3)
+    played = run_episodes(model, kind(model, settings), 6, seed=3)
     visited = np.zeros(model.n_pairs, dtype=bool)
     visited[np.concatenate([episode.pairs for episode in played])] = True
     assert 0.2 < visited.mean() < 0.9
     changed = other_world(model, visited, np.random.default_rng(0))
-    again = run_episodes(changed, PosteriorSampling(changed, settings), 6, seed=3)
+    again = run_episodes(changed, kind(changed, settings), 6, seed=3)
     for one, other in zip(played, again, strict=True):
         np.testing.assert_array_equal(one.policy, other.policy)
         np.testing.assert_array_equal(one.rewards, other.rewards)
 
 
-def test_nothing_new_is_not_computed_again(monkeypatch):
+def test_nothing_new_is_not_computed_again():
     model = envs.deep_sea(3)
     agent = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2])
     rng = np.random.default_rng(0)
@@ -292,7 +337,7 @@ def test_points_without_weight_are_not_drawn_from(monkeypatch):
     model = envs.two_state()
     agent = having_seen(model, SamplingSettings(epsilon=0.1), [0, 1])
     nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0, np.zeros(2))
-    monkeypatch.setattr(posterior_sampling, "_weighed", lambda way, times, seed: nothing)
+    monkeypatch.setattr(posterior_sampling, "_weighed", lambda way, chart, times, seed: nothing)
     assert agent.policy(np.random.default_rng(0)).shape == (1,)
     assert agent.diagnostics["proper_only"] == 1.0
 
@@ -356,17 +401,17 @@ def test_a_loop_that_pays_is_refused():
     with pytest.raises(UnsupportedError, match="method B"):
         PosteriorSampling(envs.deep_sea(3, slip=0.1), SamplingSettings(method="A"))
     with pytest.raises(UnsupportedError, match="single start"):
-        PosteriorSampling(replace(envs.deep_sea(2), initial=np.array([0.5, 0.5, 0.0])), Settings(method="A"))
+        PosteriorSampling(replace(envs.deep_sea(2), initial=np.array([0.5, 0.5, 0.0])), SamplingSettings(method="A"))
 
 
 def test_method_a_refuses_more_routes_than_memory_holds(monkeypatch):
     """It does not draw from some of them; the message does not advise what the agent is already."""
     model = envs.deep_sea(8)
-    agent = having_seen(model, Settings(epsilon=1.0, method="A"), [0])
+    agent = having_seen(model, SamplingSettings(epsilon=1.0, method="A"), [0])
     agent.policy(np.random.default_rng(0))
     assert agent.diagnostics == {"routes": 256.0}
     monkeypatch.setenv(ROUTES.variable, "1000")
-    agent = having_seen(model, Settings(epsilon=1.0, method="A"), [0])
+    agent = having_seen(model, SamplingSettings(epsilon=1.0, method="A"), [0])
     with pytest.raises(
         UnsupportedError, match=f"1,000 numbers: use method B, or set {ROUTES.variable} if memory allows$"
     ):

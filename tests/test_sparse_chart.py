@@ -7,7 +7,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.sparse_steps import _slice, step
 from plain_chart import PlainChart
 from problems import random_problem
 from scipy.sparse import csc_array, eye_array

@@ -1,29 +1,66 @@
 """What is made of the records of chains, and when chains are trusted."""
 
-from types import SimpleNamespace
+import copy
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.steps import Cost
-from by_hand import walk_of
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors import walk
+from bellmanifold.kernels import Uniform
+from bellmanifold.posteriors import batch_walk, walk
+from bellmanifold.posteriors.batch_walk import BatchWalker, fresh_key, init
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.convergence import r_hat_and_effective
-from bellmanifold.posteriors.coordinates import Coordinates, Point, Weighed
-from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.posteriors.walk import Chains, diagnose, end_points
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.draws import chain_draws
+from bellmanifold.posteriors.noise_scale import HalfNormal
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.system import member_moments
+from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.trace import Trace
+from bellmanifold.posteriors.walk import by_walk
+from bellmanifold.posteriors.weight import weigh_normals
 
 
 def coordinates_of(model, pairs, epsilon=0.3):
     pairs = np.asarray(pairs)
-    return Coordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 2.0), batch_chart(model))
+    return Coordinates(relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 2.0))
+
+
+def walker_of(coordinates, rng, chains):
+    return BatchWalker(coordinates, batch_chart(coordinates.target.model), rng, chains)
+
+
+def trace_of(value, lost=0, pairs=1):
+    """Chains that met one policy, the first action of all of three states, and had these values."""
+    chains, steps, _ = value.shape
+    nothing = np.zeros((chains, pairs))
+    return Trace(
+        policy=np.array([[0, 2, 4]]),
+        row=np.zeros((chains, steps), dtype=np.int64),
+        value=value,
+        scales=0,
+        moments=Moments(np.full(chains, float(steps)), nothing, nothing),
+        chain=np.arange(chains),
+        lost=lost,
+        evaluations=1.0,
+    )
+
+
+def diagnose(value):
+    return trace_of(value).diagnose()
+
+
+class Told(Trace):
+    """A trace that is said to have mixed so well."""
+
+    def diagnose(self):
+        return self.told
 
 
 @pytest.mark.parametrize(
@@ -38,10 +75,13 @@ def coordinates_of(model, pairs, epsilon=0.3):
 )
 def test_walks_are_trusted_if_they_mixed_and_few_chains_were_lost(r_hat, effective, lost, trusted):
     """Of 20 chains one may be lost, a twentieth."""
-    target = relaxed_target(Dataset.complete(envs.deep_sea(2)), 0.3, 2.0)
-    weight = np.ones((20 - lost, 2))
-    found = walk_of(target, weight, r_hat=r_hat, effective_sample_size=effective, lost=lost)
+    coordinates = coordinates_of(envs.deep_sea(2), np.arange(6))
+    told = Told(*trace_of(np.zeros((20 - lost, 5, 1)), lost, pairs=6))
+    told.told = (r_hat, effective)
+    found = walk._result(coordinates, told, "")
     assert found.trustworthy == trusted
+    assert found.effective_sample_size == effective
+    assert (found.diagnostics["r_hat"], found.diagnostics["lost_chains"]) == (r_hat, lost)
 
 
 def test_only_values_that_vary_are_diagnosed(rng):
@@ -70,120 +110,180 @@ def test_of_many_values_the_ends_are_looked_at(rng):
     assert diagnose(one)[0] < 1.2, "the second is not among them"
 
 
-def test_states_are_recorded_evenly(monkeypatch):
-    monkeypatch.setattr(walk, "MOST_RECORDED", 3)
-    coordinates = coordinates_of(envs.deep_sea(3), np.arange(12))
-    assert walk._recorded(coordinates).tolist() == [0, 2, 5]
-    one = coordinates_of(envs.deep_sea(3), [0, 1])
-    coupled = one.target.coupled[one.chart.order]
-    assert walk._recorded(one).tolist() == np.flatnonzero(coupled).tolist()
+def test_states_are_recorded_evenly(rng):
+    """128 of 136, the first and the last among them; of few coupled states all. Exact values tell which they are."""
+    model = envs.deep_sea(16)
+    target = relaxed_target(Dataset(model, np.arange(model.n_pairs), rng.normal(size=model.n_pairs)), 0.0, 2.0)
+    walker = walker_of(Coordinates(target), rng, 2)
+    value = walker.record(rng, 1).value[0, 0]
+    best = model.best(np.asarray(weigh_normals(walker.system, walker.point).q)[:, 0])
+    evenly = np.linspace(0, 135, 128).astype(int)
+    np.testing.assert_allclose(value, best[np.asarray(walker.system.layout.state)][evenly], atol=1e-5)
+    assert len(set(best.tolist())) == 136
+    few = coordinates_of(envs.deep_sea(3), [0, 1])
+    assert walker_of(few, rng, 2).record(rng, 1).value.shape == (2, 1, few.target.coupled.sum())
 
 
-def told_round(rng, coordinates, chains, lost, scales=0):
-    """A round of `walk.ROUND` steps with random records; the last chains are lost."""
-    actions, states = coordinates.chart.slot.shape
-    steps = walk.ROUND
-    log_weight = np.zeros((steps, chains))
-    log_weight[:, chains - lost :] = -np.inf
-    choice = rng.integers(0, actions, (steps, states, chains))
-    choice[:, :, 1:] = np.where(rng.random((steps, states, chains - 1)) < 0.5, 0, choice[:, :, 1:])
-    code = (choice * (actions ** np.arange(states))[:, None]).sum(axis=1).astype(np.uint64)
-    record = walk._Record(
-        jnp.asarray(log_weight),
-        jnp.asarray(code),
-        jnp.asarray(choice),
-        jnp.asarray(rng.normal(size=(steps, states, chains))),
-        jnp.asarray(rng.random((steps, scales, chains))),
-        jnp.asarray(rng.integers(1, 9, steps)),
-    )
-    sums = rng.normal(size=(actions, states, chains)) * steps
-    more = sums**2 / steps + rng.random((actions, states, chains)) * steps
-    return walk._Round(Point(jnp.zeros((1, 1, 1)), jnp.zeros((0, 1))), record, jnp.asarray(sums), jnp.asarray(more))
+def replayed(walker, rng, steps):
+    """Where chains are after each of so many steps, by the steps themselves."""
+    here, move = init(walker.system, walker.point), jax.jit(batch_walk.step)
+    for key in jax.random.split(fresh_key(rng), steps):
+        here, evaluations = move(walker.system, key, here)
+        yield weigh_normals(walker.system, here.point), int(evaluations)
 
 
-@pytest.mark.parametrize("scales", [0, 1])
-def test_records_are_counted_and_averaged(rng, monkeypatch, scales):
-    """Two rounds of five chains, of which two found nothing: policies, moments, costs and the noise scale."""
-    monkeypatch.setattr(walk, "ROUND", 40)
-    monkeypatch.setattr(walk, "CHAINS", 5)
-    coordinates = coordinates_of(envs.deep_sea(2), [0, 1, 2, 4])
-    model, chart = coordinates.target.model, coordinates.chart
-    rounds = [told_round(rng, coordinates, 5, 2, scales) for _ in range(2)]
-    found = walk._summarise(coordinates, rounds)
-    assert (found.lost, found.steps, found.table.weight.shape[0]) == (2, 80, 3)
-    choices = np.concatenate([np.asarray(one.record.choice) for one in rounds])
-    for k in range(3):
-        by_state = np.empty((80, 3), dtype=int)
-        by_state[:, chart.order] = np.stack([chart.slot[choices[:, s, k], s] for s in range(3)], axis=1)
-        for row, count in zip(found.table.policy, found.table.weight[k], strict=True):
-            assert (by_state == row).all(axis=1).sum() == count
-    assert found.table.weight.sum() == 240
-    mean = sum(np.asarray(one.first) for one in rounds)[:, :, :3] / 80
-    square = sum(np.asarray(one.second) for one in rounds)[:, :, :3] / 80
-    for i in range(model.n_pairs):
-        action, state = (place[coordinates.stand_in[i]] for place in chart.place)
-        own = mean[action, state]
-        assert found.q_mean.value[i] == pytest.approx(own.mean())
-        assert found.q_mean.se[i] == pytest.approx(own.std(ddof=1) / np.sqrt(3))
-        assert found.q_sd[i] == pytest.approx(np.sqrt(square[action, state].mean() - own.mean() ** 2))
-    assert found.evaluations == pytest.approx(np.mean([np.asarray(one.record.evaluations) for one in rounds]))
-    if scales:
-        eta = np.concatenate([np.asarray(one.record.noise_scale)[:, 0, :3] for one in rounds])
+def scattered(infer):
+    """Two seen pairs of deep sea 2 in action values, with uniform noise: some chains find nothing for a while."""
+    model = envs.deep_sea(2)
+    pairs = np.array([0, 2])
+    data = Dataset(model, pairs, model.reward[pairs])
+    target = noisy_target(data, HalfNormal(1.0) if infer else 1.0, 2.0, Uniform())
+    return Coordinates(target, centred=True)
+
+
+@pytest.mark.parametrize("infer", [False, True])
+def test_records_are_counted_and_averaged(rng, infer):
+    """Two rounds of which some chains found nothing at first: policies, moments, costs and the noise scale."""
+    coordinates = scattered(infer)
+    model, target = coordinates.target.model, coordinates.target
+    walker = walker_of(coordinates, rng, 24)
+    other, again = copy.deepcopy(walker), copy.deepcopy(rng)
+    traces, steps = [], []
+    for _ in range(2):
+        steps += replayed(other, again, 40)
+        traces.append(walker.record(rng, 40))
+        other.point = walker.point
+    found = walk._result(coordinates, Trace.joined(traces), "")
+    finite = np.array([np.isfinite(weighed.log_weight) for weighed, _ in steps])
+    kept = finite[0]
+    assert 2 <= kept.sum() < 24
+    assert kept.sum() < finite[40].sum(), "some chain finds it later: it is left out of both rounds"
+    assert (found.diagnostics["lost_chains"], found.diagnostics["chains"]) == ((~kept).sum(), kept.sum())
+    assert found.diagnostics["steps"] == 80
+    q = np.array([weighed.q for weighed, _ in steps])[:, :, kept]
+    policies = np.array([[model.greedy(q[k, :, c]) for k in range(80)] for c in range(kept.sum())])
+    assert found.table.weight.sum() == 80 * kept.sum()
+    policies = policies[:, :, target.coupled]
+    for own, weight in zip(policies, found.table.weight, strict=True):
+        for row, count in zip(found.table.policy, weight, strict=True):
+            assert (own == row).all(axis=1).sum() == count
+    mean = q.mean(axis=0)
+    own = target.own
+    assert own.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(found.q_mean.value[own], mean.mean(axis=1)[own], rtol=1e-9)
+    error = mean.std(axis=1, ddof=1) / np.sqrt(kept.sum())
+    np.testing.assert_allclose(found.q_mean.se[own], error[own], rtol=1e-9)
+    np.testing.assert_allclose(found.q_sd[own], q.swapaxes(0, 1).reshape(6, -1).std(axis=1)[own], rtol=1e-9)
+    assert found.diagnostics["evaluations_per_step"] == pytest.approx(np.mean([cost for _, cost in steps]))
+    if infer:
+        eta = np.array([weighed.noise_scale for weighed, _ in steps])[:, 0, kept]
         assert found.noise_scale == pytest.approx((eta.mean(), eta.std()))
     else:
         assert found.noise_scale is None
+
+
+def test_moments_of_pairs_that_stand_for_several(rng):
+    """Unobserved pairs share a coordinate: means and spreads are those of one of them, below the largest."""
+    coordinates = coordinates_of(envs.deep_sea(2), [0, 1])
+    walker = walker_of(coordinates, rng, 3)
+    other, again = copy.deepcopy(walker), copy.deepcopy(rng)
+    found = walker.record(rng, 30).moments
+    moments = np.array([member_moments(other.system, weighed.q) for weighed, _ in replayed(other, again, 30)])
+    moments = moments[:, :, coordinates.stand_in]
+    assert coordinates.stand_in.tolist() == [0, 1, 2, 2, 4, 4]
+    mean = moments[:, 0].mean(axis=0)
+    np.testing.assert_allclose(found.mean, mean.T, rtol=1e-9)
+    square = ((moments[:, 0] - mean) ** 2 + moments[:, 1]).sum(axis=0)
+    np.testing.assert_allclose(found.square, square.T, rtol=1e-9)
+    assert (moments[:, 1, 2:] > 0).all()
+
+
+def test_no_chain_that_finds_anything_is_refused():
+    narrow = relaxed_target(Dataset.complete(envs.two_state()), 1e-9, 10.0, "uniform")
     with pytest.raises(UnsupportedError, match="no chain found"):
-        walk._summarise(coordinates, [told_round(rng, coordinates, 5, 5)])
+        by_walk(narrow, Budget(), "test")
 
 
-def test_a_round_adds_up_the_moments_of_its_steps(monkeypatch):
+def test_a_round_adds_up_the_moments_of_its_steps(rng):
     """Where a state has one action, that action's value is the state's, which is recorded at every step."""
     model = from_moves("row", {("s", "on"): Move(-1.0, {"t": 1.0}), ("t", "on"): Move(-2.0, {"goal": 1.0})}, start="s")
-    coordinates = coordinates_of(model, [0, 1])
-
-    def step(kind, structure, key, here):
-        return here._replace(point=here.point._replace(x=here.point.x + 0.5)), Cost(jnp.array(1))
-
-    monkeypatch.setattr(walk, "step", step)
-    position = Point(jnp.asarray(np.linspace(-1.0, 1.0, 6).reshape(1, 2, 3)), jnp.zeros((0, 3)))
-    run = walk._run.__wrapped__  # what is compiled would not see this step
-    done = run(coordinates.kind, 4, coordinates.structure, jnp.arange(2), jax.random.key(0), position)
-    np.testing.assert_array_equal(done.position.x, position.x + 2.0)
-    value = np.asarray(done.record.value)
-    assert value.shape == (4, 2, 3)
-    np.testing.assert_allclose(done.first[0], value.sum(axis=0))
-    np.testing.assert_allclose(done.second[0], (value**2).sum(axis=0))
+    walker = walker_of(coordinates_of(model, [0, 1]), rng, 3)
+    found = walker.record(rng, 4)
+    assert found.value.shape == (3, 4, 2)
+    order = np.asarray(walker.system.layout.state)
+    np.testing.assert_allclose(found.moments.mean[:, order], found.value.mean(axis=1))
+    np.testing.assert_allclose(found.moments.square[:, order], 4 * found.value.var(axis=1))
+    assert found.moments.weight.tolist() == [4.0] * 3
 
 
-def test_chains_warm_up_once_and_then_record_rounds(monkeypatch):
-    coordinates = coordinates_of(envs.deep_sea(2), [0, 1])
-    chains, done = Chains(coordinates, 0), []
-    places = [chains.position] + [chains.position._replace(z=jnp.zeros((0, k))) for k in range(4)]
+class ToldWalker:
+    """Chains whose records are given."""
 
-    def advance(kind, steps, structure, key, position):
-        done.append(("warm", steps, key, position))
-        return places[1]
+    def __init__(self, value):
+        self.value, self.done = value, []
 
-    def run(kind, steps, structure, recorded, key, position):
-        done.append(("round", steps, key, position))
-        return SimpleNamespace(position=places[len(done)])
+    def advance(self, rng, steps):
+        self.done.append(("warm", steps, rng.integers(2**62)))
 
-    monkeypatch.setattr(walk, "advance", advance)
-    monkeypatch.setattr(walk, "_run", run)
-    monkeypatch.setattr(walk, "_summarise", lambda coordinates, rounds: walk_of(coordinates.target, steps=len(rounds)))
-    assert [chains.walk(rounds).steps for rounds in (2, 3, 3)] == [2, 3, 3]
-    assert [name for name, *_ in done] == ["warm", "round", "round", "round"]
-    assert [steps for _, steps, *_ in done] == [walk.ROUND] * 4
-    assert all(done[k][-1] is places[k] for k in range(4)), "each goes on where the last one ended"
-    assert len({int(jax.random.bits(key)) for _, _, key, _ in done}) == 4, "random numbers are not used twice"
+    def record(self, rng, steps):
+        self.done.append(("round", steps, rng.integers(2**62)))
+        return trace_of(self.value, pairs=6)
 
 
-def test_end_points_leave_out_chains_without_likelihood(monkeypatch):
-    log_weight = np.array([0.0, -np.inf, -3.0])
-    q = np.arange(6.0).reshape(1, 2, 3)
-    told = Weighed(log_weight, *(None,) * 2, q, np.array([[1.0, 2.0, 3.0]]), *(None,) * 4)
-    monkeypatch.setattr(walk, "weigh_normals", lambda *_: told)
-    ends = end_points(Chains(coordinates_of(envs.deep_sea(2), [0, 1]), 0))
-    assert ends.log_weight.tolist() == [0.0, -3.0]
-    assert ends.q.tolist() == [[[0.0, 2.0], [3.0, 5.0]]]
-    assert ends.noise_scale.tolist() == [[1.0, 3.0]]
+@pytest.mark.parametrize(
+    ("budget", "mixed", "rounds"),
+    [
+        (Budget(), True, 1),
+        (Budget(rounds=8), False, 8),
+        (Budget(rounds=3), False, 4),
+        (Budget(samples=1), False, 1),
+        (Budget(samples=5 * walk.CHAINS * walk.ROUND), True, 5),
+    ],
+)
+def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mixed, rounds):
+    """Rounds are doubled until the chains have mixed, up to the budget's; or there are as many as were asked for."""
+    told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
+    monkeypatch.setattr(walk, "walker_of", lambda coordinates, chart, rng, chains: told)
+    found = by_walk(coordinates_of(envs.deep_sea(2), np.arange(6)).target, budget, "why")
+    assert [(name, steps) for name, steps, _ in told.done] == [("warm", walk.ROUND)] + [("round", walk.ROUND)] * rounds
+    assert len({number for *_, number in told.done}) == 1 + rounds, "random numbers are not used twice"
+    assert found.trustworthy == mixed
+    assert found.diagnostics["steps"] == 50 * rounds
+    assert found.reason == "why: slice chains instead"
+
+
+def test_walks_go_on_where_they_were(rng):
+    """Chains that advanced and then recorded are where the same steps, counted through, lead."""
+    walker = walker_of(coordinates_of(envs.deep_sea(2), [0, 1]), rng, 3)
+    begin, again = walker.point, copy.deepcopy(rng)
+    walker.advance(rng, 5)
+    there = batch_walk.advance(walker.system, 5, fresh_key(again), begin)
+    np.testing.assert_array_equal(walker.point.x, there.x)
+    walker.record(rng, 3)
+    last = init(walker.system, there)
+    for key in jax.random.split(fresh_key(again), 3):
+        last, _ = jax.jit(batch_walk.step)(walker.system, key, last)
+    np.testing.assert_allclose(walker.point.x, last.point.x, rtol=1e-12)
+    assert (np.asarray(walker.point.x) != np.asarray(begin.x)).all()
+
+
+def test_ends_leave_out_chains_without_likelihood(rng):
+    walker = walker_of(scattered(infer=True), rng, 24)
+    whole, ends = weigh_normals(walker.system, walker.point), walker.ends()
+    kept = np.isfinite(whole.log_weight)
+    assert 0 < kept.sum() < 24
+    np.testing.assert_array_equal(ends.log_weight, whole.log_weight[kept])
+    np.testing.assert_array_equal(ends.q, whole.q[:, kept])
+    np.testing.assert_array_equal(ends.noise_scale, whole.noise_scale[:, kept])
+
+
+def test_chains_that_find_the_posterior_late_do_not_count():
+    """Narrow uniform kernels in the action values: a third of the lost chains is found again in every round."""
+    target = relaxed_target(Dataset.complete(envs.two_state()), 0.3, 10.0, "uniform")
+    found = by_walk(target, Budget(rounds=4), "test")
+    assert found.diagnostics["steps"] == 4 * walk.ROUND
+    assert 0 < found.diagnostics["lost_chains"] < walk.CHAINS
+    assert found.diagnostics["chains"] == walk.CHAINS - found.diagnostics["lost_chains"] == len(found.table.weight)
+    assert (found.table.weight.sum(axis=1) == 4 * walk.ROUND).all()
+    assert not found.trustworthy
+    assert chain_draws(target, batch_chart(target.model), Budget()) is None

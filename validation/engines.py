@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from bellmanifold.posteriors.from_walks import walkable
 from ranks import DRAWS
 from simulated import PRIOR_SCALE, WIDTH, Replication
 
@@ -21,9 +20,9 @@ from bellmanifold.chart.batch import batch_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors import td
-from bellmanifold.posteriors.draws import chain_draws
-from bellmanifold.posteriors.gradient import by_chains
-from bellmanifold.posteriors.inference import posterior_draws
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.draws import chain_draws, posterior_draws
+from bellmanifold.posteriors.gradient import by_gradient
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
 
@@ -44,14 +43,14 @@ def target_of(case: Replication, prior_scale: float = PRIOR_SCALE) -> Target:
 
 def from_chart(target: Target, seed: int) -> Draws:
     """The chart's own draws, chosen by their weights."""
-    drawn = posterior_draws(target, proper_only=False, seed=seed)
+    drawn = posterior_draws(target, Budget(seed=seed))
     rng = np.random.default_rng([seed, 1])
     return drawn.q.values[rng.choice(len(drawn.weight), DRAWS, p=drawn.weight.values)]
 
 
 def from_walk(target: Target, seed: int) -> Draws:
     """The ends of slice chains in the chart's coordinates."""
-    drawn = chain_draws(walkable(target, batch_chart(target.model), proper_only=False), seed)
+    drawn = chain_draws(target, batch_chart(target.model), Budget(seed=seed))
     if drawn is None:
         raise UnsupportedError("the chains have not mixed")
     return np.random.default_rng([seed, 6]).permutation(drawn.q.values)[:DRAWS]
@@ -59,7 +58,7 @@ def from_walk(target: Target, seed: int) -> Draws:
 
 def from_mixture(target: Target, seed: int) -> Draws:
     """Cells by the weights the enumeration found, action values from each cell's truncated Gaussian."""
-    table, rng = mixture(target, seed=seed).table, np.random.default_rng([seed, 2])
+    table, rng = mixture(target, Budget(seed=seed)).table, np.random.default_rng([seed, 2])
     chosen, wanted = np.unique(rng.choice(len(table.share), DRAWS, p=table.share), return_counts=True)
     drawn = [_within(target, table.policy[cell], int(n), rng) for cell, n in zip(chosen, wanted, strict=True)]
     return np.concatenate(drawn)
@@ -75,9 +74,9 @@ def _within(target: Target, policy: np.ndarray, wanted: int, rng: np.random.Gene
         if model.next_state[entry] < model.n_states:
             design[model.next_pair[entry], greedy[model.next_state[entry]]] -= model.next_prob[entry]
     design = design[seen] / target.scale[seen, None]
-    precision = np.eye(model.n_pairs) / target.prior_scale**2 + design.T @ design
+    precision = np.diag(target.prior.sd**-2.0) + design.T @ design
     covariance = np.linalg.inv(precision)
-    mean = covariance @ design.T @ (target.reward[seen] / target.scale[seen])
+    mean = covariance @ (target.prior.mean / target.prior.sd**2 + design.T @ (target.reward[seen] / target.scale[seen]))
     root = np.linalg.cholesky(covariance)
     kept, tried = np.zeros((0, model.n_pairs)), 0
     while len(kept) < wanted:
@@ -94,8 +93,8 @@ def from_chains(sampler: str) -> Callable[[Target, int], Draws]:
     """Points of 64 chains of a sampler, far from each other."""
 
     def draw(target: Target, seed: int) -> Draws:
-        walked = by_chains(target, sampler, samples=64 * POINTS, seed=seed)
-        q = walked.draws.q.values.reshape(64, POINTS, -1)[:, POINTS // 2 - 1 :: POINTS // 2]
+        walked = by_gradient(target, sampler, Budget(samples=64 * POINTS, seed=seed))
+        q = walked.draws().q.values.reshape(64, POINTS, -1)[:, POINTS // 2 - 1 :: POINTS // 2]
         rng = np.random.default_rng([seed, 3])
         return rng.permutation(np.concatenate(q))[:DRAWS]
 
@@ -112,7 +111,7 @@ def from_td(name: str) -> Callable[[Target, int], Draws]:
             "td-max": td.update_td_max,
             "td-en": lambda previous, target: td.update_td_en(previous, target, rng),
         }[name]
-        posterior = td.initial(target.model, target.prior_scale)
+        posterior = td.initial(target.model, target.prior.scale)
         for _ in range(UPDATES):
             posterior = update(posterior, target)
         return td.draw(posterior, rng, DRAWS)

@@ -118,6 +118,7 @@ class BatchWalker:
             value=np.moveaxis(np.concatenate([record.value, record.noise_scale], axis=1)[:, :, kept], 2, 0),
             scales=self.coordinates.scales,
             moments=moments.of_pairs(self.coordinates.stand_in),
+            chain=np.flatnonzero(kept),
             lost=self.chains - int(kept.sum()),
             evaluations=float(record.evaluations.mean()),
         )

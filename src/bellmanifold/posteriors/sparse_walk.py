@@ -178,12 +178,13 @@ class SparseWalker:
             value=values,
             scales=scales,
             moments=Moments(np.full(len(found), float(steps)), *kept).of_pairs(self.coordinates.stand_in),
+            chain=np.array(found, dtype=np.int64),
             lost=self.chains - len(found),
             evaluations=None,
         )
 
     def _carried(
-        self, old: SparseSystem, was: Float[np.ndarray, "coordinates"], rng: np.random.Generator
+        self, old: SparseSystem, was: Float[np.ndarray, "fewer"], rng: np.random.Generator
     ) -> Float[np.ndarray, "coordinates"]:
         """A chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
         new, model = self.system, self.coordinates.target.model

@@ -52,6 +52,7 @@ class Trace(NamedTuple):
         value: some state values and then the noise scale, shape (chains, steps, recorded).
         scales: how many noise scales there are.
         moments: of the action values, replicates are chains.
+        chain: the walker's number of each chain, ascending, shape (chains,).
         lost: chains that found no point of positive likelihood; they are left out.
         evaluations: mean likelihood evaluations of the slowest chain per step; None if they were not counted.
     """
@@ -61,15 +62,17 @@ class Trace(NamedTuple):
     value: Float[np.ndarray, "chains steps recorded"]
     scales: int
     moments: Moments
+    chain: Int[np.ndarray, "chains"]
     lost: int
     evaluations: float | None
 
     @classmethod
     def joined(cls, parts: list[Trace]) -> Trace:
-        """Stretches of the same chains, one after the other."""
+        """Stretches of the same chains, one after the other; those that were lost in the first one are left out."""
         first, *others = parts
         if not others:
             return first
+        parts = [part._of_chains(first.chain) for part in parts]
         offset = np.cumsum([0, *(len(part.policy) for part in parts)])
         policy, again = np.unique(np.concatenate([part.policy for part in parts]), axis=0, return_inverse=True)
         rows = [again.ravel()[part.row + begin] for part, begin in zip(parts, offset, strict=False)]
@@ -80,6 +83,16 @@ class Trace(NamedTuple):
             value=np.concatenate([part.value for part in parts], axis=1),
             moments=Moments.pooled([part.moments for part in parts]),
             evaluations=float(np.mean(counted)) if counted else None,
+        )
+
+    def _of_chains(self, chain: Int[np.ndarray, "chosen"]) -> Trace:
+        """What some of the chains did."""
+        own, moments = np.searchsorted(self.chain, chain), self.moments
+        return self._replace(
+            row=self.row[own],
+            value=self.value[own],
+            moments=Moments(moments.weight[own], moments.mean[own], moments.square[own]),
+            chain=chain,
         )
 
     def table(self, coupled: np.ndarray, stand_in: np.ndarray, effective: float) -> PolicyTable:
