@@ -43,9 +43,11 @@ def test_two_states_against_quadrature(epsilon, prior_scale):
     assert abs(action.value[0] - improper.sum() / mass.sum()) <= 4 * action.se[0] + 1e-12
     assert np.all(np.abs(found.q_mean.value - mean) <= 4 * found.q_mean.se)
     assert abs(found.log_evidence.value - np.log(mass.sum() / (2 * epsilon) ** 2)) <= 4 * found.log_evidence.se
-    four_errors = 4 / np.sqrt(2 * found.accepted)  # of a standard deviation, where tails are no heavier than normal
+    four_errors = 4 / np.sqrt(
+        2 * found.diagnostics["accepted"]
+    )  # of a standard deviation, where tails are no heavier than normal
     assert found.q_sd == pytest.approx(np.sqrt(square - mean**2), rel=four_errors)
-    assert found.accepted > 10**4
+    assert found.diagnostics["accepted"] > 10**4
 
 
 def test_equations_are_checked_draw_by_draw(rng):
@@ -75,10 +77,16 @@ def test_draws_do_not_depend_on_batches_and_too_few_are_refused(monkeypatch):
     """Draws are rounded up to 32 equal replicates; exactly as many kept ones as an answer needs are enough."""
     target = relaxed_target(Dataset.complete(envs.two_state()), 1.5, 2.0, "uniform")
     found = rejection(target, draws=2**12 + 1, min_accepted=1)
-    assert found.draws == 2**12 + 32
-    assert rejection(target, draws=2**12 + 1, min_accepted=found.accepted).accepted == found.accepted
-    with pytest.raises(UnsupportedError, match=f"{found.accepted} of {found.draws} prior draws satisfy the 2 observed"):
-        rejection(target, draws=2**12 + 1, min_accepted=found.accepted + 1)
+    assert found.diagnostics["draws"] == 2**12 + 32
+    assert (
+        rejection(target, draws=2**12 + 1, min_accepted=found.diagnostics["accepted"]).accepted
+        == found.diagnostics["accepted"]
+    )
+    with pytest.raises(
+        UnsupportedError,
+        match=f"{found.diagnostics['accepted']} of {found.diagnostics['draws']} prior draws satisfy the 2 observed",
+    ):
+        rejection(target, draws=2**12 + 1, min_accepted=found.diagnostics["accepted"] + 1)
     monkeypatch.setattr("bellmanifold.posteriors.rejection.BATCH_NUMBERS", 7)
     again = rejection(target, draws=2**12 + 1, min_accepted=1)
     np.testing.assert_array_equal(again.table.weight, found.table.weight)
@@ -86,7 +94,9 @@ def test_draws_do_not_depend_on_batches_and_too_few_are_refused(monkeypatch):
     count = found.table.weight.sum(axis=1)
     error = count.std(ddof=1) / np.sqrt(32) / count.mean()
     assert float(found.log_evidence.se) == pytest.approx(error)
-    assert float(found.log_evidence.value) == pytest.approx(np.log(found.accepted / found.draws) - 2 * np.log(3.0))
+    assert float(found.log_evidence.value) == pytest.approx(
+        np.log(found.diagnostics["accepted"] / found.diagnostics["draws"]) - 2 * np.log(3.0)
+    )
 
 
 def test_kept_draws_satisfy_the_equations():
@@ -102,7 +112,7 @@ def test_kept_draws_satisfy_the_equations():
 def test_no_data_keeps_everything():
     model = envs.four_state()
     found = rejection(relaxed_target(Dataset.from_pairs(model, []), 1.0, 2.0, "uniform"), draws=2**12)
-    assert found.accepted == found.draws
+    assert found.diagnostics["accepted"] == found.diagnostics["draws"]
     assert found.log_evidence.value == 0.0
     assert action_probabilities(model, found.table).value == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.0])
 

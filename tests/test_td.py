@@ -20,7 +20,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.gaussian.maximum import largest
 from bellmanifold.kernels import Uniform
 from bellmanifold.posteriors import td
-from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.target import Target, ValuePrior, relaxed_target
 
 STANDARD_ERRORS = 5.0
 
@@ -183,7 +183,7 @@ def test_td_is_gaussian_regression() -> None:
     rng = np.random.default_rng(3)
     observed = rng.random(model.n_pairs) < 0.6
     scale = np.where(observed, rng.uniform(0.1, 1.0, model.n_pairs), 0.0)
-    target = Target(model, observed, np.where(observed, model.reward, 0.0), scale, 2.0)
+    target = Target(model, observed, np.where(observed, model.reward, 0.0), scale, ValuePrior.same(model, 2.0))
     previous = td.TDPosterior(np.ones(1), rng.normal(size=(1, model.n_pairs)), np.ones(model.n_pairs))
     guess = model.best(previous.mean[0])
     y = (model.backup(guess))[observed]
@@ -426,7 +426,7 @@ def test_bad_input_is_refused() -> None:
         td.update_td_en(td.initial(model, 1.0), target, np.random.default_rng(0), members=0)
     with pytest.raises(BadInputError, match="route"):
         td.route_probabilities(model, td.initial(model, 1.0), [(0, 7)])
-    uniform = Target(model, target.observed, target.reward, target.scale, 2.0, law=Uniform())
+    uniform = Target(model, target.observed, target.reward, target.scale, target.prior, Uniform())
     with pytest.raises(UnsupportedError, match="Gaussian kernel"):
         td.update_td(td.initial(model, 2.0), uniform)
 

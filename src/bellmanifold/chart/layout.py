@@ -158,7 +158,7 @@ class Layout:
 
 
 def _by_action(
-    values: Shaped[Array, "own *rest _"], slot: Int[Array, "states actions"], actions: int, fill: float = -jnp.inf
+    values: Shaped[Array, "own *rest _"], slot: Int[Array, "states _"], actions: int, fill: float = -jnp.inf
 ) -> Shaped[Array, "states actions *rest _"]:
     """Values of pairs by state and action; `fill` where a state has no further action."""
     if actions:

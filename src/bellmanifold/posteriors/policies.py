@@ -336,7 +336,7 @@ def largest_error(model: SSP, table: PolicyTable, top: int) -> float:
 
 def has_routes(model: SSP) -> bool:
     """Whether transitions are deterministic and there is one initial state, so that a policy has one route."""
-    return model.is_deterministic and np.count_nonzero(model.initial) == 1
+    return bool(model.is_deterministic and np.count_nonzero(model.initial) == 1)
 
 
 def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:

@@ -82,7 +82,7 @@ class Moments:
 
 def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Total weight, mean and squared deviations over the first axis."""
-    total = weight.sum(axis=0)
+    total = np.asarray(weight.sum(axis=0))
     safe = np.where(total > 0, total, 1.0)
     centre = (weight[..., None] * mean).sum(axis=0) / safe[..., None]
     return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)
