@@ -154,7 +154,7 @@ def _result(target: Target, problem: _TinyProblem, replicates: list[Draws], each
     constant = target.log_constant - float(np.log(2.0 * problem.scale).sum())
     draws = each * len(replicates)
     return Result(
-        table=PolicyTable(target.coupled, problem.own[policy], weight, resolution=resolution_of(len(theta))),
+        table=PolicyTable(target.coupled, problem.own[policy], weight, resolution=resolution_of(float(len(theta)))),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=Estimate.of(constant + np.log(count.mean() / each), spread),
