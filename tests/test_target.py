@@ -162,3 +162,43 @@ def test_sizes_that_can_be_squared(reward, epsilon, prior_scale, fine):
 def test_unknown_kernel():
     with pytest.raises(BadInputError, match="choose from gaussian, uniform"):
         relaxed_target.__wrapped__(seen(), 0.1, 1.0, "cauchy")
+
+
+def test_every_action_value_may_have_its_own_prior():
+    """As it was given, for relaxed and noisy rewards; reports name the widest."""
+    own = ValuePrior(np.arange(6.0), np.linspace(0.5, 3.0, 6))
+    for target in (relaxed_target(seen(("a", "on")), 0.1, own), noisy_target(seen(("a", "on")), 0.1, own)):
+        assert target.prior is own
+        assert target.prior.scale == 3.0
+    np.testing.assert_allclose(own.standardised(own.mean + 2.0 * own.sd), 2.0)
+
+
+def test_priors_that_differ_couple_a_state():
+    """Without data all actions of a state are equally good only if they share a prior."""
+    mean = np.zeros(6)
+    model = row()
+    mean[model.pair_index["c", "stop"]] = 1.0
+    target = relaxed_target(seen(("a", "stop")), 0.1, ValuePrior(mean, np.ones(6)))
+    assert named(model, target.coupled) == {"a", "c"}
+    assert named(model, target.prior.exchangeable(model, np.ones(6, dtype=bool))) == {"a", "b"}
+    only_on = np.array([name[1] == "on" for name in map(model.pair_name, range(6))])
+    assert target.prior.exchangeable(model, only_on).all(), "one of each state"
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd"), [(np.nan, 1.0), (np.inf, 1.0), (0.0, np.nan), (0.0, np.inf), (0.0, 0.0), (0.0, -1.0)]
+)
+def test_priors_that_are_none_are_refused(mean, sd):
+    """One wrong number among six is enough."""
+    with pytest.raises(BadInputError, match="prior: a mean or a standard deviation"):
+        ValuePrior(np.array([0.0, mean] * 3), np.array([1.0, sd] * 3))
+
+
+@pytest.mark.parametrize(("mean", "fine"), [(1e100, True), (-1.01e100, False)])
+def test_prior_means_can_be_squared(mean, fine):
+    own = ValuePrior(np.full(6, mean), np.ones(6))
+    if fine:
+        assert relaxed_target(seen(("a", "on")), 0.1, own).prior is own
+    else:
+        with pytest.raises(BadInputError, match="other units"):
+            relaxed_target(seen(("a", "on")), 0.1, own)
