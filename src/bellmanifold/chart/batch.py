@@ -91,9 +91,9 @@ class BatchChart:
     ) -> Int[Array, "states"] | None:
         """The action each sorted state plays in a proper policy of M~ without avoided pairs; None if there is none.
 
-        Zeros where no block needs it.
+        Zeros where solved pairs are on no cycle: then every policy is proper.
         """
-        if not any(block.way == "policies" for block in self.layout.blocks):
+        if all(block.way in ("once", "windows") for block in self.layout.blocks):
             return jnp.zeros(self.model.n_states, dtype=jnp.int64)
         policy = leaving_policy(self.model, solved, avoided)
         if policy is None:

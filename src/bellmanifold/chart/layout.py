@@ -119,9 +119,9 @@ class Layout:
         """Sorted values by state and action; `fill` where a state has no further action."""
         return _by_action(values, self.slot, self.actions, fill)
 
-    def of_state(self, best: Float[Array, "states batch"]) -> Values:
+    def of_state(self, by_state: Shaped[Array, "states batch"]) -> Shaped[Array, "pairs batch"]:
         """What is known of each sorted state, for each of its pairs in the problem's order."""
-        return best[self.place]
+        return by_state[self.place]
 
     def chosen(
         self, block: Block, table: Shaped[Array, "own *rest _"], choice: Int[Array, "own_states batch"]
@@ -158,7 +158,7 @@ class Layout:
 
 
 def _by_action(
-    values: Shaped[Array, "own *rest _"], slot: Int[Array, "states _"], actions: int, fill: float = -jnp.inf
+    values: Shaped[Array, "own *rest _"], slot: Int[Array, "states _"], actions: int, fill: float | int = -jnp.inf
 ) -> Shaped[Array, "states actions *rest _"]:
     """Values of pairs by state and action; `fill` where a state has no further action."""
     if actions:

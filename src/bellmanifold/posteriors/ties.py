@@ -106,7 +106,8 @@ def _gross(
 ) -> Values:
     """What each action and then the greedy policy would collect if nothing were negative."""
     layout = system.layout
-    observed_best = layout.of_state(jnp.any(layout.by_action(layout.sort(jnp.asarray(greedy) * 1.0), 0.0) > 0, axis=1))
+    counted = layout.by_action(layout.sort(jnp.asarray(greedy, dtype=reward.dtype)), 0.0)
+    observed_best = layout.of_state(jnp.any(counted > 0, axis=1))
     payment = jnp.where(greedy, jnp.abs(reward), FORBIDDEN)
     other = jnp.where(observed_best & jnp.isfinite(value), FORBIDDEN, jnp.abs(value))
     other = jnp.where(jnp.isfinite(value), other, -jnp.inf)

@@ -118,7 +118,7 @@ def log_mixture(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, 
     if not len(system.exits):
         return jnp.zeros(q.shape[-1])
     ceiling = _ceiling(system, q)
-    log_rise = -system.alternatives[:, None] * jnp.maximum(log_ndtr(ceiling), jnp.log(LEAST))
+    log_rise = -system.alternatives[:, None].astype(q.dtype) * jnp.maximum(log_ndtr(ceiling), jnp.log(LEAST))
     own = (q - system.prior_mean[:, None]) / system.prior_sd[:, None]
     log_term = jnp.where(own < ceiling, log_rise, -jnp.inf)
     by_loop = jnp.sum(jnp.where(system.exits[:, :, None], log_term, 0.0), axis=1)
