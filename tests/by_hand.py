@@ -1,29 +1,38 @@
-"""Summaries of what no engine found: policies with given weights."""
+"""Results of no engine: policies with given weights, and traces of chains that met them."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import Estimate, PolicyTable
-from bellmanifold.posteriors.result import Findings
+from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.posteriors.walk import Walk
+from bellmanifold.posteriors.trace import Trace
 
 
 def two_policies(target, weight):
     """The first pair of every state, and the last one; weights by replicate."""
-    model = target.model
-    policy = np.stack([model.pair_start[:-1], model.pair_start[1:] - 1])
-    return PolicyTable(np.ones(model.n_states, dtype=bool), policy, np.asarray(weight, dtype=np.float64))
-
-
-def summary_of(target, weight, **more):
-    """A summary of two policies that are given with their weights; action values are -1, give or take 2."""
-    zero = np.zeros(target.model.n_pairs)
-    findings = Findings(
-        table=two_policies(target, weight), q_mean=Estimate.of(zero - 1.0, zero), q_sd=zero + 2.0, **more
+    return PolicyTable(
+        np.ones(target.model.n_states, dtype=bool), first_and_last(target), np.asarray(weight, dtype=np.float64)
     )
-    return Summary(target=target, findings=findings, engine="test", reason="by hand", dimension=3)
+
+
+def first_and_last(target):
+    """Two policies: all states play their first pair, or all their last."""
+    return np.stack([target.model.pair_start[:-1], target.model.pair_start[1:] - 1])
+
+
+def result_of(target, weight, **more):
+    """A result of two policies that are given with their weights; action values are -1, give or take 2."""
+    zero = np.zeros(target.model.n_pairs)
+    told = {"engine": "test", "reason": "by hand", "dimension": 3, **more}
+    return Result(table=two_policies(target, weight), q_mean=Estimate.of(zero - 1.0, zero), q_sd=zero + 2.0, **told)
+
+
+def summary_of(target, weight, budget=None, **more):
+    """A summary of such a result."""
+    return Summary(target, result_of(target, weight, **more), budget or Budget())
 
 
 def weights_with_error(error, first=0.5):
@@ -31,8 +40,18 @@ def weights_with_error(error, first=0.5):
     return np.array([[first + error, 1 - first - error], [first - error, 1 - first + error]])
 
 
-def walk_of(target, weight=((1.0, 1.0),), **more):
-    """A walk that found two policies with given weights, one chain a row, and mixed well unless said otherwise."""
-    zero = np.zeros(target.model.n_pairs)
-    told = {"r_hat": 1.0, "effective_sample_size": 1000.0, "steps": 5, **more}
-    return Walk(table=two_policies(target, weight), q_mean=Estimate.of(zero, zero), q_sd=zero, **told)
+def trace_of(target, row, value=None):
+    """A trace of chains that had one of two policies at each step, `row` says which; values, if any, are given."""
+    row = np.asarray(row)
+    zero = np.zeros((len(row), target.model.n_pairs))
+    told = {
+        "policy": first_and_last(target),
+        "row": row,
+        "value": np.zeros((*row.shape, 1)) if value is None else value,
+        "scales": 0,
+        "moments": Moments(np.full(len(row), float(row.shape[1])), zero, zero),
+        "chain": np.arange(len(row)),
+        "lost": 0,
+        "evaluations": 3.5,
+    }
+    return Trace(**{name: told[name] for name in Trace._fields})

@@ -12,7 +12,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import cells as module
 from bellmanifold.posteriors.cells import cells_of
-from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.target import Target, ValuePrior, relaxed_target
 
 
 def model():
@@ -38,7 +38,14 @@ def target():
     pairs = [problem.pair_index[p] for p in (("a", "x"), ("b", "x"), ("b", "y"), ("d", "y"))]
     observed = np.isin(np.arange(problem.n_pairs), pairs)
     scale = np.where(observed, 0.3 + 0.1 * np.arange(problem.n_pairs), 0.0)
-    return Target(problem, observed, np.where(observed, problem.reward, 0.0), scale, 1.7, log_constant=0.25)
+    reward = np.where(observed, problem.reward, 0.0)
+    return Target(problem, observed, reward, scale, ValuePrior.same(problem, 1.7), log_constant=0.25)
+
+
+def with_own_priors():
+    """The same with another prior for every pair; now `far` is coupled, too."""
+    rng = np.random.default_rng(4)
+    return replace(target(), prior=ValuePrior(rng.normal(size=10), rng.uniform(0.3, 3.0, 10)))
 
 
 def as_pairs(cells, policy):
@@ -72,7 +79,7 @@ def test_walls_are_the_differences_to_all_other_actions():
 
 
 def by_textbook(target, cells, policy):
-    """log N(r; 0, sigma^2 B B' + E^2), and mean and covariance of theta by conditioning, from B written out."""
+    """log N(r; B m, B D^2 B' + E^2), and mean and covariance of theta by conditioning, from B written out."""
     problem, own = target.model, cells.own.tolist()
     rows = []
     for i in np.flatnonzero(target.observed):
@@ -84,24 +91,30 @@ def by_textbook(target, cells, policy):
                 row[policy[state]] -= problem.next_prob[e]
         rows.append(row)
     b, reward = np.array(rows), target.reward[target.observed]
-    covariance = target.prior_scale**2 * b @ b.T + np.diag(target.scale[target.observed] ** 2)
-    gain = target.prior_scale**2 * b.T @ np.linalg.inv(covariance)
-    evidence = multivariate_normal(np.zeros(len(reward)), covariance).logpdf(reward) + target.log_constant
-    return evidence, gain @ reward, target.prior_scale**2 * (np.eye(len(own)) - gain @ b)
+    prior_mean, prior = target.prior.mean[own], np.diag(target.prior.sd[own] ** 2)
+    covariance = b @ prior @ b.T + np.diag(target.scale[target.observed] ** 2)
+    gain = prior @ b.T @ np.linalg.inv(covariance)
+    evidence = multivariate_normal(b @ prior_mean, covariance).logpdf(reward) + target.log_constant
+    return evidence, prior_mean + gain @ (reward - b @ prior_mean), prior - gain @ b @ prior
 
 
+@pytest.mark.parametrize("whole", [target(), with_own_priors()], ids=["same prior", "own priors"])
 @pytest.mark.parametrize("limit", [1e9, 0.0], ids=["cholesky", "svd"])
-def test_gaussians_by_the_textbook(monkeypatch, limit):
-    monkeypatch.setattr(module, "WELL_CONDITIONED", limit)
-    whole = target()
-    cells = cells_of(whole, 100)
+def test_gaussians_by_the_textbook(limit, whole):
+    cells = cells_of(whole, 100, limit)
     found = cells.gaussians(np.arange(2))
     for choice in range(2):
-        for cell in (6 * choice, 6 * choice + 5):
+        for cell in (cells.fastest * choice, cells.fastest * (choice + 1) - 1):
             evidence, mean, covariance = by_textbook(whole, cells, cells.policies(np.array([cell]))[0])
             assert found.log_evidence[choice] == pytest.approx(evidence, rel=1e-11)
             np.testing.assert_allclose(found.mean[choice], mean, atol=1e-11)
             np.testing.assert_allclose(found.factor[choice] @ found.factor[choice].T, covariance, atol=1e-11)
+
+
+def test_states_whose_priors_differ_have_walls_without_data():
+    assert cells_of(target(), 100).n_cells == 12
+    cells = cells_of(with_own_priors(), 100)
+    assert (cells.n_cells, cells.n_choices, len(cells.own)) == (24, 2, 10)
 
 
 def test_gaussians_that_are_kept_are_looked_up():
@@ -137,7 +150,7 @@ def test_hopelessly_scaled_equations_are_solved_without_squares(rng, shape):
     if shape[0] > shape[1]:
         matrix[0, 3:] = matrix[0, 2]
     x = np.linalg.pinv(matrix[0]) @ matrix[0] @ rng.normal(size=shape[1])
-    log_determinant, mean, factor = module._posterior(matrix, matrix[0] @ x)
+    log_determinant, mean, factor = module._posterior(matrix, (matrix[0] @ x)[None])
     singular = np.linalg.svd(matrix[0], compute_uv=False)
     known = singular > 1.0
     assert log_determinant == pytest.approx([2.0 * np.log(singular[known]).sum()], rel=1e-9)

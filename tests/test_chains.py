@@ -1,7 +1,7 @@
 """Posteriors by chains: densities by hand, gradients, against chart, enumeration and quadrature, calibration."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,12 @@ from bellmanifold.cli import run
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import InferredScale, KnownScale, NoiseModel
+from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, linear, tabular
-from bellmanifold.posteriors import from_chains
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points
-from bellmanifold.posteriors.gradient import Relaxed, by_chains
-from bellmanifold.posteriors.inference import by_chart, by_mixture
+from bellmanifold.posteriors.gradient import Relaxed, by_every_visit
+from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.log_posterior import (
     Density,
     Evidence,
@@ -68,7 +68,7 @@ def two_state_by_hand(stay, go, psi, noise):
         laws = [stats.norm(scale=eta)] * 2
     else:
         law = {StudentT: lambda: stats.t(3.0, scale=noise.value), Laplace: lambda: stats.laplace(scale=noise.value)}
-        laws = [law[type(noise.law)]()] * 2
+        laws = [law[type(noise.kernel)]()] * 2
     for _, action, reward in REPEATS:
         k = 0 if action == "stay" else 1
         total = total + laws[k].logpdf(reward - g[k])
@@ -150,10 +150,10 @@ def test_hmc_against_chart_and_enumeration(name):
     alarms 4e-3 a problem if all were independent."""
     model, seen, epsilon = PROBLEMS[name]
     target = relaxed_target(Dataset(model, np.arange(seen), model.reward[:seen]), epsilon, 2.0)
-    found = by_chains(target, "hmc", samples=64_000)
+    found = posterior_of(target, Budget(samples=64_000), "hmc")
     assert found.trustworthy, found.diagnostics
-    assert agree(found, by_chart(target, False, None, 0))
-    exact = by_mixture(target, "test", 0)
+    assert agree(found, posterior_of(target, asked="chart"))
+    exact = posterior_of(target, asked="mixture")
     assert agree(found, exact)
     mass, enumerated = found.improper_mass, exact.improper_mass
     assert abs(mass.value - enumerated.value) <= 4 * np.hypot(mass.se, enumerated.se) + 1e-9
@@ -169,7 +169,7 @@ def test_nuts_against_enumeration():
     data = Dataset(model, np.arange(seen), model.reward[:seen])
     found = bm.posterior(model, data, epsilon=epsilon, prior_scale=2.0, engine="nuts", samples=64_000)
     assert found.trustworthy, found.diagnostics
-    assert agree(found, by_mixture(found.target, "test", 0))
+    assert agree(found, posterior_of(found.target, asked="mixture"))
     assert found.draws.q.shape == (64_000, model.n_pairs)
     np.testing.assert_allclose(found.draws.q.mean("draw")[:seen], found.q_mean[:seen], atol=1e-12)
     json.dumps(found.to_dict(), allow_nan=False)
@@ -280,8 +280,6 @@ def test_noise_with_repeats_against_quadrature(noise, sampler):
 
 def test_gaussian_noise_by_all_repeats_or_by_their_means():
     """m rewards of sd eta are one mean with sd eta / sqrt(m): the same posterior up to a constant."""
-    from dataclasses import replace
-
     model, data = two_state()
     target = relaxed_target(Dataset.complete(model), 0.5, 2.0)
     means = replace(target, reward=data.mean_reward, scale=0.5 / np.sqrt(data.count))
@@ -429,25 +427,22 @@ def test_noisy_rewards_through_the_posterior_call():
     expected = grid_means(NOISES[2])
     stay = inferred.action_probability
     assert abs(stay.value[0] - expected[3]) <= 4 * stay.se[0] + 1e-3
-    assert np.all(np.abs(inferred.q_mean - expected[:2]) <= 4 * inferred.findings.q_mean.se + 1e-3)
+    assert np.all(np.abs(inferred.q_mean - expected[:2]) <= 4 * inferred.result.q_mean.se + 1e-3)
     chart = bm.posterior(model, data, infer_noise=HalfNormal(0.8), prior_scale=2.0, engine="chart")
-    np.testing.assert_allclose(inferred.findings.noise_scale, chart.findings.noise_scale, rtol=0.05)
-    assert float(inferred.draws.noise_scale.mean()) == pytest.approx(inferred.findings.noise_scale[0])
+    np.testing.assert_allclose(inferred.result.noise_scale, chart.result.noise_scale, rtol=0.05)
+    assert float(inferred.draws.noise_scale.mean()) == pytest.approx(inferred.result.noise_scale[0])
     assert for_chains(noisy_evidence(data), 3).reward.shape == (3, 2, 4)
 
 
 @pytest.mark.slow
-def test_chains_walk_until_they_know_enough_or_may_not_go_on(monkeypatch):
-    """Standard errors up to 1 are reached in a round; 0 never is, so all rounds are walked and the reason says so."""
+def test_chains_walk_until_they_know_enough_or_may_not_go_on():
+    """Standard errors up to 1 are reached in a round; 1e-300 never is: all four rounds are walked, and it says so."""
     model, data = two_state()
-    monkeypatch.setattr(from_chains, "MOST_ROUNDS", {"nuts": 2})
-    found = {}
-    for accuracy in (1.0, 0.0):
-        monkeypatch.setattr(from_chains, "ACCURACY", accuracy)
-        found[accuracy] = bm.posterior(model, data, noise_sd=0.7, noise="laplace", prior_scale=2.0, seed=1)
-    assert [found[accuracy].diagnostics["steps"] for accuracy in (1.0, 0.0)] == [1000, 2000]
-    assert "stopped" not in found[1.0].reason
-    assert "stopped after 128000 points, largest standard error" in found[0.0].reason
+    target = replace(relaxed_target(Dataset.complete(model), 0.7, 2.0), kernel=Laplace())
+    found = [by_every_visit(data, 0.7, target, "hmc", Budget(accuracy=accuracy, seed=1)) for accuracy in (1.0, 1e-300)]
+    assert [one.diagnostics["steps"] for one in found] == [1000, 4000]
+    assert not found[0].stopped
+    assert "stopped after 256000 points, largest standard error" in found[1].stopped
 
 
 def test_more_values_than_chains_can_hold_are_refused():

@@ -18,7 +18,8 @@ from bellmanifold.agents.registry import AgentKind, make_agent
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
 from bellmanifold.health import check
-from bellmanifold.posteriors.inference import by_mixture
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.target import relaxed_target
 
 ROOT = Path(__file__).parent.parent
@@ -60,8 +61,8 @@ def test_posterior_skeleton(skeletons):
     """Against enumeration, within 5 standard errors on two dependent numbers (t with 15 degrees: false alarm 2e-4)."""
     model = envs.two_state()
     target = relaxed_target(Dataset.complete(model), 2.0, 10.0)
-    rough = skeletons["by_prior_draws"](target, draws=1000)
-    exact = by_mixture(target, "test", 0)
+    rough = skeletons["by_prior_draws"](target, Budget(), draws=1000)
+    exact = posterior_of(target, asked="mixture")
     gap = np.abs(rough.action_probability.value - exact.action_probability.value)
     assert np.all(gap <= 5 * rough.action_probability.se + 1e-6)
 

@@ -16,6 +16,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import end_components
 from bellmanifold.jax_setup import random_key
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
@@ -32,7 +33,6 @@ from bellmanifold.posteriors.draws import (
     weighted_draws,
 )
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, ROUND, by_walk

@@ -65,6 +65,18 @@ def test_density_by_hand(rng):
     assert density.dimension == model.n_pairs + 1
 
 
+def test_priors_of_each_parameter(rng):
+    """Their log density, and 400 standardised draws: means and sds at 5 standard errors (false alarms 1e-5)."""
+    prior = NormalPrior((0.5, 2.0, 3.0), (1.0, -1.0, 0.0))
+    theta = rng.normal(size=3)
+    expected = stats.norm.logpdf(theta, [1.0, -1.0, 0.0], [0.5, 2.0, 3.0]).sum()
+    assert float(prior.log_density(jnp.asarray(theta))) == pytest.approx(expected)
+    drawn = jax.vmap(lambda key: prior.draw(key, 3))(jax.random.split(jax.random.key(1), 400))
+    standard = (np.asarray(drawn) - prior.mean) / np.asarray(prior.scale)
+    assert np.all(np.abs(standard.mean(axis=0)) < 5 / np.sqrt(400))
+    assert np.all(np.abs(standard.std(axis=0) - 1) < 5 / np.sqrt(800))
+
+
 def test_every_visit_has_a_column_and_columns_are_a_power_of_two():
     for visits, columns in ((0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)):
         pair = np.array([1, 4] + [2] * visits)[: 2 + visits] if visits else np.zeros(0, dtype=np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from bellmanifold.gaussian.maximum import largest
 from bellmanifold.gaussian.orthant import orthants
 from bellmanifold.posteriors import cells as cells_module
 from bellmanifold.posteriors import mixture as engine
-from bellmanifold.posteriors.mixture import Mixture, mixture
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.mixture import USUAL, mixture
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
-from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
 from bellmanifold.ssp import SSP
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
@@ -48,7 +51,7 @@ def route_probabilities(model: SSP, table: PolicyTable) -> dict[tuple[tuple[str,
     return found
 
 
-def assert_sound(model: SSP, found: Mixture) -> None:
+def assert_sound(model: SSP, found: Result) -> None:
     """Finite, normalised, no negative spread."""
     action = action_probabilities(model, found.table)
     assert np.all(np.isfinite(action.value))
@@ -57,7 +60,7 @@ def assert_sound(model: SSP, found: Mixture) -> None:
     for array in (found.q_mean.value, found.q_mean.se, found.q_sd, [found.log_evidence.value, found.log_evidence.se]):
         assert np.all(np.isfinite(array))
     assert np.all(found.q_sd >= 0)
-    assert 0 <= found.dropped <= 1.1e-6
+    assert 0 <= found.diagnostics["dropped_bound"] <= 1.1e-6
 
 
 def bandit(rewards: list[float]) -> SSP:
@@ -72,7 +75,7 @@ def test_four_independent_values_by_the_textbook():
     without an error; 2 % is five times the most that they were off by with twenty seeds.
     """
     model = bandit([-1.0, -0.6, 0.2, -3.0])
-    found = mixture(relaxed_target(Dataset.complete(model), 0.8, 2.0), accuracy=2e-4)
+    found = mixture(relaxed_target(Dataset.complete(model), 0.8, 2.0), Budget(accuracy=2e-4))
     variance = 1.0 / (1.0 / 4.0 + 1.0 / 0.64)
     mean = variance * model.reward / 0.64
     best = largest(mean[None], np.full((1, 4), np.sqrt(variance))).probability[0]
@@ -84,7 +87,7 @@ def test_four_independent_values_by_the_textbook():
     assert found.q_sd == pytest.approx(np.full(4, np.sqrt(variance)), rel=2e-2)
     evidence = norm.logpdf(model.reward, scale=np.sqrt(4.64)).sum()
     assert abs(found.log_evidence.value - evidence) <= 6 * found.log_evidence.se
-    assert (found.n_cells, found.dropped) == (4, 0.0)
+    assert (found.diagnostics["cells"], found.diagnostics["dropped_bound"]) == (4, 0.0)
 
 
 def walled_target() -> Target:
@@ -107,7 +110,7 @@ def walled() -> cells_module.Cells:
     return cells_module.cells_of(walled_target(), 12)
 
 
-def test_bounds_are_evidence_times_the_least_probable_wall(monkeypatch):
+def test_bounds_are_evidence_times_the_least_probable_wall():
     """Wall by wall from means and covariances; in chunks and without keeping the Gaussians just the same."""
     cells = walled()
     expected = []
@@ -124,43 +127,47 @@ def test_bounds_are_evidence_times_the_least_probable_wall(monkeypatch):
     assert bound == pytest.approx(expected, abs=1e-10)
     assert kept is not None
     assert kept.mean == pytest.approx(cells.computed(np.arange(2)).mean)
-    monkeypatch.setattr(engine, "CHUNK_NUMBERS", 1)
-    monkeypatch.setattr(engine, "STORED_NUMBERS", 0)
-    again, kept = engine._bounds(cells)
+    again, kept = engine._bounds(cells, replace(USUAL, chunk=1, stored=0))
     assert again == pytest.approx(bound)
     assert kept is None
 
 
-def test_gaussians_are_kept_while_they_are_few(monkeypatch):
+def test_gaussians_are_kept_while_they_are_few():
     """Two choices of 7 x 7 numbers."""
     for numbers, kept in ((98, True), (97, False)):
-        monkeypatch.setattr(engine, "STORED_NUMBERS", numbers)
-        assert (engine._bounds(walled())[1] is not None) == kept
+        assert (engine._bounds(walled(), replace(USUAL, stored=numbers))[1] is not None) == kept
 
 
-def test_choices_are_treated_in_chunks_of_limited_size(monkeypatch):
+def with_own(cells: cells_module.Cells, compute) -> cells_module.Cells:
+    """The same cells, whose Gaussians are computed by a function of the cells and the choices."""
+
+    class Own(cells_module.Cells):
+        def computed(self, choice):
+            return compute(cells, choice)
+
+    return Own(**{field.name: getattr(cells, field.name) for field in fields(cells)})
+
+
+def test_choices_are_treated_in_chunks_of_limited_size():
     """Six cells of 7 x 7 numbers belong to each of the two choices."""
-    sizes, plain = [], cells_module.Cells.computed
+    sizes = []
 
-    def counted(self, choice):
+    def counted(cells, choice):
         sizes.append(len(choice))
-        return plain(self, choice)
+        return cells.computed(choice)
 
-    monkeypatch.setattr(cells_module.Cells, "computed", counted)
     for numbers, expected in ((2 * 6 * 49, [2]), (2 * 6 * 49 - 1, [1, 1]), (1, [1, 1])):
-        monkeypatch.setattr(engine, "CHUNK_NUMBERS", numbers)
         sizes.clear()
-        engine._bounds(walled())
+        engine._bounds(with_own(walled(), counted), replace(USUAL, chunk=numbers))
         assert sizes == expected
 
 
-def test_differences_that_do_not_vary_are_walls_or_none(monkeypatch):
+def test_differences_that_do_not_vary_are_walls_or_none():
     """Values 1 and 2 for certain: the first is never the larger one, the second always; and equal ones may be."""
     cells = cells_module.cells_of(relaxed_target(Dataset.complete(bandit([1.0, 2.0])), 0.4, 1.5), 2)
     for mean, expected in (([1.0, 2.0], [-np.inf, 0.5]), ([2.0, 2.0], [0.5, 0.5])):
         fixed = cells_module.Gaussians(np.array([0.5]), np.array([mean]), np.zeros((1, 2, 2)))
-        monkeypatch.setattr(cells_module.Cells, "computed", lambda self, choice, fixed=fixed: fixed)
-        assert engine._bounds(cells)[0].tolist() == expected
+        assert engine._bounds(with_own(cells, lambda cells, choice, fixed=fixed: fixed))[0].tolist() == expected
 
 
 @pytest.mark.parametrize("difference", [1.0, 1e-2, 1e-9])
@@ -172,35 +179,31 @@ def test_sds_of_differences_survive_cancellation(difference):
     assert found[0] == pytest.approx([difference * 1e3, np.hypot(995.0, 2e3)], rel=1e-9)
 
 
-def test_cells_are_taken_best_first_until_the_rest_is_negligible(monkeypatch):
+def test_cells_are_taken_best_first_until_the_rest_is_negligible():
     cells = walled()
     bound, _ = engine._bounds(cells)
-    monkeypatch.setattr(engine, "FIRST_BLOCK", 2)
-    monkeypatch.setattr(engine, "BLOCK", 3)
-    monkeypatch.setattr(engine, "NEGLIGIBLE", 1e-300)
-    blocks, rest = engine._best_first(cells, bound, np.random.default_rng(0))
+    work = replace(USUAL, first_block=2, block=3, negligible=1e-300)
+    blocks, rest = engine._best_first(cells, bound, np.random.default_rng(0), work)
     assert [len(block.cell) for block in blocks] == [2, 3, 3, 3, 1]
     taken = np.concatenate([block.cell for block in blocks])
     assert sorted(taken.tolist()) == list(range(12))
     assert np.all(np.diff(bound[taken]) <= 0)
     assert rest == -np.inf
-    monkeypatch.setattr(engine, "NEGLIGIBLE", 0.5)
-    blocks, rest = engine._best_first(cells, bound, np.random.default_rng(0))
+    blocks, rest = engine._best_first(cells, bound, np.random.default_rng(0), replace(work, negligible=0.5))
     taken = np.concatenate([block.cell for block in blocks])
     assert len(taken) < 12
     assert rest == pytest.approx(np.logaddexp.reduce(np.delete(bound, taken)))
     total = np.logaddexp.reduce([np.logaddexp.reduce(b.log_weight().mean(axis=0)) for b in blocks])
     assert rest <= total + np.log(0.5) + 0.1
-    found = engine._summary(walled_target(), cells, blocks, rest)
-    assert found.dropped == pytest.approx(np.exp(rest - found.log_evidence.value))
+    found = engine._result(walled_target(), cells, blocks, rest, "test")
+    assert found.diagnostics["dropped_bound"] == pytest.approx(np.exp(rest - found.log_evidence.value))
 
 
 @pytest.mark.parametrize(("pilot", "points"), [(2**17, 64), (16 * 12 * 4, 4), (1, 1)])
-def test_first_estimates_have_few_points(monkeypatch, pilot, points):
+def test_first_estimates_have_few_points(pilot, points):
     """A power of two between 1 and 64 for each cell and replicate, as many as the pilot's share allows."""
-    monkeypatch.setattr(engine, "PILOT_POINTS", pilot)
-    cells = walled()
-    blocks, _ = engine._best_first(cells, engine._bounds(cells)[0], np.random.default_rng(0))
+    cells, generator = walled(), np.random.default_rng(0)
+    blocks, _ = engine._best_first(cells, engine._bounds(cells)[0], generator, replace(USUAL, pilot=pilot))
     assert {int(n) for block in blocks for n in block.points} == {points}
     assert {int(n) for block in blocks for n in block.spent} == {points}
 
@@ -223,21 +226,26 @@ def test_a_lucky_estimate_is_not_believed():
     """Replicates that agree exactly: a tenth of the weight counts as standard deviation. And nobody gets too many."""
     weight = np.array([[4.0, 1.0], [4.0, 1.0], [4.0, 1.0]])
     assert engine._allocation(weight, np.array([4, 4]), 16.0).tolist() == [128, 32]
-    assert engine._allocation(weight, np.array([4, 4]), 1e12).tolist() == [engine.MOST_POINTS] * 2
+    assert engine._allocation(weight, np.array([4, 4]), 1e12).tolist() == [USUAL.most] * 2
 
 
-def test_no_more_points_are_spent_than_allowed(monkeypatch):
-    """An accuracy that cannot be reached: it ends with what it has before the next round would exceed the budget."""
-    spent, budget = [], 10**6
+@pytest.fixture
+def spent(monkeypatch):
+    """Points of every call of `orthants`."""
+    points_of = []
 
     def counting(staircase, points, replicates, generator):
-        spent.append(len(staircase.mean) * points * replicates)
-        assert sum(spent) <= budget
+        points_of.append(len(staircase.mean) * points * replicates)
         return orthants(staircase, points, replicates, generator)
 
     monkeypatch.setattr(engine, "orthants", counting)
-    found = mixture(walled_target(), accuracy=1e-9, max_points=budget)
-    assert found.points == sum(spent)
+    return points_of
+
+
+def test_no_more_points_are_spent_than_allowed(spent):
+    """An accuracy that cannot be reached: it ends with what it has before the next round would exceed the budget."""
+    found = mixture(walled_target(), Budget(accuracy=1e-9, cell_points=10**6))
+    assert found.diagnostics["points"] == sum(spent) <= 10**6
     assert len(spent) > 1, "one more round was possible"
 
 
@@ -258,7 +266,7 @@ def test_golden(case):
     """False alarms: the standard errors are below 2e-5, a tenth of the tolerance; negligible."""
     model = from_json(GOLDEN["models"][case["model"]])
     data = Dataset.from_pairs(model, [tuple(pair) for pair in case["observed"]])
-    found = mixture(relaxed_target(data, case["epsilon"], float(case["prior_scale"])), accuracy=2e-5)
+    found = mixture(relaxed_target(data, case["epsilon"], float(case["prior_scale"])), Budget(accuracy=2e-5))
     action = action_probabilities(model, found.table)
     truth = np.array([case["actions"][s][a] for s, a in map(model.pair_name, range(model.n_pairs))])
     assert action.value == pytest.approx(truth, abs=2e-4)
@@ -277,7 +285,7 @@ def test_four_states():
     routes = route_probabilities(model, found.table)
     assert routes[("1", "to-2"), ("2", "to-3"), ("3", "to-4")] == pytest.approx(0.5057769735, abs=1e-6)
     assert routes[("1", "to-2"), ("2", "to-4")] == pytest.approx(0.4942230265, abs=1e-6)
-    assert found.points == 0
+    assert found.diagnostics["points"] == 0
     assert not action_probabilities(model, found.table).se.any()
 
 
@@ -285,7 +293,7 @@ def test_four_states_seen_ten_times():
     model = envs.four_state()
     every = np.ones(model.n_pairs, dtype=bool)
     scale = np.full(model.n_pairs, 0.01 / np.sqrt(10.0))
-    found = mixture(Target(model, every, model.reward, scale, 2.0))
+    found = mixture(Target(model, every, model.reward, scale, ValuePrior.same(model, 2.0)))
     routes = route_probabilities(model, found.table)
     assert routes[("1", "to-2"), ("2", "to-3"), ("3", "to-4")] == pytest.approx(0.5018228465, abs=1e-6)
     assert routes[("1", "to-2"), ("2", "to-4")] == pytest.approx(0.4981771535, abs=1e-6)
@@ -346,7 +354,7 @@ def odd_problem() -> SSP:
 def weighted_prior_draws(target: Target, draws: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draws of all action values from the prior, and their likelihoods: slow, and nothing to get wrong."""
     model = target.model
-    theta = target.prior_scale * generator.standard_normal((draws, model.n_pairs))
+    theta = target.prior.mean + target.prior.sd * generator.standard_normal((draws, model.n_pairs))
     value = np.maximum.reduceat(theta, model.pair_start[:-1], axis=1)
     value = np.concatenate([value, np.zeros((draws, 1))], axis=1)
     log_likelihood = np.zeros(draws)
@@ -357,14 +365,22 @@ def weighted_prior_draws(target: Target, draws: int, generator: np.random.Genera
     return theta, np.exp(log_likelihood)
 
 
+SAME_PRIOR = ValuePrior.same(odd_problem(), 1.3)
+OWN_PRIORS = ValuePrior(np.linspace(-1.5, 0.6, 8), np.linspace(0.4, 1.8, 8))
+"""Another mean and sd for each of the eight pairs of the odd problem."""
+
+
+@pytest.mark.parametrize("prior", [SAME_PRIOR, OWN_PRIORS], ids=["same prior", "own priors"])
 @pytest.mark.parametrize("seen", [(0, 1, 2, 3, 4, 5), (0, 3, 6), (1,), (5, 7)])
-def test_odd_problem_against_weighted_prior_draws(seen):
-    """Different widths for every pair. False alarms: about 60 comparisons at 5 standard errors, below 1e-4 in all."""
+def test_odd_problem_against_weighted_prior_draws(seen, prior):
+    """Different widths for every pair, and different priors. False alarms: about 120 comparisons at 5 standard errors,
+    below 2e-4 in all."""
     model = odd_problem()
     observed = np.isin(np.arange(model.n_pairs), seen)
     scale = np.where(observed, 0.4 + 0.1 * np.arange(model.n_pairs), 0.0)
-    target = Target(model, observed, np.where(observed, model.reward, 0.0), scale, 1.3, log_constant=0.25)
-    found = mixture(target, accuracy=1e-4)
+    reward = np.where(observed, model.reward, 0.0)
+    target = Target(model, observed, reward, scale, prior, log_constant=0.25)
+    found = mixture(target, Budget(accuracy=1e-4))
     assert_sound(model, found)
     theta, likelihood = weighted_prior_draws(target, 10**6, np.random.default_rng(11))
     greedy = np.stack([theta[:, i] == theta[:, model.pair_state == model.pair_state[i]].max(axis=1) for i in range(8)])
@@ -389,7 +405,7 @@ def test_odd_problem_against_weighted_prior_draws(seen):
 def test_no_data_leaves_the_prior():
     model = envs.deep_sea(3)
     found = mixture(relaxed_target(Dataset.from_pairs(model, []), 0.1, 2.0))
-    assert found.n_cells == 1
+    assert found.diagnostics["cells"] == 1
     assert found.log_evidence.value == 0.0
     assert np.array_equal(action_probabilities(model, found.table).value, np.full(12, 0.5))
     assert np.array_equal(found.q_sd, np.full(12, 2.0))
@@ -402,7 +418,7 @@ def test_extremes_are_finite_and_normalised(epsilon, prior_scale, half):
     for model in (envs.two_state(), envs.four_state(), envs.swirl(2), envs.deep_sea(3)):
         pairs = np.arange(model.n_pairs)[:: 2 if half else 1]
         data = Dataset(model, pairs, model.reward[pairs])
-        assert_sound(model, mixture(relaxed_target(data, epsilon, prior_scale), accuracy=0.01))
+        assert_sound(model, mixture(relaxed_target(data, epsilon, prior_scale), Budget(accuracy=0.01)))
 
 
 @pytest.mark.parametrize("epsilon", [1e-10, 1e-8, 1e-6])
@@ -439,14 +455,13 @@ def test_small_epsilon_finds_the_optimal_policy():
     assert [action for _, action in best] == ["right"] * 4
 
 
-def test_both_linear_algebra_routes_agree(monkeypatch):
+def test_both_linear_algebra_routes_agree():
     """Exact cells, so that nothing but rounding is left."""
     model = envs.four_state()
     data = Dataset.from_pairs(model, [("1", "to-2"), ("2", "to-3"), ("3", "to-4")])
     target = relaxed_target(data, 0.01, 2.0)
     cholesky = mixture(target)
-    monkeypatch.setattr(cells_module, "WELL_CONDITIONED", 0.0)
-    svd = mixture(target)
+    svd = mixture(target, work=replace(USUAL, well_conditioned=0.0))
     one, other = (action_probabilities(model, found.table).value for found in (cholesky, svd))
     assert one == pytest.approx(other, abs=1e-9)
     assert cholesky.q_mean.value == pytest.approx(svd.q_mean.value, abs=1e-9)
@@ -454,17 +469,15 @@ def test_both_linear_algebra_routes_agree(monkeypatch):
     assert cholesky.log_evidence.value == pytest.approx(svd.log_evidence.value, abs=1e-9)
 
 
-def test_cells_left_out_do_not_matter(monkeypatch):
+def test_cells_left_out_do_not_matter():
     """False alarms: |z| > 6 in 20 comparisons with 15 degrees of freedom, 5e-4 in all."""
     model = envs.deep_sea(4)
     target = relaxed_target(Dataset.complete(model), 0.03, 10.0)
-    monkeypatch.setattr(engine, "FIRST_BLOCK", 32)
-    pruned = mixture(target)
-    assert len(pruned.table.policy) < pruned.n_cells == 1024
-    assert pruned.dropped <= 1e-6
-    monkeypatch.setattr(engine, "NEGLIGIBLE", 1e-300)
-    monkeypatch.setattr(engine, "STORED_NUMBERS", 0)
-    complete = mixture(target, seed=1)
+    few = replace(USUAL, first_block=32)
+    pruned = mixture(target, work=few)
+    assert len(pruned.table.policy) < pruned.diagnostics["cells"] == 1024
+    assert pruned.diagnostics["dropped_bound"] <= 1e-6
+    complete = mixture(target, Budget(seed=1), work=replace(few, negligible=1e-300, stored=0))
     assert len(complete.table.policy) == 1024
     one, other = (action_probabilities(model, found.table) for found in (pruned, complete))
     assert np.all(np.abs(one.value - other.value) <= 6 * np.hypot(one.se, other.se) + 1e-6)
@@ -477,22 +490,15 @@ def test_accuracy_is_reached_or_the_budget_spent():
     model = envs.deep_sea(3)
     target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
     for accuracy in (1e-2, 1e-3, 1e-4):
-        found = mixture(target, accuracy=accuracy)
+        found = mixture(target, Budget(accuracy=accuracy))
         assert action_probabilities(model, found.table).se.max() <= accuracy
-    assert mixture(target, accuracy=1e-9, max_points=10**6).points <= 10**6
+    assert mixture(target, Budget(accuracy=1e-9, cell_points=10**6)).diagnostics["points"] <= 10**6
 
 
-def test_points_of_every_round_are_counted(monkeypatch):
-    spent = []
-
-    def counting(staircase, points, replicates, generator):
-        spent.append(len(staircase.mean) * points * replicates)
-        return orthants(staircase, points, replicates, generator)
-
-    monkeypatch.setattr(engine, "orthants", counting)
-    found = mixture(relaxed_target(Dataset.complete(envs.deep_sea(3)), 0.5, 10.0), accuracy=1e-5)
+def test_points_of_every_round_are_counted(spent):
+    found = mixture(relaxed_target(Dataset.complete(envs.deep_sea(3)), 0.5, 10.0), Budget(accuracy=1e-5))
     assert len(spent) > 1
-    assert found.points == sum(spent)
+    assert found.diagnostics["points"] == sum(spent)
 
 
 def test_standard_errors_are_honest():
@@ -503,15 +509,15 @@ def test_standard_errors_are_honest():
     """
     model = envs.deep_sea(3)
     target = relaxed_target(Dataset.complete(model), 0.3, 10.0)
-    truth = action_probabilities(model, mixture(target, accuracy=1e-5, seed=99).table).value
-    runs = [action_probabilities(model, mixture(target, accuracy=1.0, seed=seed).table) for seed in range(40)]
+    truth = action_probabilities(model, mixture(target, Budget(accuracy=1e-5, seed=99)).table).value
+    runs = [action_probabilities(model, mixture(target, Budget(accuracy=1.0, seed=seed)).table) for seed in range(40)]
     z = np.array([(run.value - truth)[::2] / run.se[::2] for run in runs])
     assert 0.4 < np.mean(z**2) < 2.5
 
 
 def test_seed_repeats():
     target = relaxed_target(Dataset.complete(envs.deep_sea(3)), 0.5, 10.0)
-    assert np.array_equal(mixture(target, seed=5).q_mean.value, mixture(target, seed=5).q_mean.value)
+    assert np.array_equal(mixture(target, Budget(seed=5)).q_mean.value, mixture(target, Budget(seed=5)).q_mean.value)
 
 
 def test_refusals():
@@ -524,12 +530,12 @@ def test_refusals():
     with pytest.raises(UnsupportedError, match=r"uniform.*chart"):
         mixture(relaxed_target(data, 0.1, 10.0, "uniform"))
     with pytest.raises(UnsupportedError, match="8 cells"):
-        mixture(relaxed_target(data, 0.1, 10.0), max_cells=7)
+        mixture(relaxed_target(data, 0.1, 10.0), Budget(cells=7))
     huge = Dataset.from_pairs(envs.two_state(), [("s1", "go", 1e90), ("s1", "stay", -1e90)])
     with np.errstate(over="ignore"), pytest.raises(UnsupportedError, match=r"leave the range.*larger epsilon"):
-        mixture(relaxed_target(huge, 1e-90, 10.0))
+        mixture(noisy_target(huge, 1e-90, 10.0))
     with pytest.raises(BadInputError, match="accuracy"):
-        mixture(relaxed_target(data, 0.1, 10.0), accuracy=0.0)
+        mixture(relaxed_target(data, 0.1, 10.0), Budget(accuracy=0.0))
 
 
 def test_one_state_one_action():

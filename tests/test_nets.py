@@ -14,6 +14,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import normal_points, uniform_points
 from bellmanifold.kernels import Gaussian
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import nets
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cuts import covering
@@ -29,7 +30,6 @@ from bellmanifold.posteriors.nets import (
     reference_points,
     weigh_pieces,
 )
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target

@@ -12,7 +12,6 @@ from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.limits import ROUTES
-from bellmanifold.posteriors import policies
 from bellmanifold.posteriors.policies import (
     ALL,
     ALWAYS,
@@ -24,6 +23,7 @@ from bellmanifold.posteriors.policies import (
     most_probable_routes,
     policy_probability,
     ratio,
+    resolution_of,
 )
 from bellmanifold.posteriors.target import relaxed_target
 
@@ -112,15 +112,14 @@ def test_counting_the_policies_of_chains():
 
 
 @pytest.mark.parametrize("dense", [0.0, 1.0])
-def test_every_answer_against_the_policies_written_out(rng, monkeypatch, dense):
+def test_every_answer_against_the_policies_written_out(rng, dense):
     """Actions, whole policies and both improper masses, with stand-ins, idle states and any law."""
-    monkeypatch.setattr(policies, "DENSE", dense)
     masses = []
     for _ in range(12):
         model = random_problem(rng, states=int(rng.integers(2, 5)))
         target, table = random_table(rng, model, share=0.7)
         everything = written_out(model, table)
-        actions = action_probabilities(model, table)
+        actions = action_probabilities(model, table, dense)
         for i in range(model.n_pairs):
             found = actions.value[i], actions.se[i]
             assert_sum(found, everything, lambda policy, i=i: i in policy)
@@ -140,6 +139,57 @@ def test_every_answer_against_the_policies_written_out(rng, monkeypatch, dense):
         masses.append(float(mass.value))
     assert min(masses) == 0.0
     assert max(masses) > 0.1
+
+
+def resolved(certain=None):
+    """Three states of two pairs; half of the weight goes left at the first, all of it at the others."""
+    model = envs.deep_sea(2)
+    policy = np.array([[0, 2, 4], [1, 2, 4]])
+    weight = np.array([[0.6, 0.4], [0.4, 0.6]])
+    return model, PolicyTable(np.ones(3, dtype=bool), policy, weight, resolution=0.01, certain=certain)
+
+
+def test_what_no_point_met_is_not_certain():
+    """The least error is that of an action's mean after so many failures; where there is a spread it stays."""
+    assert resolution_of(98.0) == 0.01
+    model, table = resolved()
+    actions = action_probabilities(model, table)
+    assert actions.value.tolist() == [0.5, 0.5, 1.0, 0.0, 1.0, 0.0]
+    np.testing.assert_allclose(actions.se, [0.1, 0.1, 0.01, 0.01, 0.01, 0.01])
+    never = policy_probability(model, table, np.array([0, 3, 4]))
+    assert (float(never.value), float(never.se)) == (0.0, 0.01)
+    assert float(policy_probability(model, table, np.array([0, 2, 4])).se) == pytest.approx(0.1)
+    mass = improper_mass(model, table, np.ones(6, dtype=bool))
+    assert (float(mass.value), float(mass.se)) == (0.0, 0.01)
+    exact = PolicyTable(table.coupled, table.policy, table.weight)
+    np.testing.assert_allclose(action_probabilities(model, exact).se, [0.1, 0.1, 0, 0, 0, 0], atol=1e-15)
+
+
+def test_states_and_routes_that_are_certain_have_no_error():
+    """Certain are the first two states: what is said of them, and of routes through them, is exact."""
+    model, table = resolved(np.array([True, True, False]))
+    assert table.least_error.tolist() == [0.0, 0.0, 0.01]
+    np.testing.assert_allclose(action_probabilities(model, table).se, [0.1, 0.1, 0, 0, 0.01, 0.01], atol=1e-15)
+    whole = PolicyTable(table.coupled, table.policy[:1], np.ones((2, 1)), resolution=0.01, certain=table.certain)
+    (route,) = most_probable_routes(model, whole, 10)
+    assert (route.pairs, route.probability, route.se) == ((0, 2), 1.0, 0.0)
+    other = PolicyTable(table.coupled, table.policy[1:], np.ones((2, 1)), resolution=0.01, certain=table.certain)
+    (route,) = most_probable_routes(model, other, 10)
+    assert (route.pairs, route.probability, route.se) == ((1, 4), 1.0, 0.01)
+    assert float(policy_probability(model, whole, np.array([0, 2, 4])).se) == 0.01, "it speaks of the third state, too"
+
+
+def test_states_without_a_choice_have_no_error():
+    """One action, exchangeable ones that stand for each other, or no data at all: shares are known."""
+    moves = {("a", "only"): Move(-1.0, {"b": 1.0})} | {("b", name): Move(-1.0, {"c": 1.0}) for name in "xyz"}
+    moves |= {("c", name): Move(-1.0, {"goal": 1.0}) for name in "xy"}
+    model = from_moves("choices", moves, start="a")
+    first = model.pair_start[:-1]
+    stand = np.where(model.pair_state == 1, first[1], np.arange(model.n_pairs))
+    table = PolicyTable(np.array([True, True, False]), first[None, :2], np.ones((2, 1)), stand, resolution=0.01)
+    actions = action_probabilities(model, table)
+    np.testing.assert_allclose(actions.value, [1.0, 1 / 3, 1 / 3, 1 / 3, 0.5, 0.5])
+    assert not actions.se.any()
 
 
 def improper(model):

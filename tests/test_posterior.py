@@ -10,8 +10,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bellmanifold.posteriors.from_walks import by_sparse_walk, by_walk
-from bellmanifold.posteriors.sparse_coordinates import SparseCoordinates
+from by_hand import trace_of
 from problems import random_problem
 from scipy import stats
 
@@ -25,12 +24,18 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
 from bellmanifold.graph import end_components
 from bellmanifold.health import assumption_2
-from bellmanifold.posteriors.coordinates import Coordinates, mixer_of
-from bellmanifold.posteriors.cuts import SHARE, cut_set, stationary_law
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cuts import SHARE, covering, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
-from bellmanifold.posteriors.inference import by_chart, by_mixture
+from bellmanifold.posteriors.importance import by_importance
+from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.mixture import mixture
+from bellmanifold.posteriors.sparse_walk import SparseSystem
+from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.system import mixer_of
 from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.posteriors.walk import diagnose
+from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
@@ -39,6 +44,16 @@ MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
 def seen(model, mask):
     pairs = np.flatnonzero(mask)
     return Dataset(model, pairs, model.reward[pairs])
+
+
+def by_chart(target, **budget):
+    """A summary by importance sampling, whatever is to be thought of its weights."""
+    return Summary(target, by_importance(target, covering(target), Budget(**budget)), Budget(**budget))
+
+
+def by_mixture(target):
+    """A summary by enumeration."""
+    return Summary(target, mixture(target), Budget())
 
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
@@ -88,7 +103,7 @@ def chart_against_enumeration(rng, problems):
         target = relaxed_target(data, float(rng.choice([0.05, 0.3, 1.0])), float(rng.choice([1.0, 5.0])))
         if not target.coupled.any():
             continue
-        chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+        chart, exact = by_chart(target), by_mixture(target)
         if not chart.trustworthy:  # data that no parameter explains: the engine says so, and `auto` enumerates
             failed += 1
             continue
@@ -97,8 +112,8 @@ def chart_against_enumeration(rng, problems):
         assert abs(mass.value - enumerated.value) <= 5 * np.hypot(mass.se, enumerated.se) + 1e-6
         evidence, log_se = chart.log_evidence, exact.log_evidence.se
         assert abs(evidence.value - exact.log_evidence.value) <= 5 * np.hypot(evidence.se, log_se) + 1e-6
-        np.testing.assert_allclose(chart.q_mean, exact.q_mean, atol=0.05 * target.prior_scale)
-        np.testing.assert_allclose(chart.q_sd, exact.q_sd, atol=0.1 * target.prior_scale)
+        np.testing.assert_allclose(chart.q_mean, exact.q_mean, atol=0.05 * target.prior.scale)
+        np.testing.assert_allclose(chart.q_sd, exact.q_sd, atol=0.1 * target.prior.scale)
         cuts += bool(end_components(model, target.observed))
     assert failed <= problems / 7
     return cuts
@@ -122,7 +137,7 @@ def test_small_epsilon_meets_the_manifold_and_needs_the_determinant(rng):
     worst_without = 0.0
     for model, data in exact_cases(rng, 6):
         exact = bm.posterior(model, data, epsilon=0.0, prior_scale=2.0)
-        limit = by_mixture(relaxed_target(data, 1e-5, 2.0), "test", 0)
+        limit = by_mixture(relaxed_target(data, 1e-5, 2.0))
         assert agree(exact, limit), model.describe()
         assert abs(exact.log_evidence.value - limit.log_evidence.value) < 5e-3
         without = without_determinant(model, data)
@@ -132,8 +147,8 @@ def test_small_epsilon_meets_the_manifold_and_needs_the_determinant(rng):
 
 def without_determinant(model, data):
     """Action probabilities with the determinant left out of the weight."""
-    coordinates = Coordinates(relaxed_target(data, 0.0, 2.0), batch_chart(model))
-    draws = weighted_draws([coordinates], 20_000, seed=1)
+    coordinates = Coordinates(relaxed_target(data, 0.0, 2.0))
+    draws = weighted_draws([coordinates], batch_chart(model), 20_000, seed=1)
     q = draws.q.values
     log_weight = -0.5 * (q[:, data.observed] / 2.0) ** 2
     weight = np.where(draws.weight.values > 0, np.exp(log_weight.sum(axis=1)), 0.0)
@@ -161,8 +176,13 @@ def test_ties_of_the_pyramid_and_the_four_state_problem():
 
 
 def test_complete_data_without_ties_are_certain():
+    """Two actions of one state tie, but the best route does not come by; where nothing ties there is no error."""
     model = envs.swirl(5)
     summary = bm.posterior(model, Dataset.complete(model))
+    tied = model.pair_state == model.states.index("3,1")
+    assert summary.diagnostics["ties_split"] == ["3,1"]
+    assert not summary.action_probability.se[~tied].any()
+    assert (summary.action_probability.se[tied] > 0).all()
     assert [(r.probability, r.se, r.ends_at_goal) for r in summary.routes] == [(1.0, 0.0, True)]
     assert summary.improper_mass.value == 0
     np.testing.assert_allclose(summary.q_mean, bm.solve(model).q, atol=1e-6)
@@ -191,7 +211,7 @@ def test_routes_include_loops_and_sum_to_one():
     assert sum(route.probability for route in summary.routes) == pytest.approx(1.0)
     assert sum(not route.ends_at_goal for route in summary.routes) == 2
     assert [r.probability for r in summary.routes] == sorted((r.probability for r in summary.routes), reverse=True)
-    assert len(replace(summary, top=3).routes) == 3
+    assert len(replace(summary, budget=Budget(top=3)).routes) == 3
 
 
 def test_route_search_does_not_enumerate():
@@ -252,7 +272,7 @@ def test_the_heavy_pair_is_cut():
     model = heavy_and_light()
     target = relaxed_target(Dataset.complete(model), 0.2, 10.0)
     assert [model.pair_name(i) for i in cut_set(target)] == [("heavy", "stay")]
-    chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+    chart, exact = by_chart(target), by_mixture(target)
     assert float(exact.improper_mass.value) > 0.01
     assert abs(chart.improper_mass.value - exact.improper_mass.value) <= 5 * chart.improper_mass.se + 1e-4
 
@@ -274,7 +294,7 @@ def test_a_pair_that_is_rare_in_some_loop_does_not_cut_it():
     model = shared_pair()
     target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
     assert [model.pair_name(i) for i in cut_set(target)] == [("x", "on"), ("y", "slow")]
-    chart, exact = by_chart(target, False, None, 0), by_mixture(target, "test", 0)
+    chart, exact = by_chart(target), by_mixture(target)
     assert float(exact.improper_mass.value) == pytest.approx(0.1355, abs=1e-4)
     assert chart.trustworthy
     assert abs(chart.improper_mass.value - exact.improper_mass.value) <= 5 * chart.improper_mass.se + 1e-4
@@ -286,7 +306,7 @@ def test_two_cuts_must_agree(monkeypatch):
     target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
     monkeypatch.setattr("bellmanifold.posteriors.cuts.SHARE", 0.0)
     monkeypatch.setattr("bellmanifold.posteriors.cuts.MOST_VISITS", np.inf)
-    unsound = by_chart(target, False, None, 0)
+    unsound = by_chart(target)
     assert float(unsound.improper_mass.value) < 0.01
     assert unsound.diagnostics["cut"] == [["x", "on"]]
     assert unsound.diagnostics["second_cut"] == [["y", "fast"], ["y", "slow"]]
@@ -344,7 +364,7 @@ def test_sound_cuts_find_the_improper_mass(rng):
     for _ in range(3):
         model = skewed_loops(rng, states=2)
         target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
-        chart, exact = by_chart(target, False, 1, 0), by_mixture(target, "test", 0)
+        chart, exact = by_chart(target, samples=1), by_mixture(target)
         assert chart.trustworthy
         mass, enumerated = chart.improper_mass, exact.improper_mass
         assert abs(mass.value - enumerated.value) <= 5 * np.hypot(mass.se, enumerated.se) + 1e-6
@@ -356,10 +376,10 @@ def test_standard_errors_of_cut_coordinates():
     and their mean, each at level 1e-4: false alarm 2e-4."""
     model = envs.two_state()
     target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
-    exact = by_mixture(target, "test", 0)
+    exact = by_mixture(target)
     z = []
     for seed in range(60):
-        found = by_chart(target, False, 1, seed)
+        found = by_chart(target, samples=1, seed=seed)
         assert found.diagnostics["coordinates"] == "cut"
         z.append(float((found.improper_mass.value - exact.improper_mass.value) / found.improper_mass.se))
     spread = np.sum(np.square(z)) * 29 / 31
@@ -372,7 +392,7 @@ def test_proper_only_leaves_improper_parameters_out():
     model = envs.swirl(3)
     for epsilon in (0.1, 0.5):
         target = relaxed_target(Dataset.complete(model), epsilon, 10.0)
-        whole = by_mixture(target, "test", 0)
+        whole = by_mixture(target)
         from bellmanifold.posteriors.policies import PolicyTable, _all_reach_goal, action_probabilities
 
         table = whole.table
@@ -430,11 +450,12 @@ def test_walk_against_importance_sampling(epsilon):
     """Chains agree with importance sampling, 5 standard errors (false alarm 1e-5), and pass their diagnostics."""
     model = envs.deep_sea(3)
     target = relaxed_target(seen(model, np.arange(12) % 2 == 0), epsilon, 10.0)
-    walked = by_walk(target, False, "test", 256 * 250 * 2, 0)
-    assert agree(walked, by_chart(target, False, None, 0))
+    budget = Budget(samples=256 * 250 * 2)
+    walked = Summary(target, by_walk(target, budget, "test"), budget)
+    assert agree(walked, by_chart(target))
     assert walked.trustworthy
     assert walked.diagnostics["r_hat"] < 1.02
-    weighed = by_chart(target, False, None, 0)
+    weighed = by_chart(target)
     np.testing.assert_allclose(walked.q_mean, weighed.q_mean, atol=0.3)
     np.testing.assert_allclose(walked.q_sd, weighed.q_sd, atol=0.3)
 
@@ -444,8 +465,8 @@ def test_sparse_walk_against_importance_sampling():
     """Four chains of 1,000 steps: the chart's probabilities within 0.05, 5 standard errors (false alarm 1e-5)."""
     model = envs.swirl(3)
     target = relaxed_target(seen(model, np.arange(12) % 2 == 0), 0.0, 10.0)
-    walked = by_sparse_walk(target, False, "test", 4000, 0)
-    weighed = by_chart(target, False, None, 0)
+    walked = Summary(target, by_sparse_walk(target, Budget(samples=4000), "test"), Budget())
+    weighed = by_chart(target)
     np.testing.assert_allclose(walked.action_probability.value, weighed.action_probability.value, atol=0.05)
     np.testing.assert_allclose(walked.q_sd, weighed.q_sd, atol=0.8)
     assert walked.diagnostics["r_hat"] < 1.05
@@ -463,16 +484,15 @@ def test_large_cyclic_problems_are_walked(rng):
         bm.posterior(model, Dataset.complete(model), epsilon=0.5)
 
 
-def test_auto_walks_where_weights_fail(monkeypatch):
+def test_auto_walks_where_weights_fail():
     """Asked for more effective points than importance sampling has, the walk takes over and says so."""
-    monkeypatch.setattr("bellmanifold.posteriors.inference.ENOUGH", 1e9)
     model = envs.deep_sea(3)
     data = seen(model, np.arange(12) % 2 == 0)
-    exact = bm.posterior(model, data, samples=64_000)
+    exact = posterior_of(relaxed_target(data, 0.0, 10.0), Budget(samples=64_000, enough=1e9))
     assert exact.engine == "chart"
     assert "slice chains" in exact.reason
     assert exact.trustworthy
-    relaxed = bm.posterior(model, data, epsilon=0.1)
+    relaxed = posterior_of(relaxed_target(data, 0.1, 10.0), Budget(enough=1e9))
     assert relaxed.engine == "mixture", "few cells are enumerated before anything walks"
     assert "too uneven" in relaxed.reason
 
@@ -492,7 +512,7 @@ def replications(rng, count):
         observed = np.sort(rng.choice(model.n_pairs, 6, replace=False))
         target = relaxed_target(Dataset(model, observed, rewards[observed]), 0.0, 2.0)
         for points in (2**12, 2**17):
-            draws = weighted_draws([Coordinates(target, chart)], points, seed=k)
+            draws = weighted_draws([Coordinates(target)], chart, points, seed=k)
             weight = draws.weight.values
             if 1.0 / (weight**2).sum() > 100:
                 break
@@ -536,7 +556,7 @@ def test_evidence_curve_against_enumeration():
         data = seen(model, np.arange(model.n_pairs) > 0)
         scales = [0.5, 2.0, 10.0]
         curve = bm.evidence_curve(model, data, scales, epsilon=0.3)
-        exact = [by_mixture(relaxed_target(data, 0.3, scale), "test", 0).log_evidence for scale in scales]
+        exact = [by_mixture(relaxed_target(data, 0.3, scale)).log_evidence for scale in scales]
         value, se = (np.array([getattr(estimate, name) for estimate in exact]) for name in ("value", "se"))
         assert np.all(np.abs(curve.log_evidence - value) <= 5 * np.hypot(curve.se, se) + 1e-6)
 
@@ -578,12 +598,12 @@ def test_loops_that_cost_next_to_nothing():
     moves = {("a", "loop"): Move(-1e-9, {"a": 1.0}), ("a", "go"): Move(1.0, {"goal": 1.0})}
     model = from_moves("cheap", moves, start="a")
     target = relaxed_target(Dataset.complete(model), 0.0, 10.0)
-    summary = by_chart(target, False, None, 0)
+    summary = by_chart(target)
     assert float(summary.log_evidence.value) == pytest.approx(stats.norm.logpdf(1.0, scale=10.0) * 2, abs=1e-6)
     assert summary.diagnostics["unsolvable_share"] == 0.0
-    sparse = SparseCoordinates(target)
+    sparse = SparseSystem(Coordinates(target))
     assert all(
-        np.isfinite(sparse.place(np.array([a, b]), None).log_likelihood) for a in (-1.0, 1.0) for b in (-1.0, 1.0)
+        np.isfinite(sparse.evaluate(np.array([a, b]), None).log_likelihood) for a in (-1.0, 1.0) for b in (-1.0, 1.0)
     )
 
 
@@ -595,16 +615,14 @@ def test_data_of_another_problem_are_refused():
     assert bm.posterior(model, Dataset.complete(envs.deep_sea(3))).trustworthy
 
 
-def test_the_reason_says_when_standard_errors_stay_large(monkeypatch):
+def test_the_reason_says_when_standard_errors_stay_large():
     """Asked for more than the points that fit can give."""
-    monkeypatch.setattr("bellmanifold.posteriors.inference.ACCURACY", 1e-9)
-    monkeypatch.setattr("bellmanifold.posteriors.inference.MOST_HELD", 1)
     model = envs.deep_sea(3)
-    data = seen(model, np.arange(12) % 2 == 0)
-    summary = bm.posterior(model, data, epsilon=0.3)
+    target = relaxed_target(seen(model, np.arange(12) % 2 == 0), 0.3, 10.0)
+    summary = posterior_of(target, Budget(accuracy=1e-9, held=1))
     assert "stopped at a largest standard error of" in summary.reason
     with pytest.raises(BadInputError, match="samples is 1000: at most"):
-        bm.posterior(model, data, epsilon=0.3, samples=1000)
+        posterior_of(target, Budget(samples=1000, held=1))
 
 
 def test_cancelling_rewards_do_not_stall():
@@ -720,7 +738,8 @@ def test_words_that_are_no_options_are_refused_without_type_checks():
 
 
 def test_values_that_do_not_vary_have_nothing_to_mix():
-    assert diagnose(np.ones((4, 10, 3))) == (1.0, 40.0)
+    trace = trace_of(relaxed_target(Dataset.complete(envs.two_state()), 0.5, 1.0), np.zeros((4, 10), dtype=np.int64))
+    assert trace._replace(value=np.ones((4, 10, 3))).diagnose() == (1.0, 40.0)
 
 
 def test_many_policies_are_told_apart_by_random_numbers(rng):

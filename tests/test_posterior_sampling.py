@@ -22,9 +22,9 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Laplace
 from bellmanifold.limits import ROUTES
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import normal_point, system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import random_problem
@@ -10,10 +12,11 @@ from scipy.stats import norm, truncnorm
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.rejection import _greedy, _satisfied, _tiny_problem, rejection
-from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 
 
 def gauss_legendre(low: float, high: float, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -43,9 +46,11 @@ def test_two_states_against_quadrature(epsilon, prior_scale):
     assert abs(action.value[0] - improper.sum() / mass.sum()) <= 4 * action.se[0] + 1e-12
     assert np.all(np.abs(found.q_mean.value - mean) <= 4 * found.q_mean.se)
     assert abs(found.log_evidence.value - np.log(mass.sum() / (2 * epsilon) ** 2)) <= 4 * found.log_evidence.se
-    four_errors = 4 / np.sqrt(2 * found.accepted)  # of a standard deviation, where tails are no heavier than normal
+    four_errors = 4 / np.sqrt(
+        2 * found.diagnostics["accepted"]
+    )  # of a standard deviation, where tails are no heavier than normal
     assert found.q_sd == pytest.approx(np.sqrt(square - mean**2), rel=four_errors)
-    assert found.accepted > 10**4
+    assert found.diagnostics["accepted"] > 10**4
 
 
 def test_equations_are_checked_draw_by_draw(rng):
@@ -71,22 +76,22 @@ def test_equations_are_checked_draw_by_draw(rng):
     assert kept > 50
 
 
-def test_draws_do_not_depend_on_batches_and_too_few_are_refused(monkeypatch):
+def test_draws_do_not_depend_on_batches_and_too_few_are_refused():
     """Draws are rounded up to 32 equal replicates; exactly as many kept ones as an answer needs are enough."""
     target = relaxed_target(Dataset.complete(envs.two_state()), 1.5, 2.0, "uniform")
     found = rejection(target, draws=2**12 + 1, min_accepted=1)
-    assert found.draws == 2**12 + 32
-    assert rejection(target, draws=2**12 + 1, min_accepted=found.accepted).accepted == found.accepted
-    with pytest.raises(UnsupportedError, match=f"{found.accepted} of {found.draws} prior draws satisfy the 2 observed"):
-        rejection(target, draws=2**12 + 1, min_accepted=found.accepted + 1)
-    monkeypatch.setattr("bellmanifold.posteriors.rejection.BATCH_NUMBERS", 7)
-    again = rejection(target, draws=2**12 + 1, min_accepted=1)
+    draws, accepted = found.diagnostics["draws"], found.diagnostics["accepted"]
+    assert draws == 2**12 + 32
+    assert rejection(target, draws=2**12 + 1, min_accepted=accepted).effective_sample_size == accepted
+    with pytest.raises(UnsupportedError, match=f"{accepted} of {draws} prior draws satisfy the 2 observed"):
+        rejection(target, draws=2**12 + 1, min_accepted=accepted + 1)
+    again = rejection(target, draws=2**12 + 1, min_accepted=1, held=7)
     np.testing.assert_array_equal(again.table.weight, found.table.weight)
     np.testing.assert_array_equal(again.q_mean.value, found.q_mean.value)
     count = found.table.weight.sum(axis=1)
     error = count.std(ddof=1) / np.sqrt(32) / count.mean()
     assert float(found.log_evidence.se) == pytest.approx(error)
-    assert float(found.log_evidence.value) == pytest.approx(np.log(found.accepted / found.draws) - 2 * np.log(3.0))
+    assert float(found.log_evidence.value) == pytest.approx(np.log(accepted / draws) - 2 * np.log(3.0))
 
 
 def test_kept_draws_satisfy_the_equations():
@@ -99,12 +104,54 @@ def test_kept_draws_satisfy_the_equations():
     assert np.array_equal(found.q_sd[:2], [2.0, 2.0])
 
 
+def choice(prior, epsilon):
+    """One state: `x` was seen and paid -1, `y` was not; each has its own prior."""
+    moves = {("s", "x"): Move(-1.0, {"goal": 1.0}), ("s", "y"): Move(-1.0, {"goal": 1.0})}
+    data = Dataset.from_pairs(from_moves("choice", moves, start="s"), [("s", "x")])
+    return relaxed_target(data, epsilon, prior, "uniform")
+
+
+def test_every_pair_has_its_own_prior():
+    """x is N(0.5, 2^2) cut off at -1 +- 0.8, y is N(-1.2, 0.5^2): y is better with a probability by quadrature.
+
+    False alarms: seven comparisons at 4 standard errors with 31 degrees of freedom, 3e-3 in all.
+    """
+    found = rejection(choice(ValuePrior(np.array([0.5, -1.2]), np.array([2.0, 0.5])), 0.8), draws=2**19)
+    inside = truncnorm((-1.8 - 0.5) / 2.0, (-0.2 - 0.5) / 2.0, loc=0.5, scale=2.0)
+    x, weight = gauss_legendre(-1.8, -0.2)
+    better = (weight * inside.pdf(x) * norm.sf(x, -1.2, 0.5)).sum()
+    action = action_probabilities(envs.two_state(), found.table)
+    assert np.all(np.abs(action.value - [1 - better, better]) <= 4 * action.se)
+    assert np.all(np.abs(found.q_mean.value - [inside.mean(), -1.2]) <= 4 * found.q_mean.se)
+    four_errors = 4 / np.sqrt(2 * found.diagnostics["accepted"])
+    assert found.q_sd == pytest.approx([inside.std(), 0.5], rel=four_errors)
+    evidence = np.log((norm.cdf(-0.2, 0.5, 2.0) - norm.cdf(-1.8, 0.5, 2.0)) / 1.6)
+    assert abs(float(found.log_evidence.value) - evidence) <= 4 * float(found.log_evidence.se)
+
+
+def test_an_action_that_no_draw_met_has_an_error_and_small_spreads_survive():
+    """Values of 1e6 give or take 1e-3, and one that is a hundred thousand deviations below them.
+
+    False alarms: two sds at 4 standard errors, 1.3e-4 in all.
+    """
+    prior = ValuePrior(np.array([1e6, 1e6 - 100.0]), np.array([1e-3, 1e-3]))
+    whole = replace(choice(prior, 1e-3), reward=np.array([1e6, 0.0]))
+    found = rejection(whole, draws=2**17)
+    accepted = found.diagnostics["accepted"]
+    action = action_probabilities(whole.model, found.table)
+    assert action.value.tolist() == [1.0, 0.0]
+    assert action.se == pytest.approx([1 / (accepted + 2)] * 2)
+    assert found.q_sd == pytest.approx([1e-3 * truncnorm(-1.0, 1.0).std(), 1e-3], rel=4 / np.sqrt(2 * accepted))
+
+
 def test_no_data_keeps_everything():
     model = envs.four_state()
     found = rejection(relaxed_target(Dataset.from_pairs(model, []), 1.0, 2.0, "uniform"), draws=2**12)
-    assert found.accepted == found.draws
+    assert found.diagnostics["accepted"] == found.diagnostics["draws"]
     assert found.log_evidence.value == 0.0
-    assert action_probabilities(model, found.table).value == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.0])
+    action = action_probabilities(model, found.table)
+    assert action.value == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.0])
+    assert not action.se.any(), "nothing was estimated"
 
 
 def test_refusals():

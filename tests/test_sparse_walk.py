@@ -18,10 +18,10 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.sparse_walk import (
     SparseSystem,
     SparseWalker,

@@ -12,6 +12,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.kernels import Laplace
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 
@@ -42,18 +43,20 @@ def test_routes_need_certain_moves_and_one_start():
     assert summary_of(relaxed_target(Dataset.complete(random), 0.5, 1.0), [[1, 3]]).routes is None
 
 
-def test_other_labels_keep_answers_that_do_not_depend_on_them():
-    summary = summary_of(two_state(), [[1, 3]])
-    actions, routes, mass = summary.action_probability, summary.routes, summary.improper_mass
-    same = summary.labelled(summary.top, False, 5)
-    assert same.action_probability is actions
-    assert same.routes is routes
-    assert (same.seed, same.proper_only) == (5, False)
-    other = summary.labelled(1, True, 0)
-    assert other.action_probability is actions
-    assert len(other.routes) == 1
-    assert float(mass.value) == 0.25
-    assert float(other.improper_mass.value) == 0.0
+def test_a_summary_is_its_result_and_its_budget():
+    """As many routes are listed as the budget says; a restricted posterior has no improper mass."""
+    summary = summary_of(two_state(), [[1, 3]], Budget(top=1, seed=5), doubts=("uneven",), stopped="stopped early")
+    assert (summary.engine, summary.dimension, summary.effective_sample_size) == ("test", 3, None)
+    assert summary.reason == "by hand; uneven; stopped early"
+    assert not summary.trustworthy
+    assert summary_of(two_state(), [[1, 3]]).trustworthy
+    assert len(summary.routes) == 1
+    assert len(summary_of(two_state(), [[1, 3]]).routes) == 2
+    assert summary.action_probability is summary.action_probability
+    assert summary.routes is summary.routes
+    assert float(summary.improper_mass.value) == 0.25
+    proper = replace(two_state(), proper_only=True)
+    assert float(summary_of(proper, [[1, 3]]).improper_mass.value) == 0.0
 
 
 def test_improper_mass_is_none_where_nothing_improper_is_left():
@@ -75,9 +78,13 @@ def test_what_a_picture_needs():
 
 
 def test_the_posterior_object_of_the_interface():
-    summary = summary_of(two_state(), [[1, 3], [3, 1]], log_evidence=Estimate.of(-2.0, 0.5))
-    summary = replace(summary, effective_sample_size=7.0, diagnostics={"r_hat": np.inf, "steps": 3, "share": 0.5})
-    told = summary.to_dict()
+    told = summary_of(
+        two_state(),
+        [[1, 3], [3, 1]],
+        log_evidence=Estimate.of(-2.0, 0.5),
+        effective_sample_size=7.0,
+        diagnostics={"r_hat": np.inf, "steps": 3, "share": 0.5},
+    ).to_dict()
     assert (told["engine"], told["reason"], told["trustworthy"]) == ("test", "by hand", True)
     assert (told["epsilon"], told["prior_scale"], told["observed_pairs"], told["dimension"]) == (0.5, 10.0, 2, 3)
     assert (told["log_evidence"], told["log_evidence_se"], told["effective_sample_size"]) == (-2.0, 0.5, 7.0)
@@ -117,5 +124,5 @@ def test_noise_is_told_where_rewards_are_noisy():
 
 def test_draws_of_the_engine_come_before_those_of_the_chart():
     own = xarray.Dataset({"weight": ("draw", np.ones(1))})
-    summary = replace(summary_of(two_state(), [[1, 3]]), own_draws=lambda: own)
+    summary = summary_of(two_state(), [[1, 3]], draws=lambda: own)
     assert summary.draws is own

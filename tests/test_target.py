@@ -8,8 +8,10 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, Uniform
-from bellmanifold.posteriors.noise_scale import HalfNormal, scale_table
-from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target, tie_width
+from bellmanifold.noise import HalfNormal
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.noise_scale import scale_table
+from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
 
 
 def row():
@@ -47,15 +49,17 @@ def test_loops_are_those_of_observed_pairs():
     assert loop.pairs.tolist() == [model.pair_index["s", "stay"]]
 
 
-def test_relaxed_widths_and_laws():
+def test_relaxed_widths_and_kernels():
     target = relaxed_target(seen(("a", "on"), ("a", "on")), 0.25, 2, "uniform")
     index = target.model.pair_index["a", "on"]
     assert target.scale.tolist() == [0.25 if i == index else 0.0 for i in range(6)]
     assert target.reward[index] == -1.0
-    assert (target.prior_scale, target.epsilon, target.law, target.kernel) == (2.0, 0.25, Uniform(), "uniform")
+    assert (target.prior.scale, target.epsilon, target.kernel) == (2.0, 0.25, Uniform())
+    assert (target.prior.mean.tolist(), target.prior.sd.tolist()) == ([0.0] * 6, [2.0] * 6)
+    assert target.described_kernel == "uniform"
     assert not target.is_exact
     assert not target.is_gaussian
-    assert tie_width(target) == 0.0
+    assert Coordinates(target).tie_width == 0.0
 
 
 def test_an_exact_posterior_has_no_kernel():
@@ -63,19 +67,19 @@ def test_an_exact_posterior_has_no_kernel():
     assert target.is_exact
     assert target.is_gaussian
     assert target.epsilon == 0.0
-    assert tie_width(target) == pytest.approx(3e-8), "relative to the largest of the rewards -1 and -3"
+    assert Coordinates(target).tie_width == pytest.approx(3e-8), "relative to the largest of the rewards -1 and -3"
 
 
 def test_ties_of_rewards_that_are_all_nothing_have_a_width_too():
     model = row()
     for data in (Dataset.from_pairs(model, [("a", "on", 0.0)]), Dataset.from_pairs(model, [])):
-        assert tie_width(relaxed_target(data, 0.0, 2.0)) == pytest.approx(1e-8)
+        assert Coordinates(relaxed_target(data, 0.0, 2.0)).tie_width == pytest.approx(1e-8)
 
 
 def test_one_width_of_zero_does_not_make_it_exact():
     model = row()
     observed, scale = np.array([True, True, False, False, False, False]), np.array([0.0, 0.1, 0, 0, 0, 0])
-    assert not Target(model, observed, np.zeros(6), scale, 1.0).is_exact
+    assert not Target(model, observed, np.zeros(6), scale, ValuePrior.same(model, 1.0)).is_exact
 
 
 def test_repeats_narrow_the_kernel():
@@ -101,14 +105,14 @@ def test_an_inferred_scale_leaves_relative_widths():
     assert target.noise_sd is None
     assert target.noise_scale is not None
     assert target.log_constant == target.noise_scale.log_mass == scale_table(data, prior).log_mass
-    assert target.kernel == "gaussian of inferred width"
+    assert target.described_kernel == "gaussian of inferred width"
     assert not target.is_gaussian
 
 
-def test_noise_of_other_laws_needs_pairs_seen_once():
+def test_noise_of_other_shapes_needs_pairs_seen_once():
     once, twice = seen(("a", "on", 1.0), ("b", "on", 2.0)), seen(("a", "on", 1.0), ("a", "on", 1.0))
-    assert noisy_target(once, 0.5, 2.0, Laplace()).law == Laplace()
-    assert noisy_target(twice, 0.5, 2.0, Gaussian()).law == Gaussian()
+    assert noisy_target(once, 0.5, 2.0, Laplace()).kernel == Laplace()
+    assert noisy_target(twice, 0.5, 2.0, Gaussian()).kernel == Gaussian()
     with pytest.raises(UnsupportedError, match="seen once"):
         noisy_target(twice, 0.5, 2.0, Laplace())
     assert not noisy_target(seen(), 0.5, 2.0, Laplace()).observed.any()
@@ -159,3 +163,43 @@ def test_sizes_that_can_be_squared(reward, epsilon, prior_scale, fine):
 def test_unknown_kernel():
     with pytest.raises(BadInputError, match="choose from gaussian, uniform"):
         relaxed_target.__wrapped__(seen(), 0.1, 1.0, "cauchy")
+
+
+def test_every_action_value_may_have_its_own_prior():
+    """As it was given, for relaxed and noisy rewards; reports name the widest."""
+    own = ValuePrior(np.arange(6.0), np.linspace(0.5, 3.0, 6))
+    for target in (relaxed_target(seen(("a", "on")), 0.1, own), noisy_target(seen(("a", "on")), 0.1, own)):
+        assert target.prior is own
+        assert target.prior.scale == 3.0
+    np.testing.assert_allclose(own.standardised(own.mean + 2.0 * own.sd), 2.0)
+
+
+def test_priors_that_differ_couple_a_state():
+    """Without data all actions of a state are equally good only if they share a prior."""
+    mean = np.zeros(6)
+    model = row()
+    mean[model.pair_index["c", "stop"]] = 1.0
+    target = relaxed_target(seen(("a", "stop")), 0.1, ValuePrior(mean, np.ones(6)))
+    assert named(model, target.coupled) == {"a", "c"}
+    assert named(model, target.prior.exchangeable(model, np.ones(6, dtype=bool))) == {"a", "b"}
+    only_on = np.array([name[1] == "on" for name in map(model.pair_name, range(6))])
+    assert target.prior.exchangeable(model, only_on).all(), "one of each state"
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd"), [(np.nan, 1.0), (np.inf, 1.0), (0.0, np.nan), (0.0, np.inf), (0.0, 0.0), (0.0, -1.0)]
+)
+def test_priors_that_are_none_are_refused(mean, sd):
+    """One wrong number among six is enough."""
+    with pytest.raises(BadInputError, match="prior: a mean or a standard deviation"):
+        ValuePrior(np.array([0.0, mean] * 3), np.array([1.0, sd] * 3))
+
+
+@pytest.mark.parametrize(("mean", "fine"), [(1e100, True), (-1.01e100, False)])
+def test_prior_means_can_be_squared(mean, fine):
+    own = ValuePrior(np.full(6, mean), np.ones(6))
+    if fine:
+        assert relaxed_target(seen(("a", "on")), 0.1, own).prior is own
+    else:
+        with pytest.raises(BadInputError, match="other units"):
+            relaxed_target(seen(("a", "on")), 0.1, own)

@@ -6,6 +6,7 @@ correct program fails for at most 1 seed in 40,000.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -20,7 +21,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.gaussian.maximum import largest
 from bellmanifold.kernels import Uniform
 from bellmanifold.posteriors import td
-from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.target import Target, ValuePrior, relaxed_target
 
 STANDARD_ERRORS = 5.0
 
@@ -177,21 +178,26 @@ def test_td_max_starts_from_the_expected_maximum_of_the_prior() -> None:
     np.testing.assert_array_equal(posterior.q_mean[1:], 0.0)
 
 
-def test_td_is_gaussian_regression() -> None:
-    """Against the textbook's matrix formula, on a problem with random transitions and unequal kernel widths."""
+@pytest.mark.parametrize("same", [True, False])
+def test_td_is_gaussian_regression(same: bool) -> None:
+    """Against the textbook's matrix formula, on a problem with random transitions, unequal kernel widths and priors."""
     model = envs.deep_sea(depth=3, slip=0.2)
     rng = np.random.default_rng(3)
     observed = rng.random(model.n_pairs) < 0.6
     scale = np.where(observed, rng.uniform(0.1, 1.0, model.n_pairs), 0.0)
-    target = Target(model, observed, np.where(observed, model.reward, 0.0), scale, 2.0)
+    own = ValuePrior(rng.normal(size=model.n_pairs), rng.uniform(0.3, 3.0, model.n_pairs))
+    prior = ValuePrior.same(model, 2.0) if same else own
+    target = Target(model, observed, np.where(observed, model.reward, 0.0), scale, prior)
     previous = td.TDPosterior(np.ones(1), rng.normal(size=(1, model.n_pairs)), np.ones(model.n_pairs))
     guess = model.best(previous.mean[0])
     y = (model.backup(guess))[observed]
     design = np.eye(model.n_pairs)[observed]
     noise = np.diag(1 / scale[observed] ** 2)
-    covariance = np.linalg.inv(np.eye(model.n_pairs) / 4.0 + design.T @ noise @ design)
+    precision = np.diag(1 / prior.sd**2)
+    covariance = np.linalg.inv(precision + design.T @ noise @ design)
     posterior = td.update_td(previous, target)
-    np.testing.assert_allclose(posterior.q_mean, covariance @ design.T @ noise @ y, atol=1e-12)
+    expected = covariance @ (precision @ prior.mean + design.T @ noise @ y)
+    np.testing.assert_allclose(posterior.q_mean, expected, atol=1e-12)
     np.testing.assert_allclose(posterior.variance, np.diag(covariance), rtol=1e-12)
 
 
@@ -221,11 +227,14 @@ def test_td_needs_one_update_a_level() -> None:
 # --- the ensemble
 
 
-def test_ensemble_weights_are_marginal_likelihoods() -> None:
-    """One-dimensional integrals of prior times likelihood, pair by pair, for every sample."""
+@pytest.mark.parametrize("same", [True, False])
+def test_ensemble_weights_are_marginal_likelihoods(same: bool) -> None:
+    """One-dimensional integrals of prior times likelihood, pair by pair, for every sample; priors may differ."""
     model = envs.deep_sea(depth=3)
     observed = [0, 1, 2, 5, 9]
     target = seen(model, observed, epsilon=0.7, prior_scale=1.5)
+    if not same:
+        target = replace(target, prior=ValuePrior(np.linspace(-1.0, 1.0, 12), np.linspace(0.5, 2.0, 12)))
     prior = td.initial(model, 1.5)
     samples = td.draw(prior, np.random.default_rng(7), 4)
     posterior = td.update_td_en(prior, target, np.random.default_rng(7), members=4)
@@ -238,8 +247,9 @@ def test_ensemble_weights_are_marginal_likelihoods() -> None:
             ahead = after @ guess[model.next_state[model.next_start[i] : model.next_start[i + 1]]]
             reward = model.reward[i]
 
-            def joint(q: float, reward: float = reward, ahead: float = ahead) -> float:
-                return float(norm.pdf(q, 0, 1.5) * norm.pdf(reward, q - ahead, 0.7))
+            def joint(q: float, i: int = i, reward: float = reward, ahead: float = ahead) -> float:
+                own = norm.pdf(q, target.prior.mean[i], target.prior.sd[i])
+                return float(own * norm.pdf(reward, q - ahead, 0.7))
 
             total *= quad(joint, -20, 20, epsabs=1e-14, epsrel=1e-12)[0]
         return total
@@ -277,6 +287,13 @@ def test_ensemble_from_zeros_is_td_once() -> None:
     np.testing.assert_array_equal(ensemble.mean, np.repeat(plain.mean, 10, axis=0))
     from_prior = td.update_td_en(td.initial(model, 2.0), target, np.random.default_rng(0), members=10)
     assert not np.allclose(from_prior.mean, ensemble.mean)
+
+
+def test_small_spreads_of_huge_values_survive() -> None:
+    """Components 1e-3 apart about 1e8, each with an sd of 1e-3: sqrt(2) 1e-3 in all."""
+    mean = 1e8 + np.array([[-1e-3], [1e-3]])
+    posterior = td.TDPosterior(np.full(2, 0.5), mean, np.array([1e-6]))
+    np.testing.assert_allclose(posterior.q_sd, np.sqrt(2.0) * 1e-3, rtol=1e-4)
 
 
 def test_ensemble_weights_survive_hopeless_targets() -> None:
@@ -426,7 +443,7 @@ def test_bad_input_is_refused() -> None:
         td.update_td_en(td.initial(model, 1.0), target, np.random.default_rng(0), members=0)
     with pytest.raises(BadInputError, match="route"):
         td.route_probabilities(model, td.initial(model, 1.0), [(0, 7)])
-    uniform = Target(model, target.observed, target.reward, target.scale, 2.0, law=Uniform())
+    uniform = Target(model, target.observed, target.reward, target.scale, target.prior, Uniform())
     with pytest.raises(UnsupportedError, match="Gaussian kernel"):
         td.update_td(td.initial(model, 2.0), uniform)
 

@@ -12,13 +12,13 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.kernels import Uniform
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import batch_walk, walk
 from bellmanifold.posteriors.batch_walk import BatchWalker, fresh_key, init
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.convergence import r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import chain_draws
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import member_moments
 from bellmanifold.posteriors.target import noisy_target, relaxed_target

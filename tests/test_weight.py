@@ -15,9 +15,9 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Gaussian, Laplace, StudentT
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cuts import covering
-from bellmanifold.posteriors.noise_scale import HalfNormal
 from bellmanifold.posteriors.system import (
     Point,
     from_normals,

@@ -23,6 +23,7 @@ class Budget:
         held: points times coordinates it may hold: they are kept, twice, for the next posterior.
         in_piece: numbers in an array of one piece of the points; some ten such arrays are held at a time.
         pilot: binary logarithm of the points in each net that are weighed first.
+        kept: numbers of the draws that gradient chains keep, or that uneven draws are resampled from.
         cut: most pairs of a cut.
         cells, cell_points: most cells the mixture enumerates, and most points it spends on them.
         rounds: most rounds of slice chains.
@@ -40,6 +41,7 @@ class Budget:
     held: int = 2**27
     in_piece: int = 2**23
     pilot: int = 12
+    kept: int = 2**25
     cut: int = 6
     cells: int = 2**17
     cell_points: int = 2**25
@@ -48,6 +50,8 @@ class Budget:
     chart: ChartLimits = LIMITS
 
     def __post_init__(self) -> None:
+        if not self.accuracy > 0:
+            raise BadInputError(f"accuracy is {self.accuracy}: give a positive number")
         if self.samples is not None and self.samples < 1:
             raise BadInputError(f"samples is {self.samples}: give a positive number")
         if self.top < 0:

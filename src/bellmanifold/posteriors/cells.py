@@ -27,7 +27,6 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.target import Target
 
 WELL_CONDITIONED = 1e9
-"""The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +63,7 @@ class Cells:
         whitened: rewards divided by the widths, shape (observed,).
         log_constant: what the evidences of all cells have in common.
         prior_mean, prior_sd: of the own pairs, shape (own pairs,).
+        well_conditioned: the Cholesky route is taken while the squared norm of the whitened matrix is below this.
         stored: the Gaussians of all choices, if they are known and small enough to keep.
     """
 
@@ -80,6 +80,7 @@ class Cells:
     log_constant: float
     prior_mean: Float[np.ndarray, "own"]
     prior_sd: Float[np.ndarray, "own"]
+    well_conditioned: float = WELL_CONDITIONED
     stored: Gaussians | None = None
 
     @property
@@ -121,7 +122,7 @@ class Cells:
             whitened[every, row, policy[:, state]] -= value
         data = self.whitened - whitened @ self.prior_mean
         whitened *= self.prior_sd
-        log_determinant, mean, factor = _posterior(whitened, data)
+        log_determinant, mean, factor = _posterior(whitened, data, self.well_conditioned)
         misfit = data - np.einsum("cij,cj->ci", whitened, mean)
         square = (misfit**2).sum(axis=1) + (mean**2).sum(axis=1)
         log_evidence = self.log_constant - 0.5 * (log_determinant + square)
@@ -156,8 +157,13 @@ def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray,
     return coupled, size, branching, n_cells
 
 
-def cells_of(target: Target, max_cells: int) -> Cells:
+def cells_of(target: Target, max_cells: int, well_conditioned: float = WELL_CONDITIONED) -> Cells:
     """Number the cells of a target.
+
+    Args:
+        target: the posterior.
+        max_cells: refuse more.
+        well_conditioned: squared norm of the whitened matrix below which squares are formed.
 
     Raises:
         UnsupportedError: for the exact posterior, a kernel that is not Gaussian, or too many cells.
@@ -186,6 +192,7 @@ def cells_of(target: Target, max_cells: int) -> Cells:
         log_constant=target.log_constant - float(np.log(width).sum()) - 0.5 * len(width) * np.log(2.0 * np.pi),
         prior_mean=target.prior.mean[own],
         prior_sd=target.prior.sd[own],
+        well_conditioned=well_conditioned,
     )
 
 
@@ -197,7 +204,9 @@ Square = Float[np.ndarray, "choices own own"]
 
 
 def _posterior(
-    matrix: Float[np.ndarray, "choices observed own"], data: Float[np.ndarray, "choices observed"]
+    matrix: Float[np.ndarray, "choices observed own"],
+    data: Float[np.ndarray, "choices observed"],
+    well_conditioned: float = WELL_CONDITIONED,
 ) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
     """Posterior of x ~ N(0, I) after data = matrix x + N(0, I).
 
@@ -206,7 +215,7 @@ def _posterior(
     """
     transposed = matrix.transpose(0, 2, 1)
     _, n, own = matrix.shape
-    if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < WELL_CONDITIONED:
+    if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < well_conditioned:
         lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
         inverse = _inverse(lower)
         projected = np.einsum("cij,cj->ci", inverse, np.einsum("cij,cj->ci", transposed, data))

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import xarray
 
 DRAWS = 8192
-MORE_DRAWS, MOST_NUMBERS = 2**17, 2**25
-"""Uneven draws are resampled from this many, as long as they are not more numbers than that."""
+MORE_DRAWS = 2**17
+"""Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
 
 
 def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
@@ -51,7 +51,7 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
         drawn = weighted_draws(components, chart, DRAWS, budget.seed)
         if effective(drawn) >= budget.enough:
             return drawn
-        many = min(MORE_DRAWS, MOST_NUMBERS // target.model.n_pairs)
+        many = min(MORE_DRAWS, budget.kept // target.model.n_pairs)
         drawn = weighted_draws(components, chart, many, budget.seed)
         if effective(drawn) >= budget.enough:
             return resampled(drawn, DRAWS, budget.seed)

@@ -37,8 +37,6 @@ ROUND = 1000
 MOST_CHAINS = 64
 FEWEST_CHAINS = 4
 MOST_ROUNDS = {"hmc": 4, "nuts": 1}
-MOST_NUMBERS = 2**25
-"""Numbers kept in all."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,10 @@ def by_gradient(target: Target, sampler: Sampler, budget: Budget, noisy: Noisy |
     model, samples = target.model, budget.samples
     evidence, noise = (noisy_evidence(noisy.data), noisy.noise) if noisy else _kernel(target, sampler)
     density = Density(tabular(model), NormalPrior.of(target.prior.mean, target.prior.sd), noise)
-    chains = min(MOST_CHAINS, MOST_NUMBERS // (ROUND * density.dimension))
+    chains = min(MOST_CHAINS, budget.kept // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
-    if samples is not None and _each(samples, chains) * chains * density.dimension > MOST_NUMBERS:
+    if samples is not None and _each(samples, chains) * chains * density.dimension > budget.kept:
         raise BadInputError(f"samples is {samples}: that many points of {density.dimension} numbers do not fit")
     step_size = _first_step(evidence, noise, target.prior.scale)
     setting = Setting(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
@@ -88,7 +86,7 @@ def _walked(target: Target, chains: Chains, budget: Budget) -> Result:
     if budget.samples is not None:
         chains.walk(_each(budget.samples, setting.chains))
         return _result(target, chains)
-    most = min(MOST_ROUNDS[setting.sampler], MOST_NUMBERS // (ROUND * setting.chains * setting.density.dimension))
+    most = min(MOST_ROUNDS[setting.sampler], budget.kept // (ROUND * setting.chains * setting.density.dimension))
     while True:
         chains.walk(ROUND)
         error = _largest_error(target, chains.points)

@@ -34,31 +34,51 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.gaussian.orthant import Orthants, orthants
 from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.cells import Cells, Gaussians, Square, cells_of
+from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 
 REPLICATES = 16
-NEGLIGIBLE = 1e-6
-"""Cells are left out while all of them together cannot make up more than this fraction of the posterior."""
-PILOT_POINTS = 2**17
-MOST_POINTS = 2**16
-GROWTH = 16.0
-CHUNK_NUMBERS = 2**18
-FIRST_BLOCK, BLOCK = 128, 1024
-"""Cells treated together: few at first, as the first ones may be all that count."""
-STORED_NUMBERS = 2**26
-"""Up to this many numbers the Gaussians of all cells are kept instead of being computed again."""
 
 
-def mixture(target: Target, budget: Budget | None = None, why: str = "asked for") -> Result:
+@dataclass(frozen=True)
+class Work:
+    """How the cells are gone through; `Budget` says how many there may be, and how accurate the answers shall be.
+
+    Attributes:
+        negligible: cells are left out while all of them together cannot make up more than this share of the posterior.
+        pilot: points that all first estimates together may take.
+        most: most points of a cell in each replicate.
+        growth: points are multiplied by no more than this from round to round.
+        chunk: numbers in the Gaussians that are computed at a time.
+        first_block, block: cells treated together: few at first, as the first ones may be all that count.
+        stored: up to this many numbers the Gaussians of all cells are kept instead of being computed again.
+        well_conditioned: as in `cells_of`.
+    """
+
+    negligible: float = 1e-6
+    pilot: int = 2**17
+    most: int = 2**16
+    growth: float = 16.0
+    chunk: int = 2**18
+    first_block: int = 128
+    block: int = 1024
+    stored: int = 2**26
+    well_conditioned: float = WELL_CONDITIONED
+
+
+USUAL = Work()
+
+
+def mixture(target: Target, budget: Budget | None = None, why: str = "asked for", work: Work = USUAL) -> Result:
     """The posterior by enumeration of all cells; the result's table holds the cells that count.
 
     Args:
         target: a posterior with a Gaussian kernel of positive width.
         budget: bounds the number of cells and points, and says how accurate the answers shall be.
         why: why this engine.
+        work: how the cells are gone through.
 
     Raises:
         UnsupportedError: for the exact posterior, another kernel or too many cells.
@@ -71,29 +91,29 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
     (4, array([-4., -5., -2., -2., -1.]))
     """
     budget = Budget() if budget is None else budget
-    cells = cells_of(target, budget.cells)
+    cells = cells_of(target, budget.cells, work.well_conditioned)
     generator = np.random.default_rng(budget.seed)
-    bounds, stored = _bounds(cells)
+    bounds, stored = _bounds(cells, work)
     cells = replace(cells, stored=stored)
     if not np.isfinite(bounds.max()):
         raise UnsupportedError(
             "mixture: rewards are so large beside the kernels' widths that their squares leave the range of floating "
             "point: use --engine chart or a larger epsilon"
         )
-    blocks, rest = _best_first(cells, bounds, generator)
-    blocks = _refined(target, cells, blocks, (budget.accuracy, budget.cell_points), generator)
+    blocks, rest = _best_first(cells, bounds, generator, work)
+    blocks = _refined(target, cells, blocks, budget, generator, work)
     return _result(target, cells, blocks, rest, why)
 
 
 # --- which of them count --------------------------------------------------------------------------------------------
 
 
-def _bounds(cells: Cells) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
+def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
     """For every cell the logarithm of evidence times its least probable wall; and the Gaussians if they are few."""
     own = len(cells.own)
     fastest = cells.fastest
-    chunk = max(1, CHUNK_NUMBERS // max(1, own**2 * fastest))
-    keep = cells.n_choices * own**2 <= STORED_NUMBERS
+    chunk = max(1, work.chunk // max(1, own**2 * fastest))
+    keep = cells.n_choices * own**2 <= work.stored
     bound = np.empty(cells.n_cells)
     parts = []
     for begin in range(0, cells.n_choices, chunk):
@@ -179,7 +199,7 @@ def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
 
 
 def _best_first(
-    cells: Cells, bound: Float[np.ndarray, "cells"], generator: np.random.Generator
+    cells: Cells, bound: Float[np.ndarray, "cells"], generator: np.random.Generator, work: Work = USUAL
 ) -> tuple[list[_Block], float]:
     """Estimate cells in descending order of their bounds until the others are negligible.
 
@@ -188,14 +208,14 @@ def _best_first(
     """
     order = np.argsort(-bound, kind="stable")
     left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)
-    points = 2 ** int(np.clip(np.log2(PILOT_POINTS / (REPLICATES * len(order))), 0, 6))
+    points = 2 ** int(np.clip(np.log2(work.pilot / (REPLICATES * len(order))), 0, 6))
     blocks: list[_Block] = []
-    total, begin, size = -np.inf, 0, FIRST_BLOCK
-    while begin < len(order) and left[begin] > total + np.log(NEGLIGIBLE):
+    total, begin, size = -np.inf, 0, work.first_block
+    while begin < len(order) and left[begin] > total + np.log(work.negligible):
         blocks.append(_estimated(cells, order[begin : begin + size], points, generator))
         log_weight = blocks[-1].log_weight()
         total = float(np.logaddexp(total, np.logaddexp.reduce(log_weight, axis=None) - np.log(len(log_weight))))
-        begin, size = begin + size, min(2 * size, BLOCK)
+        begin, size = begin + size, min(2 * size, work.block)
     return blocks, float(left[min(begin, len(order))])
 
 
@@ -217,37 +237,34 @@ def _table(target: Target, cells: Cells, blocks: list[_Block], weight: Weights, 
 
 
 def _refined(
-    target: Target, cells: Cells, blocks: list[_Block], goal: tuple[float, int], generator: np.random.Generator
+    target: Target, cells: Cells, blocks: list[_Block], budget: Budget, generator: np.random.Generator, work: Work
 ) -> list[_Block]:
-    """Spend more points where they help most until every action probability is accurate enough.
-
-    Args:
-        goal: the accuracy, and the largest number of points to spend.
-    """
-    accuracy, max_points = goal
+    """Spend more points where they help most until every action probability is accurate enough."""
     while blocks[0].staircase.dimension > EXACT_DIMENSION:
         _, weight = _weights(blocks)
         worst = float(action_probabilities(target.model, _table(target, cells, blocks, weight)).se.max())
-        if not worst > accuracy:
+        if not worst > budget.accuracy:
             break
         before = np.concatenate([block.points for block in blocks])
-        after = _allocation(weight, before, min((worst / (0.9 * accuracy)) ** 2, GROWTH))
+        after = _allocation(weight, before, min((worst / (0.9 * budget.accuracy)) ** 2, work.growth), work.most)
         spent = sum(int(block.spent.sum()) for block in blocks)
-        if np.array_equal(before, after) or REPLICATES * (spent + int(after.sum())) > max_points:
+        if np.array_equal(before, after) or REPLICATES * (spent + int(after.sum())) > budget.cell_points:
             break
         starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
         blocks = [_again(block, n, generator) for block, n in zip(blocks, np.split(after, starts), strict=True)]
     return blocks
 
 
-def _allocation(weight: Weights, points: Int[np.ndarray, "rows"], growth: float) -> Int[np.ndarray, "rows"]:
+def _allocation(
+    weight: Weights, points: Int[np.ndarray, "rows"], growth: float, most: int = USUAL.most
+) -> Int[np.ndarray, "rows"]:
     """Points for each cell, a power of two in proportion to its standard deviation, that divide the variance by growth.
 
     A cell's standard deviation is taken to be at least a tenth of its weight, lest a lucky first estimate be believed.
     """
     single = np.maximum(weight.std(axis=0, ddof=1), 0.1 * weight.mean(axis=0)) * np.sqrt(points)
     wanted = growth * single.sum() / (single**2 / points).sum() * single
-    return np.maximum(points, 2 ** np.ceil(np.log2(np.clip(wanted, 1.0, MOST_POINTS))).astype(np.int64))
+    return np.maximum(points, 2 ** np.ceil(np.log2(np.clip(wanted, 1.0, most))).astype(np.int64))
 
 
 def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:

@@ -210,11 +210,12 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     summed = _by_row(np.broadcast_to(row, weights.shape), weights, len(code))
     policy = chart.pairs(np.concatenate([part.choice for part in parts])[first].T).T[:, target.coupled]
     tied = np.any([part.tied for part in parts], axis=0)
-    exact = coordinates.dimension == 0 and not tied.any()
-    resolution = 0.0 if exact else resolution_of(effective)
+    certain = np.zeros(len(tied), dtype=bool)
+    certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)
+    resolution = 0.0 if certain.all() else resolution_of(effective)
     q_mean, q_sd = moments.estimate(target)
     return Sample(
-        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution),
+        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, certain),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=evidence,

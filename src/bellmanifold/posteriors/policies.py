@@ -28,7 +28,6 @@ PSEUDO_REPLICATES = 64
 DRAWN_POLICIES = 4096
 """Policies drawn in each replicate to find the improper mass under the true transitions."""
 DENSE = 0.1
-"""Weights are added up by products of matrices where a larger share of them than this is positive."""
 BEAM = 16
 """Beginnings of routes kept for each route asked for."""
 ALWAYS = 1000
@@ -56,6 +55,7 @@ class PolicyTable:
         stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
         resolution: the least standard error of a probability close to 0 or 1: a policy as probable as this may be
             missing; 0 for exact answers.
+        certain: states whose greedy pair is known exactly, whatever the resolution; None for none, shape (states,).
     """
 
     coupled: Bool[np.ndarray, "states"]
@@ -63,6 +63,7 @@ class PolicyTable:
     weight: Float[np.ndarray, "replicates rows"]
     stand_in: Int[np.ndarray, "pairs"] | None = None
     resolution: float = 0.0
+    certain: Bool[np.ndarray, "states"] | None = None
 
     @classmethod
     def of_chains(
@@ -102,10 +103,19 @@ class PolicyTable:
         stand = np.where(self.coupled[model.pair_state], own, first)
         return stand, 1.0 / np.bincount(stand, minlength=model.n_pairs)[stand]
 
-    def share_of(self, part: Float[np.ndarray, "replicates *k"]) -> Estimate:
+    @cached_property
+    def least_error(self) -> Float[np.ndarray, "states"]:
+        """The resolution in each state: 0 where its greedy pair is certain."""
+        certain = np.zeros_like(self.coupled) if self.certain is None else self.certain
+        return np.where(certain, 0.0, self.resolution)
+
+    def share_of(
+        self, part: Float[np.ndarray, "replicates *k"], resolution: Float[np.ndarray, "*k"] | None = None
+    ) -> Estimate:
         """Weights as shares of the whole; close to 0 and 1 the error is no less than what may have been missed."""
         found = ratio(part, self.whole)
-        return Estimate(found.value, _resolved(found.value, found.se, self.resolution))
+        least = np.broadcast_to(self.least_error.max(initial=0.0), found.value.shape)
+        return Estimate(found.value, _resolved(found.value, found.se, least if resolution is None else resolution))
 
 
 @dataclass(frozen=True)
@@ -145,19 +155,27 @@ def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "re
     return Estimate.of(value, spread / total)
 
 
-def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
-    """For each pair, the probability that its action is optimal in its state."""
+def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -> Estimate:
+    """For each pair, the probability that its action is optimal in its state.
+
+    Args:
+        model: the problem.
+        table: policies with their weights.
+        dense: these are added up by products of matrices where a larger share of them than this is positive.
+    """
     part = np.zeros((len(table.weight), model.n_pairs))
     first = model.pair_start[:-1][~table.coupled]
     part[:, first] = table.whole[:, None]
-    summed = _sums_of_most if np.count_nonzero(table.weight) > DENSE * table.weight.size else _sums_of_few
+    summed = _sums_of_most if np.count_nonzero(table.weight) > dense * table.weight.size else _sums_of_few
     for state, sums in zip(np.flatnonzero(table.coupled), summed(model, table), strict=True):
         part[:, model.pair_start[state] : model.pair_start[state + 1]] = sums
     stand, share = table.standing(model)
     found = ratio(part[:, stand] * share, table.whole)
     kinds = np.add.reduceat(stand == np.arange(model.n_pairs), model.pair_start[:-1])
     undecided = (table.coupled & (kinds > 1))[model.pair_state]
-    return Estimate(found.value, _resolved(found.value, found.se, np.where(undecided, table.resolution, 0.0)))
+    return Estimate(
+        found.value, _resolved(found.value, found.se, np.where(undecided, table.least_error[model.pair_state], 0.0))
+    )
 
 
 def _sums_of_most(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
@@ -225,7 +243,8 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
     for first in range(0, len(finished), MEASURED):
         some = finished[first : first + MEASURED]
         parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in some], axis=1)
-        found = table.share_of(parts)
+        least = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
+        found = table.share_of(parts, least)
         routes += [
             Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
             for one, value, se in zip(some, found.value, found.se, strict=True)
@@ -381,7 +400,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
     found = ratio(part, weights.sum(axis=1))
-    return Estimate(found.value, _resolved(found.value, found.se, table.resolution))
+    return Estimate(found.value, _resolved(found.value, found.se, table.least_error.max(initial=0.0)))
 
 
 def _all_reach_goal(

@@ -31,7 +31,9 @@ REPLICATES = 32
 BATCH_NUMBERS = 2**21
 
 
-def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: int = 1000) -> Result:
+def rejection(
+    target: Target, draws: int = 2**22, seed: int = 0, min_accepted: int = 1000, held: int = BATCH_NUMBERS
+) -> Result:
     """Draw from the prior and keep what satisfies every observed Bellman equation within its tolerance.
 
     Args:
@@ -39,6 +41,7 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
         draws: how many draws from the prior.
         seed: of the draws.
         min_accepted: refuse to answer from fewer kept draws.
+        held: numbers drawn at a time.
 
     Raises:
         UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
@@ -50,7 +53,7 @@ def rejection(target: Target, draws: int = 2**22, seed: int = 0, min_accepted: i
     problem = _tiny_problem(target)
     generator = np.random.default_rng(seed)
     each = -(-draws // REPLICATES)
-    replicates = [_replicate(problem, each, generator) for _ in range(REPLICATES)]
+    replicates = [_replicate(problem, each, generator, held) for _ in range(REPLICATES)]
     accepted = sum(len(kept) for kept in replicates)
     if accepted < min_accepted:
         raise UnsupportedError(
@@ -108,9 +111,9 @@ def _tiny_problem(target: Target) -> _TinyProblem:
     )
 
 
-def _replicate(problem: _TinyProblem, draws: int, generator: np.random.Generator) -> Draws:
+def _replicate(problem: _TinyProblem, draws: int, generator: np.random.Generator, held: int) -> Draws:
     """The kept ones of some prior draws."""
-    batch = max(1, BATCH_NUMBERS // max(1, len(problem.own)))
+    batch = max(1, held // max(1, len(problem.own)))
     kept = [np.zeros((0, len(problem.own)))]
     for begin in range(0, draws, batch):
         normal = generator.standard_normal((min(batch, draws - begin), len(problem.own)))

@@ -43,10 +43,19 @@ class ValuePrior:
     Attributes:
         mean: shape (pairs,).
         sd: positive, shape (pairs,).
+
+    Raises:
+        BadInputError: for a mean or an sd that is no such number.
     """
 
     mean: Float[np.ndarray, "pairs"]
     sd: Float[np.ndarray, "pairs"]
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.mean) & np.isfinite(self.sd) & (self.sd > 0)).all():
+            raise BadInputError(
+                "prior: a mean or a standard deviation is not finite, or not positive: give one that is"
+            )
 
     @classmethod
     def same(cls, model: SSP, scale: float | int, mean: float | int = 0.0) -> ValuePrior:
@@ -249,7 +258,8 @@ def _checked_prior(
 ) -> ValuePrior:
     """The prior, refusing numbers whose squares and products would leave the range of floating point."""
     prior = prior_scale if isinstance(prior_scale, ValuePrior) else ValuePrior.same(model, prior_scale)
-    sizes = [*np.unique(prior.sd), float(width or 1.0), float(np.abs(reward).max(initial=0.0) or 1.0)]
+    largest = [float(np.abs(numbers).max(initial=0.0) or 1.0) for numbers in (prior.mean, reward)]
+    sizes = [*np.unique(prior.sd), float(width or 1.0), *largest]
     if not LARGEST**-1 <= min(sizes) <= max(sizes) <= LARGEST:
         raise BadInputError(
             f"prior_scale, {name} and rewards must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "

@@ -7,38 +7,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from by_hand import summary_of
 from scipy import stats
 
 from bellmanifold import envs
 from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import InferredScale, KnownScale
+from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
 from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors import chains as module
-from bellmanifold.posteriors import from_chains
+from bellmanifold.posteriors import gradient
+from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Setting, converged
 from bellmanifold.posteriors.gradient import (
     Noisy,
     Relaxed,
     TabulatedScale,
-    by_chains,
     by_every_visit,
+    by_gradient,
     is_best,
     policy_table,
     sample_chains,
 )
 from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import ScaleTable
-from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc, nuts
 
 MODEL = envs.deep_sea(2)
 """Three states of two pairs each."""
 TABLE = ScaleTable(np.array([-2.0, 0.0, 2.0]), np.log([0.1, 0.5, 4.0]), 0.0)
+
+
+FEW = Budget(samples=4)
+DENSITY = Density(tabular(MODEL), NormalPrior(), KnownScale(1.0))
 
 
 class ToldChains(Chains):
@@ -60,8 +65,8 @@ class ToldChains(Chains):
 
 @pytest.fixture
 def told(monkeypatch):
-    monkeypatch.setattr(ToldChains, "made", [])
-    monkeypatch.setattr(from_chains, "Chains", ToldChains)
+    ToldChains.made.clear()
+    monkeypatch.setattr(gradient, "Chains", ToldChains)
     return ToldChains.made
 
 
@@ -73,55 +78,65 @@ def complete(epsilon=0.5, kernel="gaussian"):
 
 
 def test_each_chain_gets_its_share_of_the_points_and_no_fewer_than_four():
-    assert [from_chains._each(samples, 64) for samples in (1, 256, 257, 640, 641)] == [4, 4, 5, 10, 11]
+    assert [gradient._each(samples, 64) for samples in (1, 256, 257, 640, 641)] == [4, 4, 5, 10, 11]
 
 
 @pytest.mark.parametrize(("numbers", "chains"), [(2**25, 64), (1000 * 6 * 5 + 5999, 5), (1000 * 6 * 4, 4)])
-def test_as_many_chains_as_may_be_kept(told, monkeypatch, numbers, chains):
-    monkeypatch.setattr(from_chains, "MOST_NUMBERS", numbers)
-    summary = by_chains(complete(), "nuts", 20, seed=7)
+def test_as_many_chains_as_may_be_kept(told, numbers, chains):
+    result = by_gradient(complete(), "nuts", Budget(samples=20, seed=7, kept=numbers))
     assert told[0].setting.chains == chains
     assert told[0].setting.seed == 7
-    assert summary.diagnostics["steps"] == max(4, -(-20 // chains))
+    assert result.diagnostics["steps"] == max(4, -(-20 // chains))
 
 
-def test_too_many_values_or_points_are_refused(told, monkeypatch):
-    monkeypatch.setattr(from_chains, "MOST_NUMBERS", 1000 * 6 * 4)
-    assert by_chains(complete(), "hmc", 4000).diagnostics["steps"] == 1000
+def test_too_many_values_or_points_are_refused(told):
+    room = 1000 * 6 * 4
+    assert by_gradient(complete(), "hmc", Budget(samples=4000, kept=room)).diagnostics["steps"] == 1000
     with pytest.raises(BadInputError, match="samples is 4001: that many points of 6 numbers do not fit"):
-        by_chains(complete(), "hmc", 4001)
-    monkeypatch.setattr(from_chains, "MOST_NUMBERS", 1000 * 6 * 4 - 1)
+        by_gradient(complete(), "hmc", Budget(samples=4001, kept=room))
     with pytest.raises(UnsupportedError, match="6 action values are too many for hmc"):
-        by_chains(complete(), "hmc", 4)
+        by_gradient(complete(), "hmc", Budget(samples=4, kept=room - 1))
+
+
+class UnevenChains(ToldChains):
+    """64 chains that disagree on the first state by so much after each round."""
+
+    def __init__(self, gaps):
+        super().__init__(Setting("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1))
+        self.gaps = gaps
+
+    @property
+    def points(self):
+        """Half of the chains prefer its first pair at more of their steps, half at fewer."""
+        points = super().points.copy()
+        share = 0.5 + self.gaps[len(self.rounds) - 1] * np.where(np.arange(64) < 32, 1, -1)
+        first = np.arange(points.shape[1]) < share[:, None] * points.shape[1]
+        points[:, :, :2] = np.abs(points[:, :, :2]) * np.where(first[..., None], [1, -1], [-1, 1])
+        points[:, :, 2:] = np.tile([0.0, 1.0], 2)
+        return points
 
 
 @pytest.mark.parametrize(
-    ("errors", "numbers", "rounds", "stopped"),
+    ("gaps", "numbers", "rounds", "stopped"),
     [
-        ([1e-3], 2**25, 1, False),
-        ([0.1, 0.1, 1e-3], 2**25, 3, False),
-        ([0.1] * 4, 2**25, 4, True),
-        ([0.1] * 2, 2 * 1000 * 64 * 6, 2, True),
-        ([0.1], 2 * 1000 * 64 * 6 - 1, 1, True),
+        ([0.008], 2**25, 1, False),
+        ([0.4, 0.4, 0.008], 2**25, 3, False),
+        ([0.4] * 4, 2**25, 4, True),
+        ([0.4] * 2, 2 * 1000 * 64 * 6, 2, True),
+        ([0.4], 2 * 1000 * 64 * 6 - 1, 1, True),
     ],
 )
-def test_chains_walk_until_errors_are_small_or_there_is_no_more_room(
-    told, monkeypatch, errors, numbers, rounds, stopped
-):
-    """At most four rounds of HMC, and no more than may be kept."""
-    left = list(errors)
-    monkeypatch.setattr(from_chains, "MOST_NUMBERS", numbers)
-    monkeypatch.setattr(from_chains, "_largest_error", lambda target, points: left.pop(0))
-    monkeypatch.setattr(
-        from_chains, "_summary", lambda target, chains, why: replace(summary_of(target, [[1, 1]]), reason=why)
-    )
-    evidence, density = kernel_evidence(complete()), Density(tabular(MODEL), NormalPrior(), KnownScale(1.0))
-    chains = ToldChains(Setting("hmc", density, transitions(MODEL), evidence, 64, 0, 0.1))
-    said = from_chains._walked(complete(), chains, None).reason
+def test_chains_walk_until_errors_are_small_or_there_is_no_more_room(gaps, numbers, rounds, stopped):
+    """At most four rounds of HMC, and no more than may be kept; an error of exactly the accuracy is small enough."""
+    good = UnevenChains([0.008])
+    good.walk(1000)
+    accuracy = gradient._largest_error(complete(), good.points)
+    assert accuracy == pytest.approx(1e-3, rel=0.02)
+    chains = UnevenChains(gaps)
+    found = gradient._walked(complete(), chains, Budget(accuracy=accuracy, kept=numbers))
     assert len(chains.rounds) == rounds
-    assert not left
-    expected = f"asked for; stopped after {rounds * 64000} points, largest standard error 0.1"
-    assert said == (expected if stopped else "asked for")
+    expected = f"stopped after {rounds * 64000} points, largest standard error 0.05"
+    assert found.stopped == (expected if stopped else "")
 
 
 def test_the_largest_error_is_that_of_an_action_of_a_coupled_state(rng):
@@ -129,7 +144,7 @@ def test_the_largest_error_is_that_of_an_action_of_a_coupled_state(rng):
     assert target.coupled.tolist() == [False, True, False]
     points = rng.normal(size=(5, 40, 7))
     share = (points[:, :, 2] > points[:, :, 3]).mean(axis=1)
-    assert from_chains._largest_error(target, points) == pytest.approx(share.std(ddof=1) / np.sqrt(5))
+    assert gradient._largest_error(target, points) == pytest.approx(share.std(ddof=1) / np.sqrt(5))
 
 
 # Likelihoods
@@ -137,20 +152,20 @@ def test_the_largest_error_is_that_of_an_action_of_a_coupled_state(rng):
 
 def test_what_chains_cannot_follow_is_refused():
     with pytest.raises(UnsupportedError, match="epsilon is 0"):
-        by_chains(complete(0.0), "nuts")
+        by_gradient(complete(0.0), "nuts", FEW)
     with pytest.raises(UnsupportedError, match="a uniform kernel has no gradient"):
-        by_chains(complete(kernel="uniform"), "nuts")
+        by_gradient(complete(kernel="uniform"), "nuts", FEW)
 
 
 def test_the_noise_of_a_target(told):
-    by_chains(complete(), "nuts", 4)
+    by_gradient(complete(), "nuts", FEW)
     assert told[0].setting.density.noise == KnownScale(1.0, Gaussian())
     inferred = noisy_target(Dataset.complete(MODEL), HalfNormal(), 2.0, Laplace())
-    by_chains(inferred, "nuts", 4)
+    by_gradient(inferred, "nuts", FEW)
     assert told[1].setting.density.noise == TabulatedScale(inferred.noise_scale, Laplace())
     assert told[1].setting.density.dimension == 7
     known = Noisy(Dataset.complete(MODEL), KnownScale(0.3, StudentT(4.0)))
-    by_chains(complete(), "nuts", 4, noisy=known)
+    by_gradient(complete(), "nuts", FEW, known)
     assert told[2].setting.density.noise is known.noise
     assert told[2].setting.density.prior == NormalPrior(2.0)
     assert told[2].setting.evidence.width.tolist() == [1.0] * 6
@@ -170,12 +185,12 @@ def test_a_tabulated_scale_maps_normals_to_scales():
 def test_noise_whose_repeats_have_no_mean(told):
     data = Dataset.complete(MODEL)
     target = complete()
-    by_every_visit(data, HalfNormal(0.3), target, "nuts", 4, 0)
+    by_every_visit(data, HalfNormal(0.3), target, "nuts", FEW)
     assert told[0].setting.density.noise == InferredScale(HalfNormal(0.3), Gaussian())
-    by_every_visit(data, 2, target, "nuts", 4, 0)
+    by_every_visit(data, 2, target, "nuts", FEW)
     assert told[1].setting.density.noise == KnownScale(2.0, Gaussian())
     with pytest.raises(UnsupportedError, match="a prior of your own"):
-        by_every_visit(data, lambda eta: -eta, target, "nuts", 4, 0)
+        by_every_visit(data, lambda eta: -eta, target, "nuts", FEW)
 
 
 def test_the_first_step_is_the_papers_for_the_typical_width():
@@ -184,11 +199,11 @@ def test_the_first_step_is_the_papers_for_the_typical_width():
     target = noisy_target(data, 0.4, 2.0, Gaussian())
     evidence = kernel_evidence(target)
     for noise, width in ((KnownScale(1.0), 0.4), (TabulatedScale(TABLE, Gaussian()), 0.2)):
-        assert from_chains._first_step(evidence, noise, 10.0) == pytest.approx(hmc.first_step_size(width, 10.0))
+        assert gradient._first_step(evidence, noise, 10.0) == pytest.approx(hmc.first_step_size(width, 10.0))
     thrice = noisy_evidence(Dataset(MODEL, np.array([1, 1, 1]), np.zeros(3)))
-    assert from_chains._first_step(thrice, KnownScale(0.4), 10.0) == hmc.first_step_size(0.4, 10.0)
+    assert gradient._first_step(thrice, KnownScale(0.4), 10.0) == hmc.first_step_size(0.4, 10.0)
     nothing = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, []), 0.5, 2.0))
-    assert from_chains._first_step(nothing, KnownScale(1.0), 10.0) == hmc.first_step_size(10.0, 10.0)
+    assert gradient._first_step(nothing, KnownScale(1.0), 10.0) == hmc.first_step_size(10.0, 10.0)
 
 
 # Answers
@@ -203,24 +218,24 @@ def test_which_pairs_are_best_and_which_policy_is_greedy():
     assert table.weight.tolist() == [[1.0, 1.0]]
 
 
-def test_a_summary_of_points(told):
+def test_a_result_of_points(told):
     """Moments by chain, convergence of coupled values and the noise only, all points as draws."""
     data = Dataset.from_pairs(MODEL, [("1,0", "left", -1.0), ("1,0", "left", -0.5)])
     target = noisy_target(data, HalfNormal(), 2.0, Gaussian())
-    summary = by_chains(target, "nuts", 64 * 50)
+    result = by_gradient(target, "nuts", Budget(samples=64 * 50))
     points = told[0].points
     assert points.shape == (64, 50, 7)
     own = np.flatnonzero(target.coupled[MODEL.pair_state])
     assert own.tolist() == [2, 3]
     by_chain = points[:, :, own].mean(axis=1)
-    np.testing.assert_allclose(summary.q_mean[own], by_chain.mean(axis=0))
-    np.testing.assert_allclose(summary.findings.q_mean.se[own], by_chain.std(axis=0, ddof=1) / 8)
-    np.testing.assert_allclose(summary.q_sd[own], points[:, :, own].std(axis=(0, 1)))
-    assert summary.q_sd[0] == 2.0
+    np.testing.assert_allclose(result.q_mean.value[own], by_chain.mean(axis=0))
+    np.testing.assert_allclose(result.q_mean.se[own], by_chain.std(axis=0, ddof=1) / 8)
+    np.testing.assert_allclose(result.q_sd[own], points[:, :, own].std(axis=(0, 1)))
+    assert result.q_sd[0] == 2.0
     convergence = converged(points[:, :, [2, 3, 6]])
-    assert summary.effective_sample_size == convergence.effective.min()
-    assert summary.trustworthy == convergence.is_good
-    assert summary.diagnostics == {
+    assert result.effective_sample_size == convergence.effective.min()
+    assert result.trustworthy == convergence.is_good
+    assert result.diagnostics == {
         "chains": 64,
         "steps": 50,
         "r_hat": convergence.r_hat.max(),
@@ -228,19 +243,66 @@ def test_a_summary_of_points(told):
         "divergent_share": told[0].is_divergent.mean(),
     }
     eta = np.exp(np.interp(points[:, :, 6], target.noise_scale.normal, target.noise_scale.log_scale))
-    assert summary.findings.noise_scale == pytest.approx((eta.mean(), eta.std()))
-    assert (summary.engine, summary.reason) == ("nuts", "asked for: 64 chains on the action values")
-    assert summary.dimension == 7
-    drawn = summary.draws
+    assert result.noise_scale == pytest.approx((eta.mean(), eta.std()))
+    assert result.table.resolution == 1 / (convergence.effective.min() + 2)
+    assert (result.engine, result.reason) == ("nuts", "asked for: 64 chains on the action values")
+    assert result.dimension == 7
+    drawn = result.draws()
     np.testing.assert_array_equal(drawn.q.values, np.concatenate(points)[:, :6])
     np.testing.assert_allclose(drawn.noise_scale.values, np.concatenate(eta))
     np.testing.assert_allclose(drawn.weight.values, np.full(3200, 1 / 3200))
 
 
+class FarChains(ToldChains):
+    """The same a million away and ten thousand times closer together."""
+
+    @property
+    def points(self):
+        return -1e6 + 1e-4 * super().points
+
+
+def test_small_spreads_of_huge_values_survive():
+    """A standard deviation of 1e-4, and three times that, about -1e6."""
+    chains = FarChains(Setting("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1))
+    chains.walk(100)
+    found = gradient._result(complete(), chains)
+    expected = 1e-4 * ToldChains.points.fget(chains).std(axis=(0, 1))
+    np.testing.assert_allclose(found.q_sd, expected, rtol=1e-5)
+    np.testing.assert_allclose(expected, 1e-4 * np.array([3.0, 1, 1, 1, 1, 1]), rtol=0.05)
+
+
+def test_every_pair_has_its_own_prior(told):
+    """As tuples; the first step is that of the widest."""
+    prior = ValuePrior(np.linspace(-1.0, 1.5, 6), np.linspace(0.5, 3.0, 6))
+    by_gradient(replace(complete(), prior=prior), "hmc", FEW)
+    setting = told[0].setting
+    assert setting.density.prior == NormalPrior((0.5, 1.0, 1.5, 2.0, 2.5, 3.0), (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5))
+    assert setting.step_size == hmc.first_step_size(0.5, 3.0)
+    assert NormalPrior.of(np.zeros(6), np.full(6, 2.0)) == NormalPrior(2.0)
+
+
+def test_chains_with_own_priors_by_the_textbook():
+    """One state, three actions that end: normal numbers that do not depend on each other, each with its own prior.
+
+    Three means at 5 standard errors of 64 chains, false alarms 1.5e-5; three standard deviations at 5 of theirs, which
+    follow from the number of effective draws, false alarms 2e-6.
+    """
+    moves = {("s", a): Move(r, {"goal": 1.0}) for a, r in (("x", -1.0), ("y", 0.5), ("z", 2.0))}
+    prior = ValuePrior(np.array([0.5, -1.0, 0.0]), np.array([0.7, 1.5, 3.0]))
+    target = relaxed_target(Dataset.complete(from_moves("bandit", moves, start="s")), 0.8, prior)
+    found = by_gradient(target, "hmc", Budget(samples=64 * 500))
+    assert found.effective_sample_size > 1000
+    variance = 1.0 / (1.0 / prior.sd**2 + 1.0 / 0.8**2)
+    mean = variance * (prior.mean / prior.sd**2 + target.reward / 0.8**2)
+    assert np.all(np.abs(found.q_mean.value - mean) <= 5 * found.q_mean.se)
+    np.testing.assert_allclose(found.q_sd, np.sqrt(variance), rtol=5 / np.sqrt(2 * found.effective_sample_size))
+    assert found.table.resolution == 1 / (found.effective_sample_size + 2)
+
+
 def test_a_known_scale_is_not_told_as_inferred(told):
-    summary = by_chains(complete(), "hmc", 4)
-    assert summary.findings.noise_scale is None
-    assert "noise_scale" not in summary.draws
+    result = by_gradient(complete(), "hmc", FEW)
+    assert result.noise_scale is None
+    assert "noise_scale" not in result.draws()
 
 
 # Chains for any family
@@ -290,16 +352,16 @@ def test_a_data_set_of_chains(told):
 
 def test_likelihoods_of_chains():
     data = Dataset.from_pairs(MODEL, [("0,0", "left", -1.0), ("0,0", "left", -1.0)])
-    evidence, noise = from_chains._evidence(data, Relaxed(0.5, Laplace()), "nuts")
+    evidence, noise = gradient._evidence(data, Relaxed(0.5, Laplace()), "nuts")
     assert noise == KnownScale(1.0, Laplace())
     assert evidence.seen.sum() == 1
     assert evidence.width[0] == 0.5
-    evidence, noise = from_chains._evidence(data, KnownScale(0.3), "nuts")
+    evidence, noise = gradient._evidence(data, KnownScale(0.3), "nuts")
     assert noise == KnownScale(0.3)
     assert evidence.seen.sum() == 2
     for wrong in (Relaxed(0.5, Uniform()), KnownScale(0.5, Uniform())):
-        with pytest.raises(UnsupportedError, match="a uniform law has no gradient"):
-            from_chains._evidence(data, wrong, "nuts")
+        with pytest.raises(UnsupportedError, match="a uniform kernel has no gradient"):
+            gradient._evidence(data, wrong, "nuts")
 
 
 # Walking on

@@ -1,0 +1,130 @@
+"""Moments of action values as engines hand them over: pooled, by replicate, without cancellation."""
+
+import numpy as np
+import pytest
+from by_hand import result_of
+
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.posteriors.policies import ratio
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.target import ValuePrior, relaxed_target
+
+
+def target(prior=3.0):
+    """Of three states in a row the data touch the last one, which has two actions."""
+    moves = {
+        ("a", "on"): Move(-1.0, {"b": 1.0}),
+        ("b", "on"): Move(-1.0, {"c": 1.0}),
+        ("c", "x"): Move(-1.0, {"goal": 1.0}),
+        ("c", "y"): Move(-2.0, {"goal": 1.0}),
+    }
+    model = from_moves("row", moves, start="a")
+    return relaxed_target(Dataset.from_pairs(model, [("c", "x")]), 0.1, prior)
+
+
+def weighed(rng, shape=(5, 40, 4), level=0.0, spread=1.0):
+    """Weights by replicate and point, values by pair; and their moments, each replicate about its own mean."""
+    weight, value = rng.random(shape[:2]), level + spread * rng.normal(size=shape)
+    mean = (weight[..., None] * value).sum(axis=1) / weight.sum(axis=1)[:, None]
+    square = (weight[..., None] * (value - mean[:, None]) ** 2).sum(axis=1)
+    return weight, value, Moments(weight.sum(axis=1), mean, square)
+
+
+def deviation(weight, value):
+    """Weighted standard deviations over all replicates, from numbers without their level."""
+    value = value - value.mean(axis=(0, 1))
+    share = weight / weight.sum()
+    mean = np.einsum("rp,rpk->k", share, value)
+    return np.sqrt(np.einsum("rp,rpk->k", share, (value - mean) ** 2))
+
+
+def test_values_that_no_data_touch_keep_their_prior(rng):
+    own = np.array([False, False, True, True])
+    for prior in (3.0, ValuePrior(np.array([0.5, -1.0, 2.0, 2.0]), np.array([1.0, 4.0, 0.3, 0.3]))):
+        whole = target(prior)
+        mean, sd = weighed(rng)[2].estimate(whole)
+        np.testing.assert_array_equal(mean.value[~own], whole.prior.mean[~own])
+        np.testing.assert_array_equal(mean.se[~own], 0.0)
+        np.testing.assert_array_equal(sd[~own], whole.prior.sd[~own])
+        assert (mean.se[own] > 0).all()
+
+
+def test_means_and_deviations_of_weighted_values(rng):
+    """Of all points: the mean with the error of a ratio, the standard deviation within and between replicates."""
+    weight, value, moments = weighed(rng)
+    mean, sd = moments.estimate(target())
+    own = slice(2, 4)
+    expected = ratio(np.einsum("rp,rpk->rk", weight, value), weight.sum(axis=1))
+    np.testing.assert_allclose(mean.value[own], expected.value[own])
+    np.testing.assert_allclose(mean.se[own], expected.se[own])
+    np.testing.assert_allclose(sd[own], deviation(weight, value)[own])
+    first = moments.mean_and_sd()
+    assert first == pytest.approx((float(expected.value[0]), deviation(weight, value)[0]))
+    nothing = np.zeros((5, 0))
+    assert Moments(moments.weight, nothing, nothing).mean_and_sd() is None
+
+
+def test_no_weight_at_all_says_nothing():
+    zero = np.zeros((3, 4))
+    mean, sd = Moments(np.zeros(3), zero, zero).estimate(target())
+    assert np.isnan(mean.value[2:]).all()
+    assert np.isnan(sd[2:]).all()
+    assert sd[:2].tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(("level", "spread"), [(0.0, 1.0), (1e8, 1e-3), (-1e6, 1e-4)])
+def test_pooled_parts_are_one_sample(rng, level, spread):
+    """Parts of different sizes, one of them without weight; a spread of 1e-11 of the level keeps six digits."""
+    parts = [weighed(rng, (5, points, 4), level, spread) for points in (30, 1, 7)]
+    zero = np.zeros((5, 4))
+    pooled = Moments.pooled([moments for _, _, moments in parts] + [Moments(np.zeros(5), zero, zero)])
+    weight, value = (np.concatenate([part[k] for part in parts], axis=1) for k in (0, 1))
+    np.testing.assert_allclose(pooled.weight, weight.sum(axis=1))
+    for replicate in range(5):
+        own = slice(replicate, replicate + 1)
+        found = np.sqrt(pooled.square[replicate] / pooled.weight[replicate])
+        np.testing.assert_allclose(found, deviation(weight[own], value[own]), rtol=1e-4)
+    np.testing.assert_allclose(pooled.estimate(target())[1][2:], deviation(weight, value)[2:], rtol=1e-4)
+
+
+def test_groups_of_rows_are_replicates(rng):
+    _, _, rows = weighed(rng, (6, 20, 4))
+    grouped = rows.grouped(2)
+    for k in range(2):
+        own = slice(3 * k, 3 * k + 3)
+        part = Moments(rows.weight[own], rows.mean[own], rows.square[own])
+        mean, sd = part.estimate(target())
+        assert grouped.weight[k] == pytest.approx(rows.weight[own].sum())
+        np.testing.assert_allclose(grouped.mean[k][2:], mean.value[2:])
+        np.testing.assert_allclose(np.sqrt(grouped.square[k] / grouped.weight[k])[2:], sd[2:])
+
+
+def test_other_units_of_weight_and_other_pairs(rng):
+    _, _, moments = weighed(rng)
+    scaled = moments.scaled(1e-200)
+    np.testing.assert_allclose(scaled.weight, 1e-200 * moments.weight)
+    np.testing.assert_allclose(scaled.estimate(target())[1], moments.estimate(target())[1])
+    other = moments.of_pairs(np.array([0, 1, 2, 2]))
+    np.testing.assert_array_equal(other.mean[:, 3], moments.mean[:, 2])
+    np.testing.assert_array_equal(other.square[:, 3], moments.square[:, 2])
+
+
+def test_draws_of_chains_weigh_the_same(rng):
+    """Errors from the spread between chains; a spread of 1e-3 about 1e8 survives."""
+    q = 1e8 + 1e-3 * rng.normal(size=(8, 50, 4))
+    mean, sd = Moments.of_draws(q).estimate(target())
+    np.testing.assert_allclose(mean.value[2:] - 1e8, (q - 1e8).mean(axis=(0, 1))[2:], atol=3e-8)
+    np.testing.assert_allclose(mean.se[2:], (q - 1e8).mean(axis=1).std(axis=0, ddof=1)[2:] / np.sqrt(8), rtol=1e-4)
+    np.testing.assert_allclose(sd[2:], (q - 1e8).std(axis=(0, 1))[2:], rtol=1e-4)
+
+
+def test_doubts_add_up_and_empty_ones_are_none():
+    plain = result_of(target(), [[1, 3]], diagnostics={"points": 3})
+    assert plain.trustworthy
+    still = plain.doubted("", second_cut=[])
+    assert still.trustworthy
+    assert still.diagnostics == {"points": 3, "second_cut": []}
+    twice = still.doubted("uneven").doubted("two cuts disagree")
+    assert twice.doubts == ("uneven", "two cuts disagree")
+    assert not twice.trustworthy
