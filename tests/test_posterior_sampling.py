@@ -129,9 +129,10 @@ def test_walks_play_the_same_routes(limits):
 
 @pytest.fixture
 def standing(monkeypatch):
-    """Chains of a batch stand still; how many steps each was asked for."""
+    """Chains stand still; how many steps they were asked for."""
     asked = []
-    monkeypatch.setattr(BatchWalker, "advance", lambda self, rng, steps: asked.append(steps))
+    for kind in (BatchWalker, SparseWalker):
+        monkeypatch.setattr(kind, "advance", lambda self, rng, steps: asked.append(steps))
     return asked
 
 

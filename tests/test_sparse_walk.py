@@ -458,9 +458,8 @@ def assert_agrees(name, walker, rng, steps):
     assert error[[0, 1, 3]].max() < 0.15, "sharp enough to tell"
 
 
-@pytest.mark.parametrize(
-    "name", ["inferred gaussian", *(pytest.param(name, marks=pytest.mark.slow) for name in list(NOISES)[2:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(NOISES)[1:])
 def test_sparse_walks_find_what_batches_find(name):
     """Inferred noise scales and kernels that are not Gaussian on sparse systems; false alarms: `assert_agrees`."""
     rng = np.random.default_rng(3)
@@ -469,7 +468,9 @@ def test_sparse_walks_find_what_batches_find(name):
     assert_agrees(name, walker, rng, 80)
 
 
-@pytest.mark.parametrize("batch", [True, False], ids=["batch", "sparse"])
+@pytest.mark.parametrize(
+    "batch", [pytest.param(True, id="batch"), pytest.param(False, id="sparse", marks=pytest.mark.slow)]
+)
 def test_walks_that_are_carried_to_more_data_find_what_fresh_ones_find(batch):
     """Chains of one seen pair go on with three; false alarms: `assert_agrees`."""
     name, rng, chart = "inferred gaussian", np.random.default_rng(4), batch_chart(leaky())
