@@ -27,7 +27,7 @@ from bellmanifold.posteriors.nets import (
     _Sums,
     distinct,
     pieces_in_call,
-    reference_points,
+    reference_calls,
     weigh_pieces,
 )
 from bellmanifold.posteriors.result import Moments
@@ -265,13 +265,29 @@ def test_what_each_coordinate_of_a_net_is_for():
 def test_reference_points_are_normal_and_come_in_calls():
     """Two nets' worth of pieces, three to a call: the largest of 3, two plain ones, and 0."""
     part = (3, 0, 2 * PIECE, 2, 7)
-    calls = reference_points(part, (3,), 3)
-    assert [call.shape for call in calls] == [(3, 4, PIECE), (1, 4, PIECE)]
-    x = np.concatenate([np.asarray(call) for call in calls]).transpose(1, 0, 2).reshape(4, -1)
+    calls = list(reference_calls(part, (3,), 3))
+    assert [call.x.shape for call in calls] == [(3, 4, PIECE), (1, 4, PIECE)]
+    x = np.concatenate([np.asarray(call.x) for call in calls]).transpose(1, 0, 2).reshape(4, -1)
     uniform = uniform_points(*part)
     np.testing.assert_allclose(stats.norm.cdf(x[0]) ** 3, uniform[0], rtol=1e-9)
     np.testing.assert_allclose(stats.norm.cdf(x[1:3]), uniform[1:], rtol=1e-9)
     np.testing.assert_array_equal(x[3], 0.0)
+
+
+def test_points_are_kept_within_a_bound_and_made_scrambling_by_scrambling_beyond(monkeypatch):
+    """The points are the same either way."""
+    monkeypatch.setattr(nets, "_kept", OrderedDict())
+    part = (3, 0, 2 * PIECE, 2, 7)
+    kept = list(reference_calls(part, (3,), 2))
+    assert list(nets._kept) == [(part, (3,), 2)]
+    assert [again is call for again, call in zip(reference_calls(part, (3,), 2), kept, strict=True)] == [True, True]
+    other = (3, 0, 2 * PIECE, 2, 8)
+    monkeypatch.setattr(nets, "MOST_KEPT", 2 * 3 * 4 * PIECE)
+    list(reference_calls(other, (3,), 2))
+    assert list(nets._kept) == [(other, (3,), 2)], "two do not fit"
+    monkeypatch.setattr(nets, "MOST_KEPT", 1)
+    for made, call in zip(reference_calls(part, (3,), 2), kept, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, made, call)
 
 
 def test_calls_hold_no_more_numbers_than_allowed():
@@ -318,8 +334,8 @@ def test_any_one_of_several_given_their_largest(of):
     part = (2, 0, 64, 3, 11)
     largest = normal_points(uniform_points(*part)[1], of)
     below = stats.truncnorm(-np.inf, largest)
-    first, variance = nets._reference_member(part, 1, of)
-    second = variance + first**2
+    first, second = nets._member(largest[None, None], np.array([[of]]))
+    first, second = first[0, 0], second[0, 0]
     np.testing.assert_allclose(first, (largest + (of - 1) * below.mean()) / of, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(second, (largest**2 + (of - 1) * below.moment(2)) / of, rtol=1e-7, atol=1e-9)
 
@@ -327,8 +343,8 @@ def test_any_one_of_several_given_their_largest(of):
 def test_members_have_the_moments_of_a_normal_number_again():
     """Averaged over the law of the largest: 0 and 1, whatever number they are the largest of."""
     for of in (1, 2, 7):
-        first, variance = nets._reference_member((1, 0, 4096, 4, 3), 0, of)
-        second = variance + first**2
+        largest = normal_points(uniform_points(1, 0, 4096, 4, 3), of)
+        first, second = nets._member(largest[None], np.array([[of]]))
         assert first.mean() == pytest.approx(0.0, abs=1e-4)
         assert second.mean() == pytest.approx(1.0, abs=3e-3)
 
