@@ -37,7 +37,7 @@ def bound_programs(argument: Any, most: int = MOST_PROGRAMS) -> None:
         most: structures whose programs are kept.
     """
     leaves, structure = jax.tree.flatten(argument)
-    key = (structure, tuple((np.shape(leaf), np.result_type(leaf)) for leaf in leaves))
+    key = (structure, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves))
     if key in _compiled:
         return
     if len(_compiled) >= most:
