@@ -64,7 +64,7 @@ def two_state_by_hand(stay, go, psi, noise):
         laws = [stats.laplace(scale=np.exp(psi)), stats.norm(scale=0.5)]
     elif isinstance(noise, InferredScale):
         eta = np.exp(psi)
-        total = total + stats.halfnorm.logpdf(eta, scale=noise.prior.width) + psi
+        total = total + stats.halfnorm.logpdf(eta, scale=noise.prior.scale) + psi
         laws = [stats.norm(scale=eta)] * 2
     else:
         law = {StudentT: lambda: stats.t(3.0, scale=noise.value), Laplace: lambda: stats.laplace(scale=noise.value)}

@@ -125,7 +125,7 @@ def test_repeats_under_other_noise_go_to_chains(monkeypatch, asked):
         seen.append((noise, target, sampler, budget))
         return result_of(target, [[1, 3]])
 
-    monkeypatch.setattr(inference, "by_every_visit", by_every_visit)
+    monkeypatch.setattr("bellmanifold.posteriors.gradient.by_every_visit", by_every_visit)
     once, twice = Dataset.complete(TREE), Dataset(TREE, np.tile(np.arange(6), 2), np.tile(TREE.reward, 2))
     options = {"noise_sd": 0.5, "noise": "laplace", "seed": 4, "top": 3, "samples": 9}
     assert bm.posterior(TREE, once, **options).reason == "chosen"

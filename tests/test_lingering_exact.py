@@ -262,8 +262,7 @@ def test_draws(leak, worth):
         draws = summary.draws
     except UnsupportedError:
         return
-    weight = np.exp(draws["log_weight"].values) if "log_weight" in draws else np.ones(draws["q"].shape[0])
-    values = draws["q"].values
+    weight, values = draws["weight"].values, draws["q"].values
     plays = values[..., 0] > values[..., 1]
     share = float((weight * plays).sum() / weight.sum())
     assert abs(share - truth) < 4.5 * 0.5 / np.sqrt(400)

@@ -1,5 +1,6 @@
 """Weighing nets of points: the pieces of the sum against plain versions, and a posterior from the textbook."""
 
+from collections import OrderedDict
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -112,7 +113,7 @@ def test_noise_scale_and_ties_of_any_part(rng):
     coordinates = bandit()
     tied, eta = np.ones(1, dtype=bool), rng.random((2, REPLICATES, 5)) + np.array([1.0, 3.0])[:, None, None]
     weight = rng.random((2, REPLICATES, 5))
-    scales = [nets._weighted(w, e[None], np.zeros_like(e[None])) for w, e in zip(weight, eta, strict=True)]
+    scales = [nets._weighted(w, e[None]) for w, e in zip(weight, eta, strict=True)]
     parts = [
         sums(rng, coordinates, 0.0, [0], noise_scale=scales[0]),
         sums(rng, coordinates, 0.0, [1], noise_scale=scales[1], tied=tied),
@@ -185,7 +186,8 @@ def test_moments_of_pieces_on_different_scales(rng):
     pieces, q = made_up_pieces(rng, coordinates)
     reference = float(pieces.log_weight.max())
     weight = np.exp(pieces.log_weight - reference)
-    found = part.moments(pieces, weight, reference)
+    (call,) = nets.reference_calls(part.key, tuple(part.group.tolist()), len(pieces.log_weight))
+    found = part.moments(part._with_members(pieces, call), reference)
     np.testing.assert_allclose(found.weight, weight.sum(axis=1), rtol=1e-12)
     seen, free = model.pair_index["s", "a0"], model.pair_index["s", "a1"]
     total = np.where(found.weight > 0, found.weight, 1.0)

@@ -20,15 +20,14 @@ def test_the_largest_of_several_has_the_points_as_its_quantiles(of):
     np.testing.assert_allclose(stats.norm.cdf(normal_points(UNIFORM, of)) ** of, UNIFORM, rtol=1e-12)
 
 
-def test_nets_are_scrambled_independently_and_kept_from_harm():
+def test_nets_are_scrambled_independently():
     found = uniform_points(2, 0, 256, 3, 5)
     nets = found.reshape(2, 3, 256)
     assert not np.array_equal(nets[:, 0], nets[:, 1])
     for net in nets.reshape(6, 256):
         np.testing.assert_array_equal(np.sort(np.floor(256 * net)), np.arange(256))
-    assert found is uniform_points(2, 0, 256, 3, 5)
-    with pytest.raises(ValueError, match="read-only"):
-        found[0, 0] = 0.5
+    np.testing.assert_array_equal(found, uniform_points(2, 0, 256, 3, 5))
+    np.testing.assert_array_equal(nets[:, 1], uniform_points(2, 0, 256, 3, 5, only=1))
     assert not np.array_equal(found, uniform_points(2, 0, 256, 3, 6))
 
 

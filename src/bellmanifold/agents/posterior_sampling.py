@@ -155,7 +155,7 @@ class PosteriorSampling:
         settings, memory = self.settings, self.memory
         if settings.infer_noise:
             return noisy_target(memory, HalfNormal(), settings.prior_scale)
-        target = believed(memory, settings)
+        target = believed(memory, settings).without_lost_tolerance()
         check_exact(target)
         return target
 

@@ -105,6 +105,8 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
         asked: the engine; "auto" for the one that suits it.
     """
     budget = Budget() if budget is None else budget
+    if asked in ("auto", "chart"):
+        target = target.without_lost_tolerance()
     choice = choose(target, asked, budget)
     try:
         result = _run(target, choice, budget)

@@ -290,7 +290,7 @@ class _Part:
         ]
         return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
 
-    def _with_members(self, weighed: Weighed, call: _Call) -> _Pieces:
+    def _with_members(self, weighed: Weighed | _Pieces, call: _Call) -> _Pieces:
         """The pieces with moments of any one of the pairs that each stands for, instead of the largest of them."""
         pieces = _Pieces(*(np.asarray(getattr(weighed, name)) for name in _Pieces._fields))
         if not len(self.shared):

@@ -7,14 +7,14 @@ The posterior weighs the prior, independent N(mean_i, sd_i^2), with a kernel for
 
 where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for m_i rewards with Gaussian noise of sd
 eta whose mean is r_i, eta for one reward with other noise, or 0 for the exact posterior on the manifold g = r.
-When eta has to be inferred, scale_i is relative to it. A tolerance that rounding would swallow is taken for 0.
+When eta has to be inferred, scale_i is relative to it.
 
 `proper_only` restricts the posterior to parameters that the data do not show to be improper.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -157,6 +157,13 @@ class Target:
         """The end components among the observed pairs."""
         return end_components(self.model, self.observed)
 
+    def without_lost_tolerance(self) -> Target:
+        """The same, exact where rounding would swallow the tolerance: for engines that add it to rewards."""
+        largest = float(np.abs(self.reward[self.observed]).max(initial=0.0))
+        if self.epsilon is None or self.is_exact or self.epsilon > SWALLOWED * largest:
+            return self
+        return replace(self, scale=np.zeros_like(self.scale), kernel=Gaussian())
+
     @cached_property
     def own(self) -> Int[np.ndarray, "own"]:
         """The pairs of coupled states."""
@@ -191,15 +198,13 @@ def relaxed_to(
     proper_only: bool = False,
 ) -> Target:
     """The posterior for observed pairs whose rewards are known: exact for epsilon = 0, else relaxed."""
-    prior = _checked_prior(data.model, prior_scale, reward, epsilon, "epsilon")
-    width = float(epsilon) if epsilon > SWALLOWED * np.abs(reward[data.observed]).max(initial=0.0) else 0.0
     return Target(
         model=data.model,
         observed=data.observed,
         reward=reward,
-        scale=np.where(data.observed, width, 0.0),
-        prior=prior,
-        kernel=kernel if width > 0 else Gaussian(),
+        scale=np.where(data.observed, float(epsilon), 0.0),
+        prior=_checked_prior(data.model, prior_scale, reward, epsilon, "epsilon"),
+        kernel=kernel if epsilon > 0 else Gaussian(),
         proper_only=proper_only,
         epsilon=float(epsilon),
     )
