@@ -56,7 +56,7 @@ from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.experiments.threads import ONE_THREAD
+from bellmanifold.runs.environment import ONE_THREAD
 from bellmanifold.ssp import SSP
 
 DIRECTORY = Path(__file__).parent / "data" / "frozen"

@@ -124,8 +124,8 @@ def test_intervals_of_probabilities_stay_between_0_and_1():
 
 
 def test_a_posterior_that_is_not_trusted_decides_nothing():
-    summary = complete(DEEP_SEA, 0.0)
-    summary = replace(summary, result=summary.result.doubted("for a test"))
+    sure = complete(DEEP_SEA, 0.0)
+    summary = replace(sure, result=sure.result.doubted("by hand"))
     routes = routes_of(DEEP_SEA)
     likely = Condition(chance("P", summary, routes, routes.is_optimal), 0.9)
     assert likely.outcome == "likely"

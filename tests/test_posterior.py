@@ -24,9 +24,10 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
 from bellmanifold.graph import end_components
 from bellmanifold.health import assumption_2
+from bellmanifold.posteriors import choose
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import SHARE, covering, cut_set, stationary_law
+from bellmanifold.posteriors.cuts import SHARE, Covering, covering, cut_set, stationary_law
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
@@ -304,15 +305,16 @@ def test_two_cuts_must_agree(monkeypatch):
     """With an unsound cut the second cut tells, although the weights look fine, and `auto` enumerates."""
     model = shared_pair()
     target = relaxed_target(Dataset.complete(model), 0.2, 100.0)
-    monkeypatch.setattr("bellmanifold.posteriors.cuts.SHARE", 0.0)
-    monkeypatch.setattr("bellmanifold.posteriors.cuts.most_visited", lambda *_: None)
-    unsound = by_chart(target)
+    heavy = (model.pair_index["x", "on"],)
+    cover = Covering([[Coordinates(target, cut=heavy, freed=freed) for freed in (heavy, ())]])
+    unsound = Summary(target, by_importance(target, cover, Budget()), Budget())
     assert float(unsound.improper_mass.value) < 0.01
     assert unsound.diagnostics["cut"] == [["x", "on"]]
-    assert unsound.diagnostics["second_cut"] == [["y", "fast"], ["y", "slow"]]
+    assert unsound.diagnostics["second_cut"] == [["x", "on"], ["y", "slow"]], "a sound one"
     assert unsound.effective_sample_size > 1e4
     assert not unsound.trustworthy
-    chosen = bm.posterior(model, Dataset.complete(model), epsilon=0.2, prior_scale=100.0)
+    monkeypatch.setattr(choose, "covering", lambda target, most: cover)
+    chosen = posterior_of(target)
     assert chosen.engine == "mixture"
     assert "disagree" in chosen.reason
 
