@@ -459,7 +459,7 @@ def assert_agrees(name, walker, rng, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(NOISES)[1:])
+@pytest.mark.parametrize("name", ["inferred gaussian", "laplace", "inferred student-t"])
 def test_sparse_walks_find_what_batches_find(name):
     """Inferred noise scales and kernels that are not Gaussian on sparse systems; false alarms: `assert_agrees`."""
     rng = np.random.default_rng(3)
