@@ -150,7 +150,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     exits = np.zeros((len(coordinates.lingering), model.n_pairs), dtype=bool)
     for row, loop in zip(exits, coordinates.lingering, strict=True):
         row[list(loop.exits)] = True
-    first = chart.first_policy(coordinates.solved, exits.any(axis=0)[coordinates.stand_in])
+    first = chart.first_policy(coordinates.solved, np.asarray(exits.any(axis=0))[coordinates.stand_in])
     if first is None:
         if not (coordinates.cut or coordinates.centred):
             raise coordinates.trapped()
