@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+
+from bellmanifold import jax_setup
 
 PROGRAM = """
 import json, resource, sys
@@ -62,6 +65,7 @@ def played(count, step):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_twenty_problems():
     """Of all kinds and sizes: 4,000 maps are what the programs of about fifteen of them take (of all: 5,252)."""
     found = played(20, 67)
@@ -74,3 +78,17 @@ def test_three_hundred_problems():
     found = played(300, 1)
     assert found["resident"] < 2.0, found
     assert found["maps"] < 30_000, found
+
+
+def test_programs_are_dropped_when_there_are_too_many(monkeypatch):
+    """Three structures or shapes are one too many for two; what is still in use counts anew."""
+    dropped = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: dropped.append(True))
+    monkeypatch.setattr(jax_setup, "_compiled", set())
+    for size, expected in ((1, 0), (2, 0), (1, 0), (3, 1), (1, 1), (3, 1), (2, 2)):
+        jax_setup.bound_programs({"x": np.zeros(size)}, most=2)
+        assert len(dropped) == expected
+    jax_setup.bound_programs({"x": np.zeros(2, dtype=bool)}, most=2)
+    assert len(dropped) == 2, "two kinds of numbers are two programs"
+    jax_setup.bound_programs({"y": np.zeros(2)}, most=2)
+    assert len(dropped) == 3

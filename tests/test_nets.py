@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
