@@ -12,7 +12,17 @@ PLAYED = frozen.load(frozen.AGENTS)
 SHOWN = 5
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+DECIDING = ("walk", "hmc", "nuts", "grid")
+"""Where a last bit may decide, which another processor rounds otherwise; and what takes long."""
+
+
+def case_of(case):
+    """As a case of a test; one whose numbers hang on last bits is left to `make test-slow`."""
+    decides = any(word in case.name for word in DECIDING)
+    return pytest.param(case, id=case.name, marks=[pytest.mark.slow] if decides else [])
+
+
+@pytest.mark.parametrize("case", map(case_of, CASES))
 def test_posteriors_are_what_they_were(case, request):
     """As the table says: the same numbers, or numbers within 5 combined standard errors.
 
@@ -28,6 +38,7 @@ def test_posteriors_are_what_they_were(case, request):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("played", PLAYS, ids=lambda played: played.name)
 def test_agents_play_what_they_played(played):
     difference = compare_plays(PLAYED[played.name], frozen.play(played))

@@ -33,7 +33,7 @@ def surprises(scale):
 
 
 SURROUNDINGS = {"chart": lambda scale: {}, "walk": surprises, "sparse walk": ring}
-WALKS = [pytest.param("walk", marks=pytest.mark.slow), "sparse walk"]
+WALKS = [pytest.param(walk, marks=pytest.mark.slow) for walk in ("walk", "sparse walk")]
 UNLIKELY = {"chart": (4.5, 1000), "walk": (5.5, 64), "sparse walk": (4.5, 400)}
 """What `known` pays, and how many points are asked for: hardly any of them meets what is untried."""
 
@@ -141,7 +141,7 @@ def test_a_small_spread_in_a_walk(how):
         assert summary.q_sd[0] == pytest.approx(sd_of(epsilon, scale), rel=0.2)
 
 
-@pytest.mark.parametrize("engine", ["hmc", "nuts"])
+@pytest.mark.parametrize("engine", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
 def test_a_small_spread_in_chains_of_values(engine):
     """Right to 20%, or not trusted. False-alarm rate: below 1e-2 a case."""
     pays, epsilon, scale = SPREADS[0]

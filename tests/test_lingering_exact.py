@@ -66,6 +66,11 @@ def assert_right(known, scale=1.0, truth=None, **options):
         assert abs(found[key] - probability) <= 4.5 * error[key] + 2e-3, (key, found[key], error[key], probability)
 
 
+def slow(*values):
+    """A case that `make test-slow` runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize("worth", WORTHS)
 @pytest.mark.parametrize("leak", LEAKS)
 def test_one_state(leak, worth):
@@ -135,7 +140,7 @@ def test_two_states_beside_each_other(leak, worth):
     assert_right(Known(seen, {"s": 1, "t": 1}), truth=truth)
 
 
-@pytest.mark.parametrize("count", [4, 9])
+@pytest.mark.parametrize("count", [4, pytest.param(9, marks=pytest.mark.slow)])
 def test_many_states_beside_each_other(count):
     """More loops than can be enumerated in all their combinations; false-alarm rate in the module's docstring."""
     leak, worth = rational("1e-6"), rational("-3.6")
@@ -214,7 +219,7 @@ def test_a_loop_that_leaks_into_another(leak, worth):
     assert_right(Known(seen, {"s": 1, "t": 1}))
 
 
-@pytest.mark.parametrize(("leak", "worth"), [("1e-3", "-1.5"), ("1e-6", "-3"), ("1e-9", "-4")])
+@pytest.mark.parametrize(("leak", "worth"), [slow("1e-3", "-1.5"), slow("1e-6", "-3"), ("1e-9", "-4")])
 def test_a_loop_with_a_way_into_another(leak, worth):
     """The observed way out of a loop leads into a worse one; false-alarm rate in the module's docstring."""
     leak, worth = rational(leak), rational(worth)
@@ -233,6 +238,7 @@ def test_few_points(engine):
     assert_right(lone(rational("1e-9"), rational("-4.4")), engine=engine, samples=1000)
 
 
+@pytest.mark.slow
 def test_loops_that_are_left_soon_against_cells(rng):
     """Twelve random problems without lingering: the cells themselves are right; false-alarm rate as in the module."""
     for _ in range(12):
@@ -287,7 +293,7 @@ def stays(known, state, policy):
     return model.pair_name(int(pair)) == (state, "stay")
 
 
-@pytest.mark.parametrize(("leak", "worth"), [("1e-2", "-2"), ("1e-9", "-4.4"), ("1e-12", "-5")])
+@pytest.mark.parametrize(("leak", "worth"), [slow("1e-2", "-2"), ("1e-9", "-4.4"), slow("1e-12", "-5")])
 def test_agents_linger_as_often_as_they_should(leak, worth):
     """100 agents, one policy each: binomial. False-alarm rate: 1e-5 a case."""
     known = lone(rational(leak), rational(worth))
@@ -296,7 +302,9 @@ def test_agents_linger_as_often_as_they_should(leak, worth):
     assert binomtest(count, AGENTS, closed_form(float(leak), float(worth))).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("leak", "worth"), [("1e-6", "-3.6"), ("1e-9", "-4.4"), ("1e-12", "-5"), ("1e-9", "-6")])
+@pytest.mark.parametrize(
+    ("leak", "worth"), [("1e-6", "-3.6"), slow("1e-9", "-4.4"), slow("1e-12", "-5"), slow("1e-9", "-6")]
+)
 def test_policies_of_one_agent(leak, worth):
     """400 policies drawn from as many points as the agent says they are worth. False-alarm rate: 1e-5 a case.
 

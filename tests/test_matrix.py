@@ -238,7 +238,7 @@ def test_a_sparse_walk_says_whether_it_leaves_improper_parameters_out(kind, loop
     assert agent.diagnostics["proper_only"] == flag
 
 
-@pytest.mark.parametrize("size", list(DRAWS))
+@pytest.mark.parametrize("size", ["batch", pytest.param("sparse", marks=pytest.mark.slow)])
 def test_many_loops_that_are_hardly_ever_left_are_covered_or_reported(size):
     """Ten such loops and a tolerance: too many to cut open, so that an agent walks. It must not say it covers them."""
     moves = {}

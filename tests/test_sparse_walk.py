@@ -469,7 +469,8 @@ def test_sparse_walks_find_what_batches_find(name):
 
 
 @pytest.mark.parametrize(
-    "batch", [pytest.param(True, id="batch"), pytest.param(False, id="sparse", marks=pytest.mark.slow)]
+    "batch",
+    [pytest.param(flag, id=name, marks=pytest.mark.slow) for name, flag in (("batch", True), ("sparse", False))],
 )
 def test_walks_that_are_carried_to_more_data_find_what_fresh_ones_find(batch):
     """Chains of one seen pair go on with three; false alarms: `assert_agrees`."""

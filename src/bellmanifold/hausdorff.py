@@ -35,7 +35,8 @@ from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.cuts import check_exact, covering
+from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.priors import NormalPrior
@@ -130,10 +131,12 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
     Raises:
         UnsupportedError: where the exact posterior does not exist, or importance sampling finds no evidence.
     """
-    summary = posterior_of(relaxed_target(data, 0.0, prior_scale), Budget(seed=seed), "chart")
-    evidence = summary.log_evidence
-    if evidence is None or not summary.trustworthy:
+    target = relaxed_target(data, 0.0, prior_scale)
+    check_exact(target)
+    result = by_importance(target, covering(target), Budget(seed=seed))
+    evidence = result.log_evidence
+    if evidence is None or not result.trustworthy:
         raise UnsupportedError(
-            f"no evidence was found ({summary.reason}): use a larger prior_scale, or manifold() without a normaliser"
+            f"no evidence was found ({result.doubts[0]}): use a larger prior_scale, or manifold() without a normaliser"
         )
     return Manifold(data, tabular(data.model).values, NormalPrior(prior_scale).log_density, evidence)
