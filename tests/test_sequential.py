@@ -71,12 +71,11 @@ def test_the_hardest_rows_come_first(rng, dim):
         assert found.order[cell].tolist() == plain_order(mean[cell] / sd, scaled @ scaled.T)
 
 
-def test_rows_are_ordered_in_chunks_without_a_trace(monkeypatch, rng):
+def test_rows_are_ordered_in_chunks_without_a_trace(rng):
     mean, factor = rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4))
-    together = arrange(mean, factor).order
+    together = module._hardest_first(mean, factor)
     for numbers in (1, 50):
-        monkeypatch.setattr(module, "ORDER_NUMBERS", numbers)
-        np.testing.assert_array_equal(arrange(mean, factor).order, together)
+        np.testing.assert_array_equal(module._hardest_first(mean, factor, numbers), together)
 
 
 def test_chunks_hold_no_more_covariances_than_allowed(monkeypatch, rng):
@@ -89,9 +88,8 @@ def test_chunks_hold_no_more_covariances_than_allowed(monkeypatch, rng):
 
     monkeypatch.setattr(module, "_order_chunk", counted)
     for numbers, expected in ((50, [3, 3, 1]), (48, [3, 3, 1]), (47, [2, 2, 2, 1]), (1, [1] * 7)):
-        monkeypatch.setattr(module, "ORDER_NUMBERS", numbers)
         sizes.clear()
-        arrange(rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4)))
+        module._hardest_first(rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4)), numbers)
         assert sizes == expected
 
 
@@ -103,13 +101,11 @@ def psi(point, mean, lower):
     return float(np.sum(0.5 * m**2 - m * w + log_ndtr(edge + m)))
 
 
-def test_tilting_is_at_the_saddle_point(monkeypatch):
+def test_tilting_is_at_the_saddle_point():
     """Where the gradient of psi vanishes, in w and in the shifts alike; w_j = m_j + hazard_j."""
-    monkeypatch.setattr(module, "TILT_TOLERANCE", 1e-10)
-    monkeypatch.setattr(module, "TILT_ATTEMPTS", 100)
     dim = 4
     covariance = 0.4 + 0.6 * np.eye(dim)
-    found = arrange(np.array([[-3.0, -1.0, 0.5, -4.0]]), factor_of(covariance[None]))
+    found = arrange(np.array([[-3.0, -1.0, 0.5, -4.0]]), factor_of(covariance[None]), tolerance=1e-10, attempts=100)
     mean, lower, shift = found.mean[0], found.lower[0], found.shift[0]
     assert np.all(shift != 0), "found, not given up"
     w = np.zeros(dim)
@@ -120,12 +116,11 @@ def test_tilting_is_at_the_saddle_point(monkeypatch):
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
 
 
-def test_small_dimensions_and_lost_cells_are_not_tilted(monkeypatch):
+def test_small_dimensions_and_lost_cells_are_not_tilted():
     assert arrange(np.full((3, 2), -5.0), np.repeat(np.eye(2)[None], 3, axis=0)).shift.tolist() == [[0.0]] * 3
     mean, factor = np.full((1, 3), -3.0), factor_of((0.5 + 0.5 * np.eye(3))[None])
     assert (arrange(mean, factor).shift != 0).all()
-    monkeypatch.setattr(module, "TILT_TOLERANCE", 0.0)
-    assert (arrange(mean, factor).shift == 0).all(), "never close enough: the plain draws are kept"
+    assert (arrange(mean, factor, tolerance=0.0).shift == 0).all(), "never close enough: the plain draws are kept"
 
 
 def test_a_row_that_the_others_decide_does_not_tilt_them():

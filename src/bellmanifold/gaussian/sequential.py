@@ -89,11 +89,22 @@ def factor_of(covariance: Float[np.ndarray, "cells dim dim"]) -> Float[np.ndarra
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
 
 
-def arrange(mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]) -> Staircase:
-    """Bring the vectors mean + factor z into triangular form, the hardest rows first."""
+def arrange(
+    mean: Float[np.ndarray, "cells dim"],
+    factor: Float[np.ndarray, "cells dim rank"],
+    tolerance: float = TILT_TOLERANCE,
+    attempts: int = TILT_ATTEMPTS,
+) -> Staircase:
+    """Bring the vectors mean + factor z into triangular form, the hardest rows first.
+
+    Args:
+        mean, factor: of the vectors.
+        tolerance: how close to the saddle point the tilting has to come.
+        attempts: steps towards it, at most.
+    """
     cells, dim, rank = factor.shape
     if rank < dim:
-        return arrange(mean, np.concatenate([factor, np.zeros((cells, dim, dim - rank))], axis=2))
+        factor = np.concatenate([factor, np.zeros((cells, dim, dim - rank))], axis=2)
     sd = np.linalg.norm(factor, axis=2)
     scale = np.where(sd > 0, sd, 1.0)
     mean, factor = mean / scale, factor / scale[:, :, None]
@@ -103,18 +114,18 @@ def arrange(mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cel
     sign = np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)
     mean = np.take_along_axis(mean, order, axis=1)
     lower = np.ascontiguousarray((upper * sign[:, :, None]).transpose(0, 2, 1))
-    shift = _shifts(mean, lower)
+    shift = _shifts(mean, lower, tolerance, attempts)
     return Staircase(order, np.take_along_axis(scale, order, axis=1), mean, lower, direction * sign[:, None, :], shift)
 
 
 def _hardest_first(
-    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
+    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"], numbers: int = ORDER_NUMBERS
 ) -> Int[np.ndarray, "cells dim"]:
     """For every cell, the order of rows in which each is the least probable given those before it.
 
     Any order is valid, so single precision will do.
     """
-    chunk = max(1, ORDER_NUMBERS // max(1, mean.shape[1] ** 2))
+    chunk = max(1, numbers // max(1, mean.shape[1] ** 2))
     parts = [
         _order_chunk(mean[start : start + chunk], factor[start : start + chunk])
         for start in range(0, max(1, len(mean)), chunk)
@@ -148,7 +159,7 @@ def _order_chunk(
 
 
 def _shifts(
-    mean: Float[np.ndarray, "cells dim"], lower: Float[np.ndarray, "cells dim dim"]
+    mean: Float[np.ndarray, "cells dim"], lower: Float[np.ndarray, "cells dim dim"], tolerance: float, attempts: int
 ) -> Float[np.ndarray, "cells rest"]:
     """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
     cells, dim = mean.shape
@@ -160,9 +171,9 @@ def _shifts(
     diagonal = np.where(diagonal <= DEGENERATE, np.inf, diagonal)
     slope, offset = rows / diagonal[:, None, :], mean.T / diagonal
     active = np.arange(cells)
-    for _ in range(TILT_ATTEMPTS):
+    for _ in range(attempts):
         shift[:, active], change = _towards_saddle(slope[:, :, active], offset[:, active], shift[:, active])
-        active = active[~(change < TILT_TOLERANCE)]
+        active = active[~(change < tolerance)]
         if len(active) == 0:
             break
     shift[:, active] = 0.0
