@@ -304,6 +304,7 @@ def all_reach_an_end(model, policy, solved):
     return bool(reach[:, -1].all())
 
 
+@pytest.mark.slow
 def test_log_determinant_against_autodiff(cases):
     compared = curved = 0
     for model, solved, _, _, q, answer in cases:
@@ -407,6 +408,7 @@ def test_sparse_chart_of_a_large_grid_solves_it():
     assert point.log_det == pytest.approx(np.linalg.slogdet(np.eye(model.n_states) - matrix)[1], abs=1e-8)
 
 
+@pytest.mark.slow
 def test_charts_of_known_pairs_agree(rng):
     """Solved by sweeps (nothing random, or no cycle) or as one block: as the chart of the whole problem solves them."""
     swept = 0

@@ -608,6 +608,7 @@ def ways_of(target, count):
     return drawn, [draws.effective(one) for one in drawn]
 
 
+@pytest.mark.slow
 def test_draws_come_from_weights_or_chains_or_are_refused(monkeypatch):
     """Of 8,192 draws as many effective as is enough; or of more, as many as may be kept, resampled; or ends of chains.
 

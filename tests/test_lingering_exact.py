@@ -123,7 +123,7 @@ def test_other_prior_scales(scale):
     assert_right(lone(leak, worth * rational(scale)), scale=scale, truth=exact_probabilities(lone(leak, worth))[0])
 
 
-@pytest.mark.parametrize(("leak", "worth"), [("1e-4", "-2.5"), ("1e-9", "-3.5"), ("1e-12", "-4")])
+@pytest.mark.parametrize(("leak", "worth"), [slow("1e-4", "-2.5"), ("1e-9", "-3.5"), slow("1e-12", "-4")])
 @pytest.mark.parametrize("exits", [2, 3, 8])
 def test_several_untried_exits(leak, worth, exits):
     """All of them must be worth less than lingering; false-alarm rate in the module's docstring."""
@@ -179,7 +179,7 @@ def ring(leak, worth, size, exits):
     return Known(seen, exits)
 
 
-@pytest.mark.parametrize(("leak", "worth"), [("1e-2", "-1.5"), ("1e-6", "-2.4"), ("1e-9", "-3")])
+@pytest.mark.parametrize(("leak", "worth"), [slow("1e-2", "-1.5"), slow("1e-6", "-2.4"), ("1e-9", "-3")])
 @pytest.mark.parametrize(
     ("size", "exits"), [(2, {"s0": 1}), (2, {"s0": 1, "s1": 1}), (3, {"s1": 2}), (3, {"s0": 1, "s2": 3})]
 )
@@ -219,6 +219,7 @@ def test_a_loop_that_leaks_into_another(leak, worth):
     assert_right(Known(seen, {"s": 1, "t": 1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leak", "worth"), [slow("1e-3", "-1.5"), slow("1e-6", "-3"), ("1e-9", "-4")])
 def test_a_loop_with_a_way_into_another(leak, worth):
     """The observed way out of a loop leads into a worse one; false-alarm rate in the module's docstring."""
@@ -320,6 +321,7 @@ def test_policies_of_one_agent(leak, worth):
     assert abs(share - truth) < 4.5 * sd + 2 / POLICIES
 
 
+@pytest.mark.slow
 def test_agents_with_two_loops():
     """One of two loops beside each other, 100 agents. False-alarm rate: 1e-5."""
     leak, worth = rational("1e-9"), rational("-4.4")

@@ -167,8 +167,10 @@ def assert_right(outcome, right, loop, slack):
 QUICK = [("exact", loop) for loop in LOOPS] + [("relaxed", "loop"), ("inferred noise", "no loop")]
 """Of the sparse walks, those that are made together first."""
 COSTLY = [(kind, loop) for kind in KINDS for loop in LOOPS if (kind, loop) not in QUICK]
+ALWAYS = [("exact", "hardly ever left"), ("relaxed", "loop"), ("inferred noise", "no loop")]
+"""Cells on a batch that every run of the tests asks; `make test-slow` asks all."""
 CELLS = [
-    pytest.param(size, kind, loop, marks=[pytest.mark.slow] if size == "sparse" else [])
+    pytest.param(size, kind, loop, marks=[] if size == "batch" and (kind, loop) in ALWAYS else [pytest.mark.slow])
     for size in DRAWS
     for kind in KINDS
     for loop in LOOPS
@@ -225,6 +227,7 @@ def test_the_same_answer_or_the_same_refusal(size, kind, loop):
         assert_right(agent, right, loop, 2 / DRAWS[size])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "loop", "flag"), [("exact", "no loop", 0.0), ("exact", "loop", 0.0), ("relaxed", "loop", 1.0)]
 )
@@ -238,6 +241,7 @@ def test_a_sparse_walk_says_whether_it_leaves_improper_parameters_out(kind, loop
     assert agent.diagnostics["proper_only"] == flag
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["batch", pytest.param("sparse", marks=pytest.mark.slow)])
 def test_many_loops_that_are_hardly_ever_left_are_covered_or_reported(size):
     """Ten such loops and a tolerance: too many to cut open, so that an agent walks. It must not say it covers them."""

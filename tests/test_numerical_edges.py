@@ -296,6 +296,7 @@ def test_a_problem_of_some_hundred_pairs():
     assert answer["q_mean"]["22,3"]["left"] == pytest.approx(0.0, abs=0.2)
 
 
+@pytest.mark.slow
 def test_value_iteration_does_not_promise_what_rounding_takes():
     """Rewards that cancel in a loop which is left with probability 1e-12: its value is 1e6, but nothing bounds it."""
     moves = {

@@ -361,6 +361,7 @@ def test_cuts_are_sound(rng):
     assert classes > 50
 
 
+@pytest.mark.slow
 def test_sound_cuts_find_the_improper_mass(rng):
     """Random loops with skewed probabilities against enumeration; 5 combined standard errors (false alarm 6e-6)."""
     for _ in range(3):

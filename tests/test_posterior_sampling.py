@@ -379,6 +379,7 @@ def test_small_random_cycles():
     assert found["first_optimal_episode"][0] is not None
 
 
+@pytest.mark.slow
 def test_noise():
     """Rewards with noise: the agent averages what it sees; the inferred scale comes near the truth."""
     model = replace(envs.deep_sea(3), reward_sd=np.full(12, 0.1))

@@ -110,6 +110,7 @@ def test_of_many_values_the_ends_are_looked_at(rng):
     assert diagnose(one)[0] < 1.2, "the second is not among them"
 
 
+@pytest.mark.slow
 def test_states_are_recorded_evenly(rng):
     """128 of 136, the first and the last among them; of few coupled states all. Exact values tell which they are."""
     model = envs.deep_sea(16)
@@ -252,6 +253,7 @@ def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mi
     assert found.reason == "why: slice chains instead"
 
 
+@pytest.mark.slow
 def test_walks_go_on_where_they_were(rng):
     """Chains that advanced and then recorded are where the same steps, counted through, lead."""
     walker = walker_of(coordinates_of(envs.deep_sea(2), [0, 1]), rng, 3)
