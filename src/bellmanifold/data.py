@@ -2,7 +2,7 @@
 
 A pair's transition law counts as known once the pair has been observed (the paper's assumption), so the
 data about pair i are its number of visits, its mean reward and the scatter of its rewards around that
-mean. All three are arrays with one entry a pair, whatever the number of observations: programs compiled
+mean. All three are arrays with one entry per pair, whatever the number of observations: programs compiled
 for a problem serve every data set of it.
 """
 

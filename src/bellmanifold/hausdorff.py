@@ -96,7 +96,7 @@ def manifold(
         parameters: how many parameters there are.
 
     Raises:
-        BadInputError: if q_of does not return one finite number a pair.
+        BadInputError: if q_of does not return one finite number per pair.
         UnsupportedError: if there are more observed pairs than parameters.
 
     >>> from bellmanifold import envs

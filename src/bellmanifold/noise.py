@@ -8,7 +8,7 @@ density
 rewards are independent given the pairs, and the posterior of (theta, psi) is proportional to p(theta) p(psi) times the
 product over all visits, repeats included. A `NoiseModel` says what psi, eta and p^W are. Two are built in: a known
 scale, and one common scale to be inferred. Any other object with the same four members will do; the scale may differ
-between pairs (eta is then an array with one entry a pair), and so may p^W, as it is told the pair.
+between pairs (eta is then an array with one entry per pair), and so may p^W, as it is told the pair.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Action-value functions Q_theta: how parameters become one value a pair.
+"""Action-value functions Q_theta: how parameters become one value per pair.
 
 The paper's model takes any differentiable family. A `Parametrisation` is the number of parameters and a JAX function
 from them to the action values of all pairs, in the order of `SSP.pair_index`; the goal's value is 0 and not among them.
-Built in are the table (one parameter a pair) and the linear family theta -> features @ theta.
+Built in are the table (one parameter per pair) and the linear family theta -> features @ theta.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Parametrisation:
 
 
 def tabular(model: SSP) -> Parametrisation:
-    """One parameter a pair (Definition 1)."""
+    """One parameter per pair (Definition 1)."""
     return Parametrisation(model.n_pairs, _itself)
 
 

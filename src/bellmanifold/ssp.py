@@ -2,7 +2,7 @@
 
 A *pair* is a state together with one of its actions. Pair i pays an expected reward ``reward[i]`` and
 moves to state j with probability p(j | i). The goal is absorbing and pays nothing; several goals are
-lumped into one. An action-value function is a vector with one entry a pair, so everything the
+lumped into one. An action-value function is a vector with one entry per pair, so everything the
 library computes is indexed by pairs.
 
 Storage is sparse and flat: pairs are sorted by state, and the successors of all pairs lie one after
@@ -44,7 +44,7 @@ class Description:
         action_names: every action.
         goals: indices of the goal states.
         initial_state, initial_prob: the initial distribution, entry by entry.
-        pair_state, pair_action, reward: one entry a pair, in any order.
+        pair_state, pair_action, reward: one entry per pair, in any order.
         next_start, next_state, next_prob: successors of all pairs in compressed rows.
         reward_sd: noise of each pair's simulated reward; None for none.
     """
@@ -100,7 +100,7 @@ class SSP:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Arrays cannot be written to: charts are kept by identity, and would not hear of it."""
+        """Arrays cannot be written to: charts are kept by identity, and would not notice."""
         for name in ARRAYS:
             view = getattr(self, name).view()
             view.flags.writeable = False

@@ -13,7 +13,7 @@ from bellmanifold.ssp import SSP
 
 
 class Memory:
-    """Counts, mean rewards and scatters, one entry a pair: the `Visits` an agent has made."""
+    """Counts, mean rewards and scatters, one entry per pair: the `Visits` an agent has made."""
 
     def __init__(self, model: SSP) -> None:
         self.model = model

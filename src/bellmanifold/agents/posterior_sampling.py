@@ -123,9 +123,6 @@ class PosteriorSampling:
                     f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
                     f"use method B, or set {ROUTES.variable} if memory allows"
                 ) from None
-            except UnsupportedError as refusal:
-                what = str(refusal).split(": use ")[0]
-                raise UnsupportedError(f"{what}: use the agent bayes-br, or a discounted problem") from None
             self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
         self.diagnostics = dict(self._source.diagnostics)
@@ -156,7 +153,7 @@ class PosteriorSampling:
         if settings.infer_noise:
             return noisy_target(memory, HalfNormal(), settings.prior_scale)
         target = believed(memory, settings).without_lost_tolerance()
-        check_exact(target)
+        check_exact(target, "use the agent bayes-br, or a discounted problem")
         return target
 
     def _renewed(self, target: Target, rng: np.random.Generator) -> Source:

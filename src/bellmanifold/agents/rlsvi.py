@@ -6,7 +6,7 @@ frequencies f(s') is taken to have the value
     q = shrink (r + sum f(s') max_a q(s', a)) + w,    w ~ N(0, 1 / precision),
     precision = n / noise_sd^2 + 1 / prior_scale^2,   shrink = (n / noise_sd^2) / precision,
 
-which is Bayesian regression on the value of what came next, with one parameter a pair; w is drawn anew for each
+which is Bayesian regression on the value of what came next, with one parameter per pair; w is drawn anew for each
 episode. The authors solve it backwards from a fixed horizon. Here there is none: the equations are solved for the q on
 both sides. There is exactly one, because shrink < 1 makes the right-hand side a contraction; where it rounds to 1 it is
 taken a little less. prior_scale and noise_sd are 1 unless given, as in Osband's code (lam = 1, sigma = 1 in TabulaRL).

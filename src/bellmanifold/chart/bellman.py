@@ -1,6 +1,6 @@
 """Bellman residuals and the likelihood they define, as differentiable JAX functions of the action values.
 
-For action values q (one entry a pair) let V(s) = max_a q(s, a) and V(goal) = 0. The paper's constraint function is
+For action values q (one entry per pair) let V(s) = max_a q(s, a) and V(goal) = 0. The paper's constraint function is
 
     g_i(q) = q_i - sum_s' p(s'|i) V(s'),
 

@@ -75,7 +75,7 @@ class BatchWalker:
         return self.system.ignores_residuals
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
-        """Walk a number of steps that nobody needs a record of."""
+        """Walk a number of steps without recording them."""
         self.point = advance(self.system, steps, fresh_key(rng), self.point)
 
     def draw(self, chain: int) -> Draw:

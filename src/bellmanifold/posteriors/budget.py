@@ -1,4 +1,4 @@
-"""How much work a posterior may cost, and how sharp its answers shall be."""
+"""How much work a posterior may cost, and how accurate its answers have to be."""
 
 from __future__ import annotations
 

@@ -29,5 +29,5 @@ def r_hat_and_effective(
 def evenly_spread(
     values: Float[np.ndarray, "chains draws variables"], most: int
 ) -> Float[np.ndarray, "chains draws looked_at"]:
-    """All variables, or `most` of them, evenly spread: ArviZ takes its time over each."""
+    """All variables, or `most` of them, evenly spread: ArviZ is slow."""
     return values[:, :, np.unique(np.linspace(0, values.shape[2] - 1, most).astype(np.int64))]

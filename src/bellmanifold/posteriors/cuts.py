@@ -134,8 +134,12 @@ def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
     return not (target.is_exact or target.proper_only) and bool(cut_set(target, most))
 
 
-def check_exact(target: Target) -> None:
+def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --discount 0.99") -> None:
     """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something.
+
+    Args:
+        target: the posterior.
+        remedy: what to do instead, in words.
 
     Raises:
         UnsupportedError: naming the loop.
@@ -143,10 +147,7 @@ def check_exact(target: Target) -> None:
     for component in target.loops if target.is_exact else ():
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
         if mean.sign >= 0:
-            raise UnsupportedError(
-                f"{complaint(target.model, mean)}; the exact posterior does not exist: use --epsilon above 0, "
-                "or --discount 0.99"
-            )
+            raise UnsupportedError(f"{complaint(target.model, mean)}; the exact posterior does not exist: {remedy}")
 
 
 def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) -> list[int]:

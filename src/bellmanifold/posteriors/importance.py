@@ -1,7 +1,7 @@
 """Importance sampling: weigh quasi-random points of a posterior's reference distribution.
 
 `by_importance` is the engine: it weighs a pilot in each of the coordinates that cover the posterior, takes those that
-weigh best, and doubles the points until the answers are as sharp as they shall be.
+weigh best, and doubles the points until the answers are as accurate as asked for.
 """
 
 from __future__ import annotations

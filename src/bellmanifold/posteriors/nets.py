@@ -1,7 +1,7 @@
 """Weighing quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
 
 Every answer is a ratio of weighted sums, its standard error comes from the spread between scramblings, and the
-effective sample size (sum w)^2 / sum w^2 says how evenly the weights lie. Pieces have one size: more points never mean
+effective sample size (sum w)^2 / sum w^2 says how even the weights are. Pieces have one size: more points never mean
 another compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several,
 so that calls are few.
 """

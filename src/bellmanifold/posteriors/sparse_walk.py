@@ -92,7 +92,7 @@ class SparseSystem:
         return self.prior.mean[self.free] + self.prior.sd[self.free] * largest
 
     def value(self, x: float, which: int) -> float:
-        """One of them."""
+        """The value of one free pair."""
         largest = float(largest_of_normals(np.array([x]), self.alternatives[which : which + 1])[0])
         return float(self.prior.mean[self.free[which]] + self.prior.sd[self.free[which]] * largest)
 
@@ -139,7 +139,7 @@ class SparseWalker:
         return self.coordinates.target.is_exact
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
-        """Walk a number of steps that nobody needs a record of."""
+        """Walk a number of steps without recording them."""
         for chain in range(self.chains):
             for _ in range(steps):
                 self.states[chain] = step(self.system, self.states[chain], rng)

@@ -147,7 +147,7 @@ class Summary:
         return improper_mass_model(model, self.table, np.random.default_rng(0))
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
-        """What a picture needs: the probability of each pair, and which pairs were seen."""
+        """For pictures: the probability of each pair, and which pairs were seen."""
         return self.action_probability.value, self.target.observed
 
     @cached_property

@@ -66,7 +66,7 @@ class System:
 
     Attributes:
         layout: how the chart solves the problem.
-        law: where pairs lead, for all points or for each.
+        law: where pairs lead, for all points or (a last axis) for each point of a batch.
         solved: pairs whose equation the chart solves, shape (pairs,).
         first: actions of a proper policy of M~, that avoids the exits of lingering loops, shape (states,).
         free: pairs whose value is a coordinate, or which hold a state without coordinates at 0, shape (pairs,).

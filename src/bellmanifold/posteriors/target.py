@@ -1,4 +1,4 @@
-"""The posterior to be computed, as arrays with one entry a pair: which were seen, what they paid, how tightly.
+"""The posterior to be computed, as arrays with one entry per pair: which were seen, what they paid, how tightly.
 
 For a pair i that was observed the Bellman equation says g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i.
 The posterior weighs the prior, independent N(mean_i, sd_i^2), with a kernel for every observed pair,
@@ -99,7 +99,7 @@ class Target:
         reward: r_i of observed pairs, 0 elsewhere, shape (pairs,).
         scale: width of each observed pair's kernel, 0 elsewhere, shape (pairs,).
         prior: of the action values.
-        kernel: its shape.
+        kernel: shape of the kernels.
         proper_only: leave out parameters that the data show to be improper.
         noise_scale: the distribution of eta, if it has to be inferred.
         noise_sd: eta, if it is known; for reports, engines use `scale`.
