@@ -16,6 +16,7 @@ from bellmanifold.posteriors.cuts import (
     LargeCutError,
     covering,
     cut_set,
+    lingering_loops,
     longest,
     missed_by_walks,
     most_visited,
@@ -409,3 +410,34 @@ def test_no_more_pairs_than_asked_for_and_one():
     assert len(proper_cut_set(target, 2)) == len(cut_set(target, 2)) == 3
     assert sorted(proper_cut_set(target, 5)) == sorted(cut_set(target, 5)) == list(range(5))
     assert target.observed.all()
+
+
+LEFT = {
+    ("s", "stay"): Move(-1e-6, {"s": 1 - 1e-6, "goal": 1e-6}),
+    ("s", "exit"): Move(0.0, {"goal": 1.0}),
+    ("s", "go"): Move(-1.0, {"t": 1.0}),
+    ("t", "on"): Move(-1.0, {"u": 1.0}),
+    ("u", "known"): Move(-1.0, {"goal": 1.0}),
+    ("u", "untried"): Move(-1.0, {"goal": 1.0}),
+}
+
+
+@pytest.mark.parametrize(
+    ("seen", "missed"),
+    [
+        ([("s", "stay")], ""),
+        ([("s", "stay"), ("u", "known")], ""),
+        ([("s", "stay"), ("s", "go"), ("t", "on"), ("u", "known")], MISSED),
+        ([("s", "stay"), ("s", "go")], MISSED),
+        ([("s", "stay"), ("s", "go"), ("t", "on"), ("u", "known"), ("u", "untried")], ""),
+    ],
+    ids=["alone", "nothing leads there", "two moves away", "one move away", "all is known"],
+)
+def test_a_loop_that_observed_pairs_leave_towards_unknown_values_is_not_covered(seen, missed):
+    model = from_moves("left", LEFT, start="s")
+    loops, found = lingering_loops(relaxed_target(Dataset.from_pairs(model, seen), 0.0, 1.0))
+    assert found == missed
+    (loop,) = loops
+    exits = [pair for pair in (("s", "exit"), ("s", "go")) if pair not in seen]
+    assert [model.pair_name(pair) for pair in loop.exits] == exits[:1], "the first stands for both"
+    assert loop.visits == pytest.approx(1e6)
