@@ -323,6 +323,14 @@ def test_a_bandit_by_the_textbook():
     assert again.sample(11).points == grown.points, "nets do not shrink"
 
 
+def test_each_of_two_exchangeable_actions_has_its_prior():
+    """One of three actions seen: the two others keep N(0, 4), though only the larger one is a coordinate."""
+    coordinates = bandit(actions=3, seen=1)
+    found = Nets([coordinates], chart_of(coordinates), 3).sample(12)
+    np.testing.assert_allclose(found.q_mean.value[1:], 0.0, atol=5e-3)
+    np.testing.assert_allclose(found.q_sd[1:], 2.0, rtol=5e-3)
+
+
 def test_components_of_a_mixture_have_points_of_their_own():
     one, other = bandit(seen=1), bandit(seen=1)
     both = Nets([one, other], chart_of(one), 3)
