@@ -259,7 +259,7 @@ def test_what_each_coordinate_of_a_net_is_for():
     assert part.row.tolist() == [0, 1, 2]
     assert part.key == (3, PIECE, PIECE, REPLICATES, 7)
     exact = relaxed_target(Dataset.from_pairs(bandit(4).target.model, [("s", "a0")]), 0.0, 2.0)
-    part = part_of(Coordinates(exact, lingering=(Loop((0,), (1,), 9.0),)))
+    part = part_of(Coordinates(exact, lingering=(Loop((0,), (1,)),)))
     assert part.key[0] == 3, "the value of three, a residual and a coin"
     assert part.row.tolist() == [1, 0, 3, 3]
     assert part.lowered.tolist() == [1], "its largest value is needed for what each of the three is"

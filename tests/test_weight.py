@@ -426,7 +426,7 @@ def test_coins_do_not_change_the_evidence(exits, mean, sd):
     x, truth = quantiles(target, exits), evidence(target, 0.1, exits, mean, sd)
     plain = weigh(systems(Coordinates(target)), as_point(x))
     assert np.exp(plain.log_weight).mean() == pytest.approx(truth, rel=2e-4)
-    loop = Loop((0,), (target.model.pair_index["s", "u0"],), 10.0)
+    loop = Loop((0,), (target.model.pair_index["s", "u0"],))
     system, stay = systems(Coordinates(target, lingering=(loop,))), target.model.pair_index["s", "stay"]
     sides = [as_point(x)._replace(coin=jnp.full((1, x.shape[1]), side)) for side in (-1.0, 1.0)]
     tails, heads = (weigh(system, point) for point in sides)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any
 
@@ -29,15 +30,16 @@ MOST_PROGRAMS = 16
 _compiled: set[Any] = set()
 
 
-def bound_programs(argument: Any, most: int = MOST_PROGRAMS) -> None:
+def bound_programs(argument: Any, static: Hashable = None, most: int = MOST_PROGRAMS) -> None:
     """Say what programs are about to be called with; drop the programs of others if there are too many.
 
     Args:
         argument: a tree of arrays; programs are compiled for its structure and shapes.
+        static: what else they are compiled for.
         most: structures whose programs are kept.
     """
     leaves, structure = jax.tree.flatten(argument)
-    key = (structure, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves))
+    key = (static, structure, tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves))
     if key in _compiled:
         return
     if len(_compiled) >= most:

@@ -23,7 +23,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.chart.bellman import transitions
-from bellmanifold.jax_setup import random_key
+from bellmanifold.jax_setup import bound_programs, random_key
 from bellmanifold.kernels import Gaussian
 from bellmanifold.noise import KnownScale
 from bellmanifold.parametrisation import tabular
@@ -51,6 +51,7 @@ class BlockOfChains:
         self.law = transitions(self.model)
         self.density = Density(tabular(self.model), NormalPrior(settings.prior_scale), KnownScale(1.0, Gaussian()))
         self.memories = [Memory(self.model) for _ in models]
+        bound_programs(self.law, (self.density, len(models)))
         self.keys: Key[Array, "runs"] = jnp.stack([random_key(seed) for seed in seeds])
         self.rounds = 0
         width = settings.noise_sd if settings.noise_sd is not None else settings.epsilon

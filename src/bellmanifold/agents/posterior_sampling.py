@@ -222,6 +222,8 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
             break  # more points would not help
         for way in cover.ways:
             tried.append(_Importance(_weighed(way, chart, times, seed), target.observed, target.model))
+            if cover.missed:
+                tried[-1].diagnostics["proper_only"] = 1.0
             if tried[-1].pool.effective >= ENOUGH:
                 return tried[-1]
     best = max(tried, key=lambda source: source.pool.effective, default=None)

@@ -104,7 +104,7 @@ class Chains:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        bound_programs((setting.density.dimension, setting.law, setting.evidence, setting.chains))
+        bound_programs((setting.law, setting.evidence), (setting.density, setting.chains, setting.sampler))
         self.evidence = for_chains(setting.evidence, setting.chains)
         self.key = random_key(setting.seed)
         self.rounds: list[_Round] = []

@@ -1,4 +1,4 @@
-"""Which engine suits a posterior: a pure function of the target, what is asked and the budget; nothing is computed."""
+"""Which engine suits a posterior: a pure function of the target, what is asked and the budget."""
 
 from __future__ import annotations
 

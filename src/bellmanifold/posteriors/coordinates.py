@@ -19,8 +19,8 @@ Residuals that are not Gaussian are functions of normal numbers (`bellmanifold.k
 be inferred is one more normal number, turned into eta by its table (`bellmanifold.posteriors.noise_scale`).
 
 At epsilon = 0 the residuals are kept with an infinitesimal width: they split exact ties between observed actions as the
-limit epsilon -> 0 splits them, and change nothing else. In a loop that is left once in N rounds they add up N times, so
-they are N times narrower there.
+limit epsilon -> 0 splits them, and change nothing else. In a loop that is hardly ever left they would add up to a
+finite width, so there are none: ties are not split there.
 
 **Loops that are hardly ever left**, exact posteriors: a class of observed pairs that leaks with probability L is worth
 some v if nobody leaves it by choice. The cell in which every unobserved exit is worth less has little prior mass and a
@@ -57,12 +57,10 @@ class Loop:
     Attributes:
         states: where it goes.
         exits: unobserved pairs of these states, those that stand for others.
-        visits: how often a state is visited, at most, before the loop is left.
     """
 
     states: tuple[int, ...]
     exits: tuple[int, ...]
-    visits: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +126,9 @@ class Coordinates:
     @cached_property
     def width(self) -> Float[np.ndarray, "pairs"]:
         """Width of each observed pair's residual, 0 elsewhere; infinitesimal ones included."""
-        target, visits = self.target, np.ones(self.target.model.n_states)
-        for loop in self.lingering:
-            visits[list(loop.states)] = np.maximum(visits[list(loop.states)], loop.visits)
-        narrowest = self.tie_width / visits[target.model.pair_state]
-        return np.where(target.observed, np.maximum(target.scale, narrowest), 0.0)
+        target, split = self.target, np.full(self.target.model.n_states, self.tie_width)
+        split[[state for loop in self.lingering for state in loop.states]] = 0.0
+        return np.where(target.observed, np.maximum(target.scale, split[target.model.pair_state]), 0.0)
 
     @property
     def scales(self) -> int:

@@ -34,8 +34,8 @@ optimum of a small shortest path problem which pays 1 for a visit; it is finite 
 by policy iteration within each strong component.
 
 Under an exact posterior residuals are infinitesimal and there is nothing to cut. There the exits of such a loop are
-drawn below what lingering is worth (`bellmanifold.posteriors.coordinates`). That covers the loop unless it can also be
-left by observed pairs towards unobserved values: `covering` then says that it does not.
+drawn below what lingering is worth (`bellmanifold.posteriors.coordinates`). That does not cover a loop that observed
+pairs may leave towards unobserved values, lingering in a part of a loop, or loops that share exits: `covering` says so.
 
 `other_cut` finds a second sound cut that avoids the pairs of the first where it can: two cuts must agree on the
 improper mass.
@@ -261,13 +261,13 @@ class Lingering:
     pairs: Int[np.ndarray, "played"]
 
 
-def _lingering(target: Target, most: int) -> list[Lingering]:
+def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | None = None) -> list[Lingering]:
     """Loops that are left, but hardly ever, each cut open before the next is looked for; at most `most` + 1 of them.
 
     Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
     class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
     """
-    left = target.observed.copy()
+    left = (target.observed if allowed is None else allowed).copy()
     closed = np.concatenate([component.pairs for component in target.loops] or [np.zeros(0, dtype=np.int64)])
     loops: list[Lingering] = []
     while len(loops) <= most:
@@ -323,21 +323,28 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
     loops: list[Loop] = []
     for one in found:
         exits = np.flatnonzero(exits_of & np.isin(target.model.pair_state, one.states))
-        loop = Loop(tuple(one.states.tolist()), tuple(exits.tolist()), one.visits)
-        for other in [other for other in loops if set(other.exits) & set(loop.exits)]:
-            loops.remove(other)
-            loop = _merged(loop, other)
-        loops.append(loop)
+        loops.append(Loop(tuple(one.states.tolist()), tuple(exits.tolist())))
+    all_exits = [pair for loop in loops for pair in loop.exits]
+    if len(set(all_exits)) < len(all_exits):
+        return (), MISSED
     avoided = np.isin(stand_in, [pair for loop in loops for pair in loop.exits])
     if leaving_policy(target.model, target.observed, avoided) is None:
         return (), MISSED
-    return tuple(loops), MISSED if any(_left_otherwise(target, one) for one in found) else ""
+    return tuple(loops), MISSED if any(
+        _left_otherwise(target, one) or _lingers_in_part(target, one) for one in found
+    ) else ""
 
 
-def _merged(one: Loop, other: Loop) -> Loop:
-    """Loops that share exits are tossed for together."""
-    states, exits = set(one.states) | set(other.states), set(one.exits) | set(other.exits)
-    return Loop(tuple(sorted(states)), tuple(sorted(exits)), max(one.visits, other.visits))
+def _lingers_in_part(target: Target, loop: Lingering) -> bool:
+    """Whether some policy lingers at only some of the states at which the loop has exits.
+
+    A coin closes the exits of all of them: it does not reach the cell in which only these are left alone.
+    """
+    model = target.model
+    unseen = np.unique(model.pair_state[~target.observed])
+    ends = np.intersect1d(loop.states, unseen)
+    inside = target.observed & np.isin(model.pair_state, loop.states)
+    return len(ends) > 1 and any(_lingering(target, 0, inside & (model.pair_state != state)) for state in ends)
 
 
 def _left_otherwise(target: Target, loop: Lingering) -> bool:

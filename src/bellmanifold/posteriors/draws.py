@@ -18,7 +18,7 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import LargeCutError, covering
+from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
@@ -44,9 +44,12 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
     except TooLargeError as refusal:
         raise UnsupportedError(f"no draws of a problem this large ({refusal}): use the summary's numbers") from None
     try:
-        ways = covering(target, budget.cut).ways
+        cover = covering(target, budget.cut)
     except LargeCutError:
-        ways = []
+        cover = Covering([])
+    if cover.missed:
+        raise UnsupportedError(f"no draws: {cover.missed}; use --epsilon above 0")
+    ways = cover.ways
     for components in ways:
         drawn = weighted_draws(components, chart, DRAWS, budget.seed)
         if effective(drawn) >= budget.enough:

@@ -109,7 +109,7 @@ def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:
     other = other_cut(nets.components, budget.cut) if confirmable else None
     if other is None:
         return result
-    others = Nets(other, nets.chart, budget.seed)
+    others = Nets(other, nets.chart, budget.seed + (1 << 40))  # other points than the first cut's
     second = _result(others, others.sample(budget.pilot), budget)
     mass, again = (improper_mass(target.model, found.table, target.observed) for found in (result, second))
     gap = abs(float(mass.value) - float(again.value))

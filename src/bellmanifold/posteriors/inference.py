@@ -113,7 +113,8 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
     except UnsupportedError as refusal:
         if choice.engine != "importance":
             raise
-        result = _run(target, enumeration(target, asked, budget, refusal), budget)
+        choice = enumeration(target, asked, budget, refusal)
+        result = _run(target, choice, budget)
     if choice.engine == "importance" and result.doubts and choice.cover and not choice.cover.missed:
         result = _run(target, after_doubt(target, asked, budget, result.doubts[0]), budget)
     result = without_near_ties(target, result, budget)

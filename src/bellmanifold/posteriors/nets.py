@@ -212,7 +212,8 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     tied = np.any([part.tied for part in parts], axis=0)
     certain = np.zeros(len(tied), dtype=bool)
     certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)
-    resolution = 0.0 if certain.all() else resolution_of(effective)
+    heaviest = 1.0 / (float(whole.sum()) or np.inf)  # its share of all weights: what was missed may weigh as much
+    resolution = 0.0 if certain.all() else max(resolution_of(effective), heaviest)
     q_mean, q_sd = moments.estimate(target)
     return Sample(
         table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, certain),
@@ -366,12 +367,11 @@ _kept: OrderedDict[tuple[Part, tuple[int, ...], int], list[_Call]] = OrderedDict
 def _kept_calls(part: Part, groups: tuple[int, ...], pieces: int) -> list[_Call]:
     """Calls that were made before, or are made now; of all that are kept the latest, as many as fit."""
     key = (part, groups, pieces)
-    if key not in _kept:
-        _kept[key] = list(_calls(uniform_points(*part), groups, pieces))
-        while len(_kept) > 1 and sum(call.x.size for calls in _kept.values() for call in calls) > MOST_KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return _kept[key]
+    found = _kept.pop(key, None) or list(_calls(uniform_points(*part), groups, pieces))
+    _kept[key] = found
+    while len(_kept) > 1 and sum(call.x.size for calls in list(_kept.values()) for call in calls) > MOST_KEPT:
+        _kept.popitem(last=False)
+    return found
 
 
 def _calls(points: Float[np.ndarray, "dimension points"], groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:

@@ -46,9 +46,10 @@ def rejection(
     Raises:
         UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
     """
-    if not isinstance(target.kernel, Uniform) or np.any(target.scale[target.observed] <= 0):
+    unknown = target.noise_scale is not None
+    if unknown or not isinstance(target.kernel, Uniform) or np.any(target.scale[target.observed] <= 0):
         raise UnsupportedError(
-            "rejection: only a uniform kernel of positive width can be sampled by rejection: use the chart engine"
+            "rejection: only a uniform kernel of known positive width can be sampled by rejection: use the chart engine"
         )
     problem = _tiny_problem(target)
     generator = np.random.default_rng(seed)

@@ -158,9 +158,9 @@ class Target:
         return end_components(self.model, self.observed)
 
     def without_lost_tolerance(self) -> Target:
-        """The same, exact where rounding would swallow the tolerance: for engines that add it to rewards."""
+        """The same, exact where rounding would swallow tolerance or noise: for engines that add these to rewards."""
         largest = float(np.abs(self.reward[self.observed]).max(initial=0.0))
-        if self.epsilon is None or self.is_exact or self.epsilon > SWALLOWED * largest:
+        if self.noise_scale is not None or self.is_exact or self.scale.max() > SWALLOWED * largest:
             return self
         return replace(self, scale=np.zeros_like(self.scale), kernel=Gaussian())
 

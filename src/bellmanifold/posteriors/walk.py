@@ -3,7 +3,8 @@
 Chains of slice steps move in the posterior's standard coordinates, where the prior is N(0, I) and the weight is the
 likelihood. There are two walkers with the same moves and the same methods: `BatchWalker` moves many chains in one
 compiled program, `SparseWalker` one after the other on sparse systems. `walker_of` makes the one that a problem fits,
-for posteriors and for agents alike, so that what one refuses the other refuses.
+for posteriors and for agents alike. Where that leaves improper parameters out a posterior is refused, and an agent says
+so in its diagnostics.
 
 `by_walk` is the engine. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors
 without any autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the
