@@ -141,6 +141,7 @@ def test_a_small_spread_in_a_walk(how):
         assert summary.q_sd[0] == pytest.approx(sd_of(epsilon, scale), rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
 def test_a_small_spread_in_chains_of_values(engine):
     """Right to 20%, or not trusted. False-alarm rate: below 1e-2 a case."""

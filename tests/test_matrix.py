@@ -289,6 +289,7 @@ def asked_on_the_grid():
     return share, agent.diagnostics["proper_only"]
 
 
+@pytest.mark.slow
 def test_an_agent_that_infers_the_noise_of_a_large_random_problem():
     """A slippery grid of 63 states, all pairs seen five times, noise of sd 0.1: right, and it says what it leaves out.
 

@@ -355,6 +355,7 @@ def test_optimism_plays_the_most_promising_draw():
         assert share == pytest.approx(exact, abs=5 * np.sqrt(exact * (1 - exact) / plays))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
 @pytest.mark.parametrize("model", [envs.deep_sea(4), envs.swirl(3), envs.pyramid(3)], ids=lambda m: m.name)
 def test_learns(agent, model):

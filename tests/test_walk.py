@@ -142,6 +142,7 @@ def scattered(infer):
     return Coordinates(target, centred=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("infer", [False, True])
 def test_records_are_counted_and_averaged(rng, infer):
     """Two rounds of which some chains found nothing at first: policies, moments, costs and the noise scale."""
@@ -183,6 +184,7 @@ def test_records_are_counted_and_averaged(rng, infer):
         assert found.noise_scale is None
 
 
+@pytest.mark.slow
 def test_moments_of_pairs_that_stand_for_several(rng):
     """Unobserved pairs share a coordinate: means and spreads are those of one of them, below the largest."""
     coordinates = coordinates_of(envs.deep_sea(2), [0, 1])
