@@ -259,7 +259,7 @@ def grid_means(noise, half_width=9.0, points=500):
         pytest.param(NOISES[0], "nuts", marks=pytest.mark.slow),
         pytest.param(NOISES[1], "nuts", marks=pytest.mark.slow),
         pytest.param(NOISES[2], "hmc", marks=pytest.mark.slow),
-        (NOISES[3], "hmc"),
+        pytest.param(NOISES[3], "hmc", marks=pytest.mark.slow),
     ],
     ids=NAMES,
 )

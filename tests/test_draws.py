@@ -131,6 +131,7 @@ def test_weights_are_relative_to_the_largest(reward):
     assert weight.sum() == pytest.approx(1.0 if reward < 0 else 0.0)
 
 
+@pytest.mark.slow
 def test_ends_of_chains_weigh_the_same_if_the_chains_mixed():
     """Where they have not (`test_walk.py`) there are none."""
     coordinates = coordinates_of(envs.deep_sea(2), [0, 1])

@@ -448,7 +448,8 @@ def test_uniform_kernel_against_rejection():
     assert agree(chart, bm.posterior(sea, data, prior_scale=1.0, engine="rejection", **options))
 
 
-@pytest.mark.parametrize("epsilon", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
 def test_walk_against_importance_sampling(epsilon):
     """Chains agree with importance sampling, 5 standard errors (false alarm 1e-5), and pass their diagnostics."""
     model = envs.deep_sea(3)

@@ -289,7 +289,7 @@ EXACT, RELAXED = SamplingSettings(epsilon=0.0), SamplingSettings(epsilon=0.1, op
         pytest.param(EXACT, PosteriorSampling, id="exact-importance"),
         pytest.param(EXACT, Walking, id="exact-walk", marks=pytest.mark.slow),
         pytest.param(RELAXED, PosteriorSampling, id="relaxed-importance", marks=pytest.mark.slow),
-        pytest.param(RELAXED, Walking, id="relaxed-walk"),
+        pytest.param(RELAXED, Walking, id="relaxed-walk", marks=pytest.mark.slow),
     ],
 )
 def test_what_was_not_visited_changes_nothing(settings, kind):
