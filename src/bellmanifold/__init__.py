@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bellmanifold import hausdorff as hausdorff
     from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
+    from bellmanifold.data import Observation as Observation
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Dataset": "data",
+    "Observation": "data",
     "SSP": "ssp",
     "Summary": "posteriors.summary",
     "check": "health",

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description, Index, by_first_use
+from bellmanifold.ssp import SSP, Description, Index, StatedPrior, by_first_use
 
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
@@ -26,7 +26,7 @@ def assemble(plain: Description) -> SSP:
     States are numbered by their first pair, actions by their first use, pairs keep their order within a
     state, equal successors are merged, successors of probability 0 dropped, and rows that miss 1 by
     more than rounding (but by no more than 1e-9) are divided by their sum. Names that no pair, goal or
-    start mentions are left out.
+    start mentions are left out. Where a description may be open, NaN rewards and empty rows are left as they are.
 
     Raises:
         BadInputError: naming the pair and the remedy.
@@ -74,7 +74,8 @@ def assemble(plain: Description) -> SSP:
     _refuse(is_goal[pair_state], lambda i: f"{label(i)}: its state is a goal: a goal has no actions, remove the pair")
     repeated = _repeats(pair_state.astype(np.int64) * max(1, len(action_names)) + pair_action)
     _refuse(repeated, lambda i: f"{label(i)}: occurs twice: keep one of them")
-    _refuse(~np.isfinite(reward), lambda i: f"{label(i)}: reward is {reward[i]}: give a finite number")
+    open_reward, open_law = (wrong & plain.may_be_open for wrong in (np.isnan(reward), np.diff(next_start) == 0))
+    _refuse(~np.isfinite(reward) & ~open_reward, lambda i: f"{label(i)}: reward is {reward[i]}: give a finite number")
     _refuse(
         ~np.isfinite(reward_sd) | (reward_sd < 0),
         lambda i: f"{label(i)}: reward_sd is {reward_sd[i]}: give a finite number that is not negative",
@@ -95,10 +96,13 @@ def assemble(plain: Description) -> SSP:
     )
     total = csr_array((next_prob, next_state, next_start), shape=(n, len(names))) @ np.ones(len(names))
     _refuse(
-        np.abs(total - 1.0) > PROBABILITY_TOLERANCE,
+        (np.abs(total - 1.0) > PROBABILITY_TOLERANCE) & ~open_law,
         lambda i: f"{label(i)}: probabilities sum to {total[i]:.12g}: make them sum to 1",
     )
     _check_initial(names, initial_state, initial_prob, has_pair, is_goal)
+    prior = _stated(plain.prior, n, label)
+    if not 0.0 < plain.open_discount <= 1.0:
+        raise BadInputError(f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
 
     first_pair = np.full(len(names), n)
     np.minimum.at(first_pair, pair_state, np.arange(n))
@@ -127,7 +131,21 @@ def assemble(plain: Description) -> SSP:
         next_state=successors,
         next_prob=prob,
         metadata=dict(plain.metadata),
+        prior=None if prior is None else prior.of_pairs(order),
+        open_discount=float(plain.open_discount),
     )
+
+
+def _stated(prior: StatedPrior | None, pairs: int, label: Callable[[int], str]) -> StatedPrior | None:
+    """The prior if it states anything, checked."""
+    if prior is None or prior.is_empty:
+        return None
+    if not len(prior.pair_mean) == len(prior.pair_sd) == pairs:
+        raise BadInputError("prior: its lists of means and sds must have one entry per pair")
+    mean, sd = prior.pair_mean, prior.pair_sd
+    _refuse(np.isinf(mean), lambda i: f"{label(i)}: prior: mean is {mean[i]}: give a finite number")
+    _refuse(np.isinf(sd) | (sd <= 0), lambda i: f"{label(i)}: prior: sd is {sd[i]}: give a positive number")
+    return prior
 
 
 def _canonical(
@@ -141,7 +159,7 @@ def _canonical(
 
     Rows are sorted and merged in place: large problems are built with few arrays at a time.
     """
-    law = csr_array((prob, state, start))[order]
+    law = csr_array((prob, state, start), shape=(len(order), int(state.max(initial=0)) + 1))[order]
     scale = np.where(np.abs(total - 1.0) > ROUNDING, total, 1.0)
     if (scale != 1.0).any():
         law.data /= np.repeat(scale[order], np.diff(law.indptr))

@@ -1,30 +1,70 @@
-"""Observations: which pairs were played, in order of time, and what they paid.
+"""Observations: which pairs were played, in order of time, what they paid and where they led.
 
-A pair's transition law counts as known once the pair has been observed (the paper's assumption), so the
-data about pair i are its number of visits, its mean reward and the scatter of its rewards around that
-mean. All three are arrays with one entry per pair, whatever the number of observations: programs compiled
-for a problem serve every data set of it.
+A pair's transition law counts as known once the pair has been observed (the paper's assumption), unless the problem
+leaves it open: then what is known of it is where it led, as far as that was recorded.
+
+A reward may have a standard deviation of its own: a measurement with a known error, or a belief about a move nobody
+tried (an observation with an sd that leads nowhere). The rewards of one pair fall into three classes,
+
+- *plain* ones without an sd of their own, which are as noisy as all such rewards: their number m, their mean and the
+  scatter around it are sufficient, whatever the noise turns out to be;
+- *own* ones x_t with a known sd_t > 0: with the precisions w_t = 1 / sd_t^2 and their sum W,
+
+      sum_t w_t (x_t - r)^2 = W (own_mean - r)^2 + own_scatter,    own_mean = sum w_t x_t / W;
+
+- *exact* ones with sd 0, which overrule all others and must agree.
+
+All of these are arrays with one entry per pair, whatever the number of observations: programs compiled for a problem
+serve every data set of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_closed
 
 SAME_REWARD = 1e-9
+SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
+"""An sd beyond these would leave the range of floating point when it is squared."""
+
+
+class Observation(NamedTuple):
+    """One move, or one belief about a move.
+
+    Attributes:
+        state: where it was played.
+        action: what was played.
+        reward: what it paid; None for the model's reward, or where it was not recorded.
+        sd: the standard deviation of this reward, 0 for an exact one; None for what holds for all other rewards.
+        next: the state it led to, or a goal; None where it was not recorded, or for a belief.
+    """
+
+    state: str
+    action: str
+    reward: float | None = None
+    sd: float | None = None
+    next: str | None = None
+
+
+Given: TypeAlias = Observation | Sequence[Any] | Mapping[str, Any]
+"""An observation, (state, action), (state, action, reward) or a mapping with the names of `Observation`."""
 
 
 @runtime_checkable
 class Visits(Protocol):
-    """What posteriors need of observations: how often each pair was seen, the mean of its rewards and their scatter."""
+    """What posteriors need of observations: how often each pair was seen, the mean of its rewards and their scatter.
+
+    Rewards with an sd of their own and exact ones are apart; `Dataset` says what each of these is.
+    """
 
     @property
     def model(self) -> SSP: ...
@@ -36,102 +76,304 @@ class Visits(Protocol):
     def mean_reward(self) -> Float[np.ndarray, "pairs"]: ...
     @property
     def scatter(self) -> Float[np.ndarray, "pairs"]: ...
+    @property
+    def own_precision(self) -> Float[np.ndarray, "pairs"]: ...
+    @property
+    def own_mean(self) -> Float[np.ndarray, "pairs"]: ...
+    @property
+    def own_scatter(self) -> Float[np.ndarray, "pairs"]: ...
+    @property
+    def exact(self) -> Bool[np.ndarray, "pairs"]: ...
+    @property
+    def exact_reward(self) -> Float[np.ndarray, "pairs"]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Observed pairs and rewards of one problem.
+    """Observed pairs, rewards and landings of one problem.
 
     Attributes:
         model: the problem they belong to.
         pair: the pairs played, in order of time, shape (observations,).
-        reward: what each of them paid, shape (observations,).
+        reward: what each of them paid, shape (observations,). NaN means the model's reward, which is filled in; where
+            the problem leaves that open it means that nothing was recorded.
+        sd: the standard deviation of each reward; NaN where it has none of its own, 0 where it is exact,
+            shape (observations,).
+        next: where each led; -1 where that was not recorded, n_states for the goal, shape (observations,).
+
+    Raises:
+        BadInputError: for observations that say nothing, or what cannot be.
 
     >>> from bellmanifold import envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
     >>> data.count, data.mean_reward
     (array([2, 0]), array([-1.,  0.]))
+    >>> belief = Dataset.from_pairs(envs.two_state(), [Observation("s1", "go", reward=-5.0, sd=2.0)])
+    >>> belief.own_mean, belief.own_precision
+    (array([ 0., -5.]), array([0.  , 0.25]))
     """
 
     model: SSP
     pair: Int[np.ndarray, "observations"]
     reward: Float[np.ndarray, "observations"]
+    sd: Float[np.ndarray, "observations"] = field(default_factory=lambda: np.zeros(0))
+    next: Int[np.ndarray, "observations"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        n = len(self.pair)
+        for name, missing in (("sd", np.nan), ("next", np.int64(-1))):
+            if n and len(getattr(self, name)) == 0:
+                object.__setattr__(self, name, np.full(n, missing))
+        if not len(self.reward) == len(self.sd) == len(self.next) == n:
+            raise BadInputError("data: pair, reward, sd and next must have one entry per observation")
+        unsaid = np.isnan(self.reward)
+        if unsaid.any():
+            object.__setattr__(self, "reward", np.where(unsaid, self.model.reward[self.pair], self.reward))
+        self._check()
 
     @classmethod
-    def from_pairs(cls, model: SSP, observations: Iterable[tuple[str, str] | tuple[str, str, float | None]]) -> Dataset:
-        """Observations given as (state, action) or (state, action, reward); no reward means the model's."""
-        pairs, rewards = [], []
-        for t, (state, action, *given) in enumerate(observations):
-            pair = find_pair(model, state, action, f"observations[{t}]")
-            reward = given[0] if given and given[0] is not None else model.reward[pair]
-            if not np.isfinite(reward):
-                raise BadInputError(f"observations[{t}]: reward is {reward}: give a finite number")
-            pairs.append(pair)
-            rewards.append(float(reward))
-        return cls(model, np.array(pairs, dtype=np.int64), np.array(rewards, dtype=np.float64))
+    def from_pairs(cls, model: SSP, observations: Iterable[Given]) -> Dataset:
+        """Observations by their names.
+
+        Args:
+            model: the problem.
+            observations: each an `Observation`, (state, action), (state, action, reward) or a mapping with the names
+                of `Observation`. No reward means the model's, or not recorded where the problem leaves it open.
+        """
+        pairs, rewards, sds, landings = [], [], [], []
+        for t, item in enumerate(observations):
+            where = f"observations[{t}]"
+            seen = _observation(item, where)
+            pairs.append(find_pair(model, seen.state, seen.action, where))
+            rewards.append(_finite(seen.reward, f"{where}: reward"))
+            sds.append(_finite(seen.sd, f"{where}: sd"))
+            landings.append(-1 if seen.next is None else find_landing(model, seen.next, where))
+        return cls(
+            model,
+            np.array(pairs, dtype=np.int64),
+            np.array(rewards, dtype=np.float64),
+            np.array(sds, dtype=np.float64),
+            np.array(landings, dtype=np.int64),
+        )
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:
         """Every pair seen once, with the model's reward."""
+        require_closed(model, "Dataset.complete")
         return cls(model, np.arange(model.n_pairs), model.reward)
 
-    def extended(self, pair: Int[np.ndarray, "new"], reward: Float[np.ndarray, "new"]) -> Dataset:
+    def extended(
+        self,
+        pair: Int[np.ndarray, "new"],
+        reward: Float[np.ndarray, "new"],
+        sd: Float[np.ndarray, "new"] | None = None,
+        next: Int[np.ndarray, "new"] | None = None,  # noqa: A002 (the field's name)
+    ) -> Dataset:
         """The same data with later observations appended."""
-        return Dataset(self.model, np.append(self.pair, pair), np.append(self.reward, reward))
+        return Dataset(
+            self.model,
+            np.append(self.pair, pair),
+            np.append(self.reward, reward),
+            np.append(self.sd, np.full(len(pair), np.nan) if sd is None else sd),
+            np.append(self.next, np.full(len(pair), -1) if next is None else next),
+        )
+
+    def with_belief(self, mean: float, sd: float) -> Dataset:
+        """The same data, and the same belief about the reward of every pair that has a law in the problem.
+
+        The map is known, the costs are not: each such pair gets one more observation with this sd, which leads nowhere.
+
+        Args:
+            mean: what such a pair pays, about.
+            sd: give or take this much, a standard deviation; positive.
+        """
+        if not np.isfinite(mean):
+            raise BadInputError(f"reward_belief: mean is {mean}: give a finite number")
+        if not SMALLEST_SD <= sd <= LARGEST_SD:
+            raise BadInputError(f"reward_belief: sd is {sd}: give a positive number")
+        pairs = np.flatnonzero(~self.model.open_law)
+        return self.extended(pairs, np.full(len(pairs), float(mean)), np.full(len(pairs), float(sd)))
 
     def __len__(self) -> int:
         return len(self.pair)
 
     @cached_property
-    def count(self) -> Int[np.ndarray, "pairs"]:
-        """How often each pair was seen."""
-        return np.bincount(self.pair, minlength=self.model.n_pairs)
-
-    @property
-    def observed(self) -> Bool[np.ndarray, "pairs"]:
-        """Which pairs were seen at all?"""
-        return np.asarray(self.count > 0, dtype=np.bool_)
+    def _is_plain(self) -> Bool[np.ndarray, "observations"]:
+        return np.asarray(np.isnan(self.sd) & ~np.isnan(self.reward))
 
     @cached_property
-    def mean_reward(self) -> Float[np.ndarray, "pairs"]:
-        """Mean of each pair's rewards, exactly that reward where all are equal; 0 where it was never seen."""
-        first = self._first_reward
-        rest = np.bincount(self.pair, self.reward - first[self.pair], self.model.n_pairs)
-        return first + rest / np.maximum(self.count, 1)
+    def _is_own(self) -> Bool[np.ndarray, "observations"]:
+        return np.asarray(self.sd > 0)
 
     @cached_property
-    def _first_reward(self) -> Float[np.ndarray, "pairs"]:
-        """What each pair paid when it was first seen; 0 where it never was."""
-        first = np.zeros(self.model.n_pairs)
-        seen, at = np.unique(self.pair, return_index=True)
-        first[seen] = self.reward[at]
+    def _is_exact(self) -> Bool[np.ndarray, "observations"]:
+        return np.asarray(self.sd == 0)
+
+    def _sum(
+        self, chosen: Bool[np.ndarray, "observations"], values: Float[np.ndarray, "observations"]
+    ) -> Float[np.ndarray, "pairs"]:
+        """Sum over some observations of each pair."""
+        return np.bincount(self.pair[chosen], values[chosen], self.model.n_pairs).astype(np.float64)
+
+    def _first(self, chosen: Bool[np.ndarray, "observations"]) -> Float[np.ndarray, "pairs"]:
+        """What each pair paid in the first of some observations; 0 where there is none."""
+        first, at = np.zeros(self.model.n_pairs), np.flatnonzero(chosen)
+        seen, earliest = np.unique(self.pair[at], return_index=True)
+        first[seen] = self.reward[at[earliest]]
         return first
 
     @cached_property
+    def count(self) -> Int[np.ndarray, "pairs"]:
+        """How many rewards without an sd of their own each pair paid."""
+        return np.bincount(self.pair[self._is_plain], minlength=self.model.n_pairs)
+
+    @cached_property
+    def observed(self) -> Bool[np.ndarray, "pairs"]:
+        """Of which pairs is any reward known, whatever its sd?"""
+        return np.asarray((self.count > 0) | (self.own_count > 0) | self.exact, dtype=np.bool_)
+
+    @cached_property
+    def mean_reward(self) -> Float[np.ndarray, "pairs"]:
+        """Mean of each pair's plain rewards, exactly that reward where all are equal; 0 where there is none."""
+        first = self._first(self._is_plain)
+        rest = self._sum(self._is_plain, self.reward - first[self.pair])
+        return first + rest / np.maximum(self.count, 1)
+
+    @cached_property
     def scatter(self) -> Float[np.ndarray, "pairs"]:
-        """Sum of squared deviations of each pair's rewards from their mean."""
-        deviation = self.reward - self.mean_reward[self.pair]
-        return np.bincount(self.pair, deviation**2, self.model.n_pairs).astype(np.float64)
+        """Sum of squared deviations of each pair's plain rewards from their mean."""
+        return self._sum(self._is_plain, (self.reward - self.mean_reward[self.pair]) ** 2)
+
+    @cached_property
+    def own_count(self) -> Int[np.ndarray, "pairs"]:
+        """How many rewards with a positive sd of their own each pair has."""
+        return np.bincount(self.pair[self._is_own], minlength=self.model.n_pairs)
+
+    @cached_property
+    def _precision(self) -> Float[np.ndarray, "observations"]:
+        return 1.0 / np.where(self._is_own, self.sd, 1.0) ** 2
+
+    @cached_property
+    def own_precision(self) -> Float[np.ndarray, "pairs"]:
+        """Sum of 1 / sd^2 over each pair's rewards with a positive sd of their own; 0 where there is none."""
+        return self._sum(self._is_own, self._precision)
+
+    @cached_property
+    def own_mean(self) -> Float[np.ndarray, "pairs"]:
+        """Mean of those rewards by 1 / sd^2; exactly that reward where all are equal; 0 where there is none."""
+        first = self._first(self._is_own)
+        rest = self._sum(self._is_own, self._precision * (self.reward - first[self.pair]))
+        return first + rest / np.where(self.own_count > 0, self.own_precision, 1.0)
+
+    @cached_property
+    def own_scatter(self) -> Float[np.ndarray, "pairs"]:
+        """Sum of (reward - own_mean)^2 / sd^2 over those rewards."""
+        return self._sum(self._is_own, self._precision * (self.reward - self.own_mean[self.pair]) ** 2)
+
+    @cached_property
+    def own_log_sd(self) -> Float[np.ndarray, "pairs"]:
+        """Sum of log sd over those rewards: with it the density of the rewards, not only its shape, is known."""
+        return self._sum(self._is_own, np.log(np.where(self._is_own, self.sd, 1.0)))
+
+    @cached_property
+    def exact(self) -> Bool[np.ndarray, "pairs"]:
+        """Which pairs have a reward of sd 0?"""
+        exact = np.zeros(self.model.n_pairs, dtype=np.bool_)
+        exact[self.pair[self._is_exact]] = True
+        return exact
+
+    @cached_property
+    def exact_reward(self) -> Float[np.ndarray, "pairs"]:
+        """The reward of sd 0 of each pair that has one; 0 elsewhere."""
+        return self._first(self._is_exact)
+
+    @cached_property
+    def landing_counts(self) -> csr_array:
+        """How often each pair is recorded to have led to each state, the goal last, shape (pairs, states + 1)."""
+        recorded = self.next >= 0
+        shape = (self.model.n_pairs, self.model.n_states + 1)
+        once = np.ones(int(recorded.sum()), dtype=np.int64)
+        counts = csr_array((once, (self.pair[recorded], self.next[recorded])), shape=shape)
+        counts.sum_duplicates()
+        return counts
 
     def deterministic_reward(self) -> Float[np.ndarray, "pairs"]:
-        """Each pair's reward when rewards have no noise, so that repeats must agree; 0 where it was never seen.
+        """Each pair's reward when rewards without an sd have no noise, so that repeats must agree; 0 where it has none.
+
+        Rewards of sd 0 count among them, those with a positive sd do not.
 
         Raises:
             BadInputError: if two rewards of one pair differ by more than 1e-9 (relative above 1).
         """
-        first = self._first_reward.copy()
-        expected = first[self.pair]
+        chosen = self._is_plain | self._is_exact
+        self._require_equal(chosen, "deterministic rewards must repeat: correct the data")
+        return self._first(chosen)
+
+    def _require_equal(self, chosen: Bool[np.ndarray, "observations"], why: str) -> None:
+        """Refuse rewards of one pair that differ among some observations."""
+        expected = self._first(chosen)[self.pair]
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
-        wrong = np.abs(self.reward - expected) > SAME_REWARD * size
+        wrong = chosen & (np.abs(self.reward - expected) > SAME_REWARD * size)
+        self._refuse(
+            wrong, lambda t: f"{self._named(t)} paid {self.reward[t]:.12g} but {expected[t]:.12g} before: {why}"
+        )
+
+    def _check(self) -> None:
+        """Refuse observations that say nothing, or what cannot be."""
+        silent, sd = np.isnan(self.reward), self.sd
+        self._refuse(np.isinf(self.reward), lambda t: f"reward is {self.reward[t]}: give a finite number")
+        self._refuse(
+            np.isinf(sd) | (sd < 0),
+            lambda t: f"sd is {sd[t]}: give a finite number that is not negative, 0 for an exact reward",
+        )
+        self._refuse(
+            ((sd > 0) & (sd < SMALLEST_SD)) | (sd > LARGEST_SD),
+            lambda t: f"sd is {sd[t]}: give 0 for an exact reward, or a number from {SMALLEST_SD} to {LARGEST_SD}",
+        )
+        self._refuse(
+            silent & ~np.isnan(sd),
+            lambda t: (
+                f"{self._named(t)} has an sd but no reward, and the problem leaves that open: give the reward too"
+            ),
+        )
+        self._refuse(
+            silent & (self.next < 0),
+            lambda t: (
+                f"{self._named(t)} has no reward and no next, and the problem leaves its reward open: "
+                "give one of them, or remove the observation"
+            ),
+        )
+        self._refuse(
+            (self.next < -1) | (self.next > self.model.n_states),
+            lambda t: f"next is {self.next[t]}: give the number of a state, n_states for the goal, -1 for not recorded",
+        )
+        if self._is_exact.any():
+            self._require_equal(self._is_exact, "exact rewards (sd 0) must agree: correct one, or give both an sd")
+        if (self.next >= 0).any():
+            self._check_landings()
+
+    def _check_landings(self) -> None:
+        """Refuse landings that a law of the problem makes impossible."""
+        model = self.model
+        code = self.pair.astype(np.int64) * (model.n_states + 1) + self.next
+        possible = np.isin(code, model.next_pair * (model.n_states + 1) + model.next_state)
+        self._refuse(
+            (self.next >= 0) & ~possible & ~model.open_law[self.pair],
+            lambda t: (
+                f"{self._named(t)} led to {quote(model.state_name(self.next[t]))}, which its law in the problem makes "
+                "impossible: correct the observation or the law"
+            ),
+        )
+
+    def _named(self, observation: int) -> str:
+        state, action = self.model.pair_name(self.pair[observation])
+        return f"pair ({quote(state)}, {quote(action)})"
+
+    def _refuse(self, wrong: Bool[np.ndarray, "observations"], message: Callable[[int], str]) -> None:
+        """Raise the message for the first observation that is wrong."""
         if wrong.any():
             t = int(np.argmax(wrong))
-            state, action = self.model.pair_name(self.pair[t])
-            raise BadInputError(
-                f"observations[{t}]: pair ({quote(state)}, {quote(action)}) paid {self.reward[t]:.12g} but "
-                f"{expected[t]:.12g} before: deterministic rewards must repeat: "
-                "correct the data"
-            )
-        return first
+            raise BadInputError(f"observations[{t}]: {message(t)}")
 
 
 def require_same_problem(model: SSP, data: Dataset) -> None:
@@ -154,6 +396,50 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     s = model.state_index[state]
     own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
     raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: it has {_some(own)}")
+
+
+def find_landing(model: SSP, state: str, where: str) -> int:
+    """The index of a state by its name, that of the goal for each goal, or a clear error that starts with `where`."""
+    if state in model.goals:
+        return model.n_states
+    if state not in model.state_index:
+        raise BadInputError(
+            f"{where}: next state {quote(state)} is neither a goal nor has a pair in the problem: "
+            "correct it, or give it a pair there, possibly an open one"
+        )
+    return model.state_index[state]
+
+
+def _observation(item: Given, where: str) -> Observation:
+    """One item of `Dataset.from_pairs`."""
+    if isinstance(item, Observation):
+        return item
+    if isinstance(item, Mapping):
+        unknown = [key for key in item if key not in Observation._fields]
+        if unknown:
+            raise BadInputError(f"{where}: unknown key {quote(unknown[0])}: it takes {', '.join(Observation._fields)}")
+        missing = [key for key in ("state", "action") if key not in item]
+        if missing:
+            raise BadInputError(f"{where}: {quote(missing[0])} is missing: add it")
+        return Observation(**item)
+    if len(item) not in (2, 3):
+        raise BadInputError(
+            f"{where}: has {len(item)} entries: give (state, action), (state, action, reward) or a bm.Observation"
+        )
+    return Observation(*item)
+
+
+def _finite(value: Any, what: str) -> float:
+    """A finite number, or NaN for None."""
+    if value is None:
+        return float("nan")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise BadInputError(f"{what} is {quote(value)}: give a finite number") from None
+    if not np.isfinite(number):
+        raise BadInputError(f"{what} is {number}: give a finite number")
+    return number
 
 
 def _some(names: Iterable[str], limit: int = 5) -> str:

@@ -11,6 +11,10 @@ whatever the number of actions or successors of a single state or pair. The goal
 successor number S: it is never inferred from probability missing in a row, because ten times 0.1
 leaves 1e-16 and 1e-16 is not a way out.
 
+A pair may be *open*: nobody knows what it pays (its reward is NaN) or where it leads (its row is empty), or both.
+What a person believes about action values before any data may be stated with the problem (`StatedPrior`). What needs a
+whole problem asks for it with `require_closed`; what never looks at the open pairs takes `SSP.closed_at_goal`.
+
 `bellmanifold.assembly` is the only door: file readers, environments and adapters all hand it a `Description` (plain
 arrays), and it checks, lumps, merges and orders them, so that two descriptions of one problem give equal objects.
 """
@@ -35,6 +39,54 @@ Index: TypeAlias = SupportsIndex
 ARRAYS = ("initial", "pair_state", "pair_action", "reward", "reward_sd", "next_start", "next_state", "next_prob")
 
 
+@dataclass(frozen=True, eq=False)
+class StatedPrior:
+    """What is stated about action values before any data: normal priors, as far as someone stated them.
+
+    A pair's own number comes first, then the problem's, then whatever the caller takes for granted. Means and standard
+    deviations may be stated separately.
+
+    Attributes:
+        mean: of every action value; None where nothing is stated.
+        sd: their standard deviation, positive; None where nothing is stated.
+        pair_mean: of single pairs, NaN where nothing is stated, shape (pairs,).
+        pair_sd: of single pairs, NaN where nothing is stated, shape (pairs,).
+
+    Raises:
+        BadInputError: for a mean that is not finite, or an sd that is not positive; `assemble` checks those of pairs.
+    """
+
+    mean: float | None
+    sd: float | None
+    pair_mean: Float[np.ndarray, "pairs"]
+    pair_sd: Float[np.ndarray, "pairs"]
+
+    def __post_init__(self) -> None:
+        if self.mean is not None and not np.isfinite(self.mean):
+            raise BadInputError(f"prior: mean is {self.mean}: give a finite number")
+        if self.sd is not None and not (np.isfinite(self.sd) and self.sd > 0):
+            raise BadInputError(f"prior: sd is {self.sd}: give a positive number")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StatedPrior):
+            return NotImplemented
+        return (self.mean, self.sd) == (other.mean, other.sd) and all(
+            np.array_equal(getattr(self, f), getattr(other, f), equal_nan=True) for f in ("pair_mean", "pair_sd")
+        )
+
+    __hash__ = object.__hash__
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing stated at all?"""
+        nothing = np.isnan(self.pair_mean).all() and np.isnan(self.pair_sd).all()
+        return self.mean is None and self.sd is None and bool(nothing)
+
+    def of_pairs(self, pairs: Int[np.ndarray, "some"] | Bool[np.ndarray, "pairs"]) -> StatedPrior:
+        """What is stated about some pairs, in that order."""
+        return replace(self, pair_mean=self.pair_mean[pairs], pair_sd=self.pair_sd[pairs])
+
+
 @dataclass(frozen=True)
 class Description:
     """A problem as plain, unchecked arrays; the layout of the `.npz` format. Goals are among the states.
@@ -47,6 +99,9 @@ class Description:
         pair_state, pair_action, reward: one entry per pair, in any order.
         next_start, next_state, next_prob: successors of all pairs in compressed rows.
         reward_sd: noise of each pair's simulated reward; None for none.
+        prior: what is stated about action values, in the order of the pairs.
+        may_be_open: rewards may be NaN and rows empty.
+        open_discount: see `SSP`.
     """
 
     state_names: Sequence[str]
@@ -63,6 +118,9 @@ class Description:
     reward_sd: ArrayLike | None = None
     name: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    prior: StatedPrior | None = None
+    may_be_open: bool = False
+    open_discount: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +135,16 @@ class SSP:
         initial: probability that an episode starts in each state, shape (S,).
         pair_state: the state of each pair, non-decreasing, shape (pairs,).
         pair_action: index into `actions`, shape (pairs,).
-        reward: expected reward of each pair, shape (pairs,).
+        reward: expected reward of each pair, NaN where nobody knows it, shape (pairs,).
         reward_sd: standard deviation of the reward's Gaussian noise when it is simulated, shape (pairs,).
-        next_start: the successors of pair i are next_start[i]:next_start[i + 1], shape (pairs + 1,).
+        next_start: the successors of pair i are next_start[i]:next_start[i + 1], none where nobody knows them,
+            shape (pairs + 1,).
         next_state: successor states; S is the goal; ascending within a pair, shape (successors,).
         next_prob: their probabilities, all positive, shape (successors,).
         metadata: whatever the file said under "metadata".
+        prior: what is stated about action values before any data; None for nothing.
+        open_discount: what the problem was discounted by, for laws that are open: a law p that is learnt counts as
+            open_discount * p, and the rest leads to the goal. Rows that are given hold their discount already.
     """
 
     name: str
@@ -98,6 +160,8 @@ class SSP:
     next_state: Int[np.ndarray, "successors"]
     next_prob: Float[np.ndarray, "successors"]
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    prior: StatedPrior | None = None
+    open_discount: float = 1.0
 
     def __post_init__(self) -> None:
         """Arrays cannot be written to: charts are kept by identity, and would not notice."""
@@ -105,16 +169,20 @@ class SSP:
             view = getattr(self, name).view()
             view.flags.writeable = False
             object.__setattr__(self, name, view)
+        if not self.open_law.any():
+            object.__setattr__(self, "open_discount", 1.0)
 
     def __repr__(self) -> str:
-        return f"SSP({quote(self.name)}, {self.n_states} states, {self.n_pairs} pairs)"
+        unknown = int((self.open_reward | self.open_law).sum())
+        size = f"{self.n_states} states, {self.n_pairs} pairs" + (f", {unknown} of them open" if unknown else "")
+        return f"SSP({quote(self.name)}, {size})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SSP):
             return NotImplemented
-        labels = ("name", "states", "goals", "actions", "metadata")
+        labels = ("name", "states", "goals", "actions", "metadata", "prior", "open_discount")
         return all(getattr(self, f) == getattr(other, f) for f in labels) and all(
-            np.array_equal(getattr(self, f), getattr(other, f)) for f in ARRAYS
+            np.array_equal(getattr(self, f), getattr(other, f), equal_nan=True) for f in ARRAYS
         )
 
     __hash__ = object.__hash__
@@ -147,10 +215,25 @@ class SSP:
         """(state name, action name) -> pair."""
         return {self.pair_name(i): i for i in range(self.n_pairs)}
 
-    @property
+    @cached_property
+    def open_reward(self) -> Bool[np.ndarray, "pairs"]:
+        """Of which pairs nobody knows what they pay."""
+        return np.isnan(self.reward)
+
+    @cached_property
+    def open_law(self) -> Bool[np.ndarray, "pairs"]:
+        """Of which pairs nobody knows where they lead."""
+        return np.asarray(np.diff(self.next_start) == 0)
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Is anything about some pair left open?"""
+        return bool((self.open_reward | self.open_law).any())
+
+    @cached_property
     def is_deterministic(self) -> bool:
-        """Does every pair have a single successor?"""
-        return len(self.next_state) == self.n_pairs
+        """Is it known that every pair has a single successor? Not of a pair whose law is open."""
+        return bool((np.diff(self.next_start) == 1).all())
 
     def pair_name(self, pair: Index) -> tuple[str, str]:
         return self.states[self.pair_state[pair]], self.actions[self.pair_action[pair]]
@@ -164,9 +247,18 @@ class SSP:
         return self.states[int(state)] if int(state) < self.n_states else self.goals[0]
 
     def expected_next(self, value: Float[np.ndarray, "*batch states"]) -> Float[np.ndarray, "*batch pairs"]:
-        """Expected value of the next state after each pair, sum of p(s') value(s'); the goal's is 0."""
+        """Expected value of the next state after each pair, sum of p(s') value(s'); the goal's is 0.
+
+        NaN where the pair's law is open.
+        """
         with_goal = np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)
-        return np.add.reduceat(self.next_prob * with_goal.take(self.next_state, axis=-1), self.next_start[:-1], axis=-1)
+        term = self.next_prob * with_goal.take(self.next_state, axis=-1)
+        if not self.is_open:
+            return np.add.reduceat(term, self.next_start[:-1], axis=-1)
+        result, given = np.full((*value.shape[:-1], self.n_pairs), np.nan), ~self.open_law
+        if given.any():
+            result[..., given] = np.add.reduceat(term, self.next_start[:-1][given], axis=-1)
+        return result
 
     def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
@@ -208,7 +300,47 @@ class SSP:
             reward_sd=self.reward_sd,
             name=self.name,
             metadata=self.metadata,
+            prior=self.prior,
+            may_be_open=self.is_open,
+            open_discount=self.open_discount,
         )
+
+    def with_rows(
+        self,
+        pairs: Int[np.ndarray, "some"],
+        start: Int[np.ndarray, "some_plus_1"],
+        state: Int[np.ndarray, "entries"],
+        prob: Float[np.ndarray, "entries"],
+    ) -> SSP:
+        """The same problem with other laws of some pairs.
+
+        Laws of pairs that were open are discounted by `open_discount`; others are taken as they are.
+
+        Args:
+            pairs: which ones, ascending.
+            start, state, prob: their compressed rows: successors ascend, the goal is number S, an empty row is open.
+        """
+        source = np.arange(self.n_pairs)
+        source[pairs] = self.n_pairs + np.arange(len(pairs))
+        entries, begin = row_entries(np.append(self.next_start, self.next_start[-1] + start[1:]), source)
+        other = replace(
+            self,
+            next_start=begin,
+            next_state=np.append(self.next_state, state)[entries],
+            next_prob=np.append(self.next_prob, prob)[entries],
+        )
+        if self.open_discount == 1.0:
+            return other
+        return other._discounted(self.open_law & ~other.open_law, self.open_discount)
+
+    def closed_at_goal(self) -> SSP:
+        """Every open law leads to the goal and every open reward is 0: for what never looks at open pairs."""
+        if not self.is_open:
+            return self
+        unknown = np.flatnonzero(self.open_law)
+        once = np.ones(len(unknown))
+        closed = self.with_rows(unknown, np.arange(len(unknown) + 1), np.full(len(unknown), self.n_states), once)
+        return replace(closed, reward=np.where(self.open_reward, 0.0, self.reward))
 
     def discounted(self, discount: float) -> SSP:
         """The SSP equivalent to the discounted problem: each move ends at the goal with probability 1 - discount.
@@ -220,13 +352,20 @@ class SSP:
             raise BadInputError(f"discount is {discount}: it must lie in (0, 1]")
         if discount == 1.0:
             return self
-        last = self.next_start[1:] - 1
+        model = self._discounted(~self.open_law, discount)
+        return replace(model, open_discount=self.open_discount * discount)
+
+    def _discounted(self, pairs: Bool[np.ndarray, "pairs"], discount: float) -> SSP:
+        """The problem in which some pairs, none of them with an open law, end at the goal with 1 - discount."""
+        last = self.next_start[1:][pairs] - 1
         lacks = self.next_state[last] != self.n_states  # the goal comes last
-        prob = self.next_prob * discount
+        prob = np.where(pairs[self.next_pair], self.next_prob * discount, self.next_prob)
         prob[last[~lacks]] += 1.0 - discount
+        longer = np.zeros(self.n_pairs, dtype=np.int64)
+        longer[pairs] = lacks
         return replace(
             self,
-            next_start=self.next_start + np.append(0, np.cumsum(lacks)),
+            next_start=self.next_start + np.append(0, np.cumsum(longer)),
             next_state=np.insert(self.next_state, last[lacks] + 1, self.n_states),
             next_prob=np.insert(prob, last[lacks] + 1, 1.0 - discount),
         )
@@ -259,7 +398,37 @@ class SSP:
             next_state=number[self.next_state[entries]],
             next_prob=self.next_prob[entries],
             metadata=self.metadata,
+            prior=None if self.prior is None else self.prior.of_pairs(pairs),
+            open_discount=self.open_discount,
         )
+
+
+def require_closed(model: SSP, what: str) -> None:
+    """Refuse a problem of which something is left open.
+
+    Args:
+        model: the problem.
+        what: what needs all of it, as "solve".
+
+    Raises:
+        BadInputError: naming some open pairs, and the remedy.
+    """
+    if not model.is_open:
+        return
+    unknown = np.flatnonzero(model.open_reward | model.open_law)
+    shown = [
+        f"({', '.join(quote(name) for name in model.pair_name(i))}) lacks {_lacking(model, i)}" for i in unknown[:3]
+    ]
+    more = f" and {len(unknown) - len(shown)} pairs more" if len(unknown) > len(shown) else ""
+    raise BadInputError(
+        f"{what} needs the whole problem, but pair {', '.join(shown)}{more}: give what they lack in the problem file, "
+        "or ask `posterior`, which takes open problems"
+    )
+
+
+def _lacking(model: SSP, pair: Index) -> str:
+    lacks = [("reward", model.open_reward[pair]), ("next", model.open_law[pair])]
+    return " and ".join(name for name, missing in lacks if missing)
 
 
 def row_entries(

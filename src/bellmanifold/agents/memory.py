@@ -1,7 +1,7 @@
 """What an agent keeps of its visits: how often it played each pair, the mean of what that paid, and its scatter.
 
 Means are kept by steps, mean += (reward - mean) / count, so that a pair that always pays the same keeps exactly that
-number. A reward that depends on the next state is averaged here.
+number. A reward that depends on the next state is averaged here. No reward that an agent is paid has an sd of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ class Memory:
         self.count = np.zeros(model.n_pairs, dtype=np.int64)
         self.mean_reward = np.zeros(model.n_pairs)
         self.scatter = np.zeros(model.n_pairs)
+        self.own_precision, self.own_mean, self.own_scatter, self.exact_reward = np.zeros((4, model.n_pairs))
+        self.exact = np.zeros(model.n_pairs, dtype=np.bool_)
 
     @property
     def observed(self) -> Bool[np.ndarray, "pairs"]:
