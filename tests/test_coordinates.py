@@ -116,10 +116,10 @@ def test_widths_of_residuals():
     data, observed = Dataset.from_pairs(model, SEEN), [model.pair_index[pair] for pair in SEEN]
     relaxed, exact = (relaxed_target(data, epsilon, 2.5) for epsilon in (0.3, 0.0))
     assert (Coordinates(relaxed).tie_width, Coordinates(exact).tie_width) == (0.0, pytest.approx(2e-8))
-    np.testing.assert_array_equal(Coordinates(relaxed).width, relaxed.scale)
-    np.testing.assert_allclose(Coordinates(exact).width[observed], 2e-8)
+    assert not Coordinates(relaxed).split.any()
+    np.testing.assert_allclose(Coordinates(exact).split[observed], 2e-8)
     loops = (Loop((model.state_index["a"], model.state_index["b"]), ()), Loop((model.state_index["b"],), ()))
-    narrow = Coordinates(exact, lingering=loops).width
+    narrow = Coordinates(exact, lingering=loops).split
     assert {model.pair_name(i): narrow[i] for i in observed} == pytest.approx(
         {("a", "go"): 0.0, ("a", "jump"): 0.0, ("b", "back"): 0.0, ("c", "in"): 2e-8}
     )

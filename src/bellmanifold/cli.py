@@ -18,7 +18,7 @@ from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.report import report
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, print_table, say, working
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, quote
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
@@ -203,7 +203,28 @@ def posterior(
     epsilon: Annotated[
         float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
     ] = None,
-    prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior of every action value.")] = 10.0,
+    prior_scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SD",
+            help="Standard deviation of the prior of every action value, or flat (over rewards); by default what the "
+            "problem states, or 10.",
+        ),
+    ] = None,
+    prior_mean: Annotated[
+        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
+    ] = None,
+    reward_belief: Annotated[
+        str | None,
+        typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
+    ] = None,
+    laws: Annotated[
+        Literal["known", "deterministic", "dirichlet"],
+        typer.Option(help="What is known of transition laws that the problem leaves open."),
+    ] = "known",
+    concentration: Annotated[
+        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
+    ] = None,
     engine: Annotated[
         Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"], typer.Option(help="How to compute it.")
     ] = "auto",
@@ -256,17 +277,21 @@ def posterior(
             problem,
             observed,
             epsilon=epsilon,
-            prior_scale=prior_scale,
+            prior_scale=_scale(prior_scale),
             engine=engine,
             kernel=kernel,
             noise_sd=noise_sd,
             infer_noise=infer_noise,
             noise=noise,
-            proper_only=proper_only,
+            proper_only=proper_only or None,
             discount=discount,
             samples=samples,
             top=top,
             seed=seed,
+            prior_mean=prior_mean,
+            reward_belief=_belief(reward_belief),
+            laws=laws,
+            concentration=concentration,
         )
         answer = summary.to_dict()
     if picture is not None:
@@ -280,14 +305,40 @@ def posterior(
         raise typer.Exit(4)
 
 
+def _scale(given: str | None) -> float | Literal["flat"] | None:
+    """A prior scale from the command line."""
+    if given is None or given == "flat":
+        return given  # type: ignore[return-value]
+    try:
+        return float(given)
+    except ValueError:
+        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number, or flat") from None
+
+
+def _belief(given: str | None) -> tuple[float, float] | None:
+    """A belief from the command line."""
+    if given is None:
+        return None
+    try:
+        mean, sd = (float(part) for part in given.split(","))
+    except ValueError:
+        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, as -5,2") from None
+    return mean, sd
+
+
 def _print_posterior(answer: dict[str, Any]) -> None:
+    for warning in answer.get("warnings", []):
+        typer.echo(f"warning: {warning}")
     if (noise := answer.get("noise")) is None:
         width = f"epsilon {answer['epsilon']:g}"
     else:
         width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
             f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
         )
-    settings = f"{width}, prior scale {answer['prior_scale']:g}"
+    scale = answer["prior_scale"]
+    prior = "flat prior over rewards, proper policies only" if scale == "flat" else f"prior scale {scale:g}"
+    mean = f" and mean {answer['prior_mean']:g}" if answer["prior_mean"] and scale != "flat" else ""
+    settings = f"{width}, {prior}{mean}"
     typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     if answer["log_evidence"] is not None:
@@ -297,7 +348,7 @@ def _print_posterior(answer: dict[str, Any]) -> None:
         ("improper_mass_model", "under the true transitions"),
     ):
         mass = answer[key]
-        if mass["probability"] >= SHOWN_MASS:
+        if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
     rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "sd of q")]
     for state, actions in list(answer["actions"].items())[:40]:

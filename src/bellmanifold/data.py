@@ -77,6 +77,10 @@ class Visits(Protocol):
     @property
     def scatter(self) -> Float[np.ndarray, "pairs"]: ...
     @property
+    def own_count(self) -> Int[np.ndarray, "pairs"]: ...
+    @property
+    def own_log_sd(self) -> Float[np.ndarray, "pairs"]: ...
+    @property
     def own_precision(self) -> Float[np.ndarray, "pairs"]: ...
     @property
     def own_mean(self) -> Float[np.ndarray, "pairs"]: ...
@@ -231,6 +235,11 @@ class Dataset:
     def observed(self) -> Bool[np.ndarray, "pairs"]:
         """Of which pairs is any reward known, whatever its sd?"""
         return np.asarray((self.count > 0) | (self.own_count > 0) | self.exact, dtype=np.bool_)
+
+    @cached_property
+    def free(self) -> Bool[np.ndarray, "pairs"]:
+        """Of which pairs is no reward known?"""
+        return ~self.observed
 
     @cached_property
     def mean_reward(self) -> Float[np.ndarray, "pairs"]:

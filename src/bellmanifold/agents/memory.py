@@ -20,7 +20,8 @@ class Memory:
         self.count = np.zeros(model.n_pairs, dtype=np.int64)
         self.mean_reward = np.zeros(model.n_pairs)
         self.scatter = np.zeros(model.n_pairs)
-        self.own_precision, self.own_mean, self.own_scatter, self.exact_reward = np.zeros((4, model.n_pairs))
+        self.own_precision, self.own_mean, self.own_scatter, self.own_log_sd = np.zeros((4, model.n_pairs))
+        self.own_count, self.exact_reward = np.zeros(model.n_pairs, dtype=np.int64), np.zeros(model.n_pairs)
         self.exact = np.zeros(model.n_pairs, dtype=np.bool_)
 
     @property

@@ -125,4 +125,6 @@ def improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:
         return 0.0
     data = Dataset.from_pairs(model, [model.pair_name(pair) for pair in sorted(set(pairs))])
     summary = posterior(model, data, epsilon=run.epsilon or 0.0, prior_scale=run.prior_scale or 10.0)
-    return float(summary.improper_mass_model.value)
+    mass = summary.improper_mass_model
+    assert mass is not None, "the demonstration's problem leaves nothing open"
+    return float(mass.value)

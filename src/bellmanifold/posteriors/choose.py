@@ -12,6 +12,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
+from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.nets import PIECE
 from bellmanifold.posteriors.target import Target
 
@@ -44,6 +45,10 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
         UnsupportedError: if no engine takes the posterior.
     """
     if asked in ("mixture", "rejection", "hmc", "nuts"):
+        if target.laws is not None:
+            raise UnsupportedError(f"the {asked} engine takes given transition laws only: use --engine chart")
+        if target.prior.flat:
+            raise UnsupportedError(f"the {asked} engine has no flat prior: use --engine chart, or a --prior-scale")
         if target.proper_only:
             raise BadInputError(f"the {asked} engine has no --proper-only: use --engine chart")
         if asked in ("mixture", "rejection") and budget.samples is not None:
@@ -53,14 +58,19 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     if asked != "auto" and asked != "chart":
         return Choice(asked)
     check_exact(target)
+    near = check_leaks(target)
     try:
         chart = batch_chart(target.model, budget.chart)
         _check_pieces(chart, budget)
     except TooLargeError as refusal:
         return Choice("sparse walk", str(refusal))
+    if near:
+        return Choice("walk", near)
     try:
         cover = covering(target, budget.cut)
     except LargeCutError as refusal:
+        if target.laws is not None:
+            return Choice("walk", str(refusal))
         return enumeration(target, asked, budget, refusal)
     if cover.largest > budget.coordinates:
         return Choice("walk", f"{cover.largest} coordinates are too many for importance sampling")
@@ -91,7 +101,8 @@ def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: Unsu
 
 def may_enumerate(target: Target, asked: EngineName) -> bool:
     """Whether Proposition 1 describes the posterior and may be used."""
-    return asked == "auto" and not target.is_exact and not target.proper_only and target.is_gaussian
+    may = asked == "auto" and not target.proper_only and target.is_gaussian and not target.prior.flat
+    return may and target.laws is None and bool((target.scale[target.observed] > 0).all())
 
 
 def after_doubt(target: Target, asked: EngineName, budget: Budget, doubt: str) -> Choice:

@@ -108,7 +108,9 @@ class Coordinates:
     @cached_property
     def residual(self) -> Bool[np.ndarray, "pairs"]:
         """Pairs whose residual is a coordinate."""
-        return np.zeros_like(self.solved) if self.centred else self.solved
+        if self.centred:
+            return np.zeros_like(self.solved)
+        return self.solved & (self.target.may_tie | (self.target.scale > 0))
 
     @cached_property
     def alternatives(self) -> Int[np.ndarray, "pairs"]:
@@ -117,18 +119,18 @@ class Coordinates:
 
     @cached_property
     def tie_width(self) -> float:
-        """Width of the infinitesimal residuals that split exact ties of an exact posterior; 0 for a relaxed one."""
+        """Width of the infinitesimal residuals that split exact ties of pairs with exact rewards; 0 without such."""
         target = self.target
-        if not target.is_exact:
+        if not target.may_tie.any():
             return 0.0
         return TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
 
     @cached_property
-    def width(self) -> Float[np.ndarray, "pairs"]:
-        """Width of each observed pair's residual, 0 elsewhere; infinitesimal ones included."""
-        target, split = self.target, np.full(self.target.model.n_states, self.tie_width)
-        split[[state for loop in self.lingering for state in loop.states]] = 0.0
-        return np.where(target.observed, np.maximum(target.scale, split[target.model.pair_state]), 0.0)
+    def split(self) -> Float[np.ndarray, "pairs"]:
+        """Width of each infinitesimal residual; 0 for pairs that have none."""
+        width = np.full(self.target.model.n_states, self.tie_width)
+        width[[state for loop in self.lingering for state in loop.states]] = 0.0
+        return np.where(self.target.may_tie, width[self.target.model.pair_state], 0.0)
 
     @property
     def scales(self) -> int:
@@ -155,7 +157,9 @@ class Coordinates:
     @property
     def dimension(self) -> int:
         """Coordinates that are integrated over: the infinitesimal residuals at epsilon = 0 do not count."""
-        return self.scales + int(self.free.sum()) + (0 if self.target.is_exact else int(self.residual.sum()))
+        laws = self.target.laws
+        of_laws = 0 if laws is None else len(laws.pairs) * (laws.nexts - 1) + (len(laws.concentration) > 1)
+        return self.scales + int(self.free.sum()) + int((self.residual & (self.target.scale > 0)).sum()) + of_laws
 
     def trapped(self) -> UnsupportedError:
         """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""

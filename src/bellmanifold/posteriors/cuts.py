@@ -101,9 +101,16 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     Raises:
         LargeCutError: if the cut is too large to enumerate its subsets.
     """
+    if target.prior.flat:  # no weight grows as a loop is left less and less often
+        return Covering([[Coordinates(target)]])
     if target.is_exact:
         loops, missed = lingering_loops(target, most)
         return Covering([[Coordinates(target, lingering=loops)]], missed)
+    exact = target.observed & (target.scale == 0)
+    if exact.any() and not target.proper_only and any(exact[loop.pairs].any() for loop in target.loops):
+        raise UnsupportedError(
+            "exact and noisy rewards in one loop of observed pairs: use --proper-only, or give the exact ones an sd"
+        )
     cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
     if len(cut) > most:
         raise LargeCutError(
@@ -112,7 +119,9 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
             "cells, --engine mixture"
         )
     treatments = _treatments(target, cut)
-    return Covering([treatments] if target.proper_only else [treatments, [Coordinates(target, centred=True)]])
+    if target.proper_only or exact.any():
+        return Covering([treatments])
+    return Covering([treatments, [Coordinates(target, centred=True)]])
 
 
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
@@ -144,7 +153,9 @@ def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --disco
     Raises:
         UnsupportedError: naming the loop.
     """
-    for component in target.loops if target.is_exact else ():
+    exact = target.observed & (target.scale == 0)
+    loops = target.loops if target.is_exact else end_components(target.model, exact) if exact.any() else []
+    for component in loops:
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
         if mean.sign >= 0:
             raise UnsupportedError(f"{complaint(target.model, mean)}; the exact posterior does not exist: {remedy}")
@@ -177,12 +188,18 @@ def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) 
             cut.append(_heaviest(model, rare, avoided))
     if len(cut) > most:
         return cut
-    left = target.observed.copy()
+    left = target.observed & (target.scale > 0)
     left[cut] = False
-    while len(cut) <= most and (found := most_visited(model, left)):
+    while len(cut) <= most and (found := _longest_stay(target, left)):
         cut.append(found.pair)
         left[found.pair] = False
     return cut
+
+
+def _longest_stay(target: Target, left: Bool[np.ndarray, "pairs"]) -> Lingering | None:
+    """The pair that is visited most often; loops that open laws were only seen to stay in come first."""
+    found = _outside(target, left) if target.laws is not None else []
+    return found[0] if found else most_visited(target.support, left)
 
 
 def proper_cut_set(target: Target, most: int = MAX_CUT) -> list[int]:
@@ -267,7 +284,7 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
     Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
     class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
     """
-    left = (target.observed if allowed is None else allowed).copy()
+    left = (target.observed & ~(target.open & target.is_exact) if allowed is None else allowed).copy()
     closed = np.concatenate([component.pairs for component in target.loops] or [np.zeros(0, dtype=np.int64)])
     loops: list[Lingering] = []
     while len(loops) <= most:
@@ -275,7 +292,7 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
         if found is None:
             open_only = left.copy()
             open_only[closed] = False
-            found = most_visited(target.model, open_only)
+            found = most_visited(target.support, open_only)
         if found is None:
             break
         loops.append(found)
@@ -285,7 +302,7 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
 
 def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingering]:
     """Loops that only rare moves leave, by their pairs that belong to no closed class; for problems of any size."""
-    model = target.model
+    model = target.support
     closed = np.zeros(model.n_pairs, dtype=bool)
     for component in target.loops:
         closed[component.pairs] = True

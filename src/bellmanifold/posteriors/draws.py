@@ -19,7 +19,7 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
-from bellmanifold.posteriors.system import system_of
+from bellmanifold.posteriors.system import Drawn, drawn_laws, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
 from bellmanifold.posteriors.weight import propose
@@ -95,17 +95,39 @@ def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int,
     parts: list[np.ndarray] = []
     log_weights: list[np.ndarray] = []
     scales: list[np.ndarray] = []
+    laws: list[Drawn] = []
+    target = components[0].target
     for coordinates in components:
-        weighed = propose(system_of(coordinates, chart), random_key(seed, len(parts)), each)
+        drawn = drawn_laws(target.laws, rng, each)
+        weighed = propose(system_of(coordinates, chart), random_key(seed, len(parts)), each, drawn)
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
         scales.append(np.asarray(weighed.noise_scale))
+        laws += [drawn] if drawn else []
     log_weight = np.concatenate(log_weights)
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
     weight = weight / max(weight.sum(), 1e-300)
-    model = components[0].target.model
-    return as_dataset(model, np.concatenate(parts), weight, np.concatenate(scales, axis=1))
+    found = as_dataset(target.model, np.concatenate(parts), weight, np.concatenate(scales, axis=1))
+    return with_laws(found, target, laws)
+
+
+def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarray.Dataset:
+    """Draws with the probabilities of landings that were seen, and the concentration, where laws are open."""
+    if target.laws is None:
+        return draws
+    rows, landings = target.laws.seen
+    model, pairs = target.model, target.laws.pairs[rows]
+    log_law = np.concatenate([np.asarray(drawn.log_law)[rows, landings] for drawn in laws], axis=1)
+    names = [model.pair_name(pair) for pair in pairs]
+    return draws.assign(
+        law=(("draw", "landing"), np.exp(log_law).T),
+        concentration=("draw", np.concatenate([np.asarray(drawn.concentration)[0] for drawn in laws])),
+    ).assign_coords(
+        landing_state=("landing", [state for state, _ in names]),
+        landing_action=("landing", [action for _, action in names]),
+        landing_next=("landing", [model.state_name(state) for state in landings]),
+    )
 
 
 def effective(draws: xarray.Dataset) -> float:
@@ -131,7 +153,9 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
     ends = chains.ends()
     values = completed(chains.coordinates, np.asarray(ends.q), np.random.default_rng(budget.seed))
     weight = np.full(len(values), 1.0 / len(values))
-    return as_dataset(target.model, values, weight, np.asarray(ends.noise_scale))
+    found = as_dataset(target.model, values, weight, np.asarray(ends.noise_scale))
+    laws = chains.end_laws()
+    return with_laws(found, target, [laws] if laws else [])
 
 
 def as_dataset(

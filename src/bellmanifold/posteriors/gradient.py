@@ -111,6 +111,12 @@ def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimen
 
 
 def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
+    if target.own_precision is not None:
+        raise UnsupportedError(
+            f"{sampler} infers no noise beside rewards with an sd of their own: use --engine chart, or --noise-sd"
+        )
+    if not target.is_exact and (target.scale[target.observed] == 0).any():
+        raise UnsupportedError(f"{sampler} takes no exact rewards beside noisy ones: use --engine chart")
     if target.is_exact:
         raise UnsupportedError(
             f"epsilon is 0: the exact posterior lies on a manifold, where {sampler} cannot walk: use --engine chart, "

@@ -16,6 +16,7 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
 from bellmanifold.posteriors.importance import by_importance
+from bellmanifold.posteriors.laws import LawsName, closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error
@@ -24,6 +25,7 @@ from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import KernelName, Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.ties import without_near_ties
+from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 from bellmanifold.ssp import SSP
 
@@ -32,17 +34,22 @@ def posterior(
     model: SSP,
     data: Dataset,
     epsilon: float | int | None = None,
-    prior_scale: float | int = 10.0,
+    prior_scale: Scale = None,
     engine: EngineName = "auto",
     kernel: KernelName = "gaussian",
     noise_sd: float | int | None = None,
     infer_noise: bool | LogPrior = False,
     noise: str | Kernel = "gaussian",
-    proper_only: bool = False,
+    proper_only: bool | None = None,
     discount: float | None = None,
     samples: int | None = None,
     top: int = 1000,
     seed: int = 0,
+    prior_mean: Numbers | None = None,
+    prior: PairPriors | None = None,
+    reward_belief: tuple[float, float] | None = None,
+    laws: LawsName = "known",
+    concentration: float | None = None,
 ) -> Summary:
     """The posterior over the optimal action values.
 
@@ -50,18 +57,27 @@ def posterior(
         model: the problem.
         data: observations of it.
         epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior, and the default without noise.
-        prior_scale: sigma of the prior N(0, sigma^2 I).
+        prior_scale: sd of the prior of the action values, one number or one for each pair; "flat" for a prior that is
+            flat over rewards, where every pair has one; by default what the problem states, or 10.
         engine: "auto", "chart", "mixture", "hmc", "nuts" or "rejection".
         kernel: shape of the relaxed likelihood.
         noise_sd: rewards carry noise of this scale, and every repeat counts.
         infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
             density of another prior.
         noise: shape of the noise, by name or as an object of `bellmanifold.kernels`.
-        proper_only: leave out parameters that the data show to be improper.
+        proper_only: leave out parameters that the data show to be improper; by default only with a flat prior.
         discount: treat the discounted problem instead.
         samples: number of points; by default as many as a standard error of 1e-3 takes.
         top: how many routes to report.
         seed: fixes every result.
+        prior_mean: mean of the prior of the action values, one number or one for each pair; by default what the problem
+            states, or 0.
+        prior: mean and sd of single pairs, {(state, action): (mean, sd)}; these come first.
+        reward_belief: (mean, sd) of a belief about the reward of every pair that has a law in the problem; a flat prior
+            is then the default.
+        laws: what is known of laws that the problem leaves open: nothing may depend on them ("known"), each leads to
+            the one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
+        concentration: of the Dirichlet prior of these; inferred unless given.
 
     Raises:
         BadInputError: for wrong arguments or contradicting data.
@@ -71,29 +87,50 @@ def posterior(
         raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(EngineName))}")
     budget = Budget(samples=samples, seed=seed, top=top)
     require_same_problem(model, data)
+    if reward_belief is not None:
+        data = data.with_belief(*reward_belief)
+        prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
     if discount is not None:
         model = model.discounted(discount)
-        data = Dataset(model, data.pair, data.reward)
+        data = replace(data, model=model)
+    whole, open_laws, no_law = closed(data, laws, concentration)
+    values = ValuePrior.stated(model, prior_scale, prior_mean, prior)
+    if values.flat:
+        _check_flat(data, proper_only)
+    proper_only = values.flat if proper_only is None else proper_only
+    data = replace(data, model=whole)
     noise_scale = _noise_scale(noise_sd, infer_noise)
     if noise_scale is None:
         if noise != "gaussian":
             raise BadInputError("noise without its scale: give --noise-sd or --infer-noise too")
-        target = relaxed_target(data, 0.0 if epsilon is None else epsilon, prior_scale, kernel, proper_only)
+        target = relaxed_target(data, 0.0 if epsilon is None else epsilon, values, kernel, proper_only)
     elif epsilon is not None or kernel != "gaussian":
         raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
     else:
         shape = named_kernel(noise) if isinstance(noise, str) else noise
         if not isinstance(shape, Gaussian) and data.count.max(initial=0) > 1:
             _check_every_visit(shape, engine, proper_only)
-            target = replace(
-                noisy_target(data, noise_scale, prior_scale), kernel=shape, noise_scale=None, log_constant=0.0
-            )
+            target = replace(noisy_target(data, noise_scale, values), kernel=shape, noise_scale=None, log_constant=0.0)
             from bellmanifold.posteriors.gradient import by_every_visit  # BlackJAX: only where it is used
 
             result = by_every_visit(data, noise_scale, target, "hmc" if engine == "hmc" else "nuts", budget)
             return Summary(target, result, budget)
-        target = noisy_target(data, noise_scale, prior_scale, shape, proper_only)
+        target = noisy_target(data, noise_scale, values, shape, proper_only)
+    evidence = open_laws.log_evidence if open_laws else 0.0
+    target = replace(target, laws=open_laws, no_law=no_law, log_constant=target.log_constant + evidence)
     return posterior_of(target, budget, engine)
+
+
+def _check_flat(data: Dataset, proper_only: bool | None) -> None:
+    """Refuse a flat prior where some action value would have no prior at all, or where loops would hold it."""
+    if data.free.any():
+        pair = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(data.free))))
+        raise BadInputError(
+            f"prior_scale is flat, but nothing is known of the reward of pair ({pair}), so that its value would have "
+            "no prior: give it an observation or a belief, or a number as --prior-scale"
+        )
+    if proper_only is False:
+        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave proper_only out")
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:

@@ -24,8 +24,8 @@ from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio, resolution_of
-from bellmanifold.posteriors.result import Moments
-from bellmanifold.posteriors.system import Point, System, n_policies, system_of
+from bellmanifold.posteriors.result import LawSummary, Moments
+from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, n_policies, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh
 
 PIECE = 1024
@@ -45,7 +45,7 @@ class Sample:
     """A weighed sample of a posterior, reduced to what answers need.
 
     Attributes:
-        table, q_mean, q_sd, log_evidence, noise_scale, effective_sample_size: as in `Result`.
+        table, q_mean, q_sd, log_evidence, noise_scale, laws, effective_sample_size: as in `Result`.
         points: number of points weighed.
         unsolvable: share of points without a proper solution.
         tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
@@ -60,6 +60,7 @@ class Sample:
     points: int
     unsolvable: float
     tied_states: Int[np.ndarray, "tied"]
+    laws: LawSummary | None = None
 
 
 class Nets:
@@ -221,6 +222,7 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
         q_sd=q_sd,
         log_evidence=evidence,
         noise_scale=eta.mean_and_sd(),
+        laws=moments.laws(target),
         effective_sample_size=effective,
         points=points,
         unsolvable=sum(part.unsolvable for part in parts) / points,
@@ -283,12 +285,16 @@ class _Part:
     def weigh(self) -> _Pieces:
         """Weigh them all. Without the action values: those would fill the memory."""
         of, groups = self.coordinates, tuple(int(of) for of in self.group)
-        calls = reference_calls(self.key, groups, pieces_in_call(len(of.free)))
+        laws = of.target.laws
+        numbers = len(of.free) + (laws.counts.size if laws else 0)
+        calls = reference_calls(self.key, groups, pieces_in_call(numbers))
         kept, extra = jnp.asarray(self.lowered), (len(groups), of.scales, len(of.lingering))
-        found = [
-            self._with_members(weigh_pieces(self.system, kept, _arranged(extra, self.row, call.x)), call)
-            for call in calls
-        ]
+        rng = np.random.default_rng([self.seed, self.begin, self.size])
+        found = []
+        for call in calls:
+            drawn = drawn_laws(laws, rng, call.x.shape[0] * PIECE)
+            point = _arranged(extra, self.row, call.x, drawn)
+            found.append(self._with_members(weigh_pieces(self.system, kept, point), call))
         return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
 
     def _with_members(self, weighed: Weighed | _Pieces, call: _Call) -> _Pieces:
@@ -316,7 +322,7 @@ class _Part:
         """Moments of every pair of a coupled state, in each replicate."""
         factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
         found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None])
-        return found.grouped(REPLICATES).of_pairs(self.coordinates.stand_in)
+        return found.grouped(REPLICATES).standing(self.coordinates.stand_in)
 
 
 class _Pieces(NamedTuple):
@@ -329,8 +335,8 @@ class _Pieces(NamedTuple):
     noise_scale: Float[np.ndarray, "pieces scales piece"]
     log_scale: Float[np.ndarray, "pieces"]
     weight: Float[np.ndarray, "pieces"]
-    mean: Float[np.ndarray, "pieces pairs"]
-    square: Float[np.ndarray, "pieces pairs"]
+    mean: Float[np.ndarray, "pieces pairs_and_followed"]
+    square: Float[np.ndarray, "pieces pairs_and_followed"]
     tied: Bool[np.ndarray, "pieces states"]
 
 
@@ -406,10 +412,14 @@ def weigh_pieces(system: System, kept: Int[Array, "kept"], point: Point) -> Weig
 
 @partial(jax.jit, static_argnames="extra")
 def _arranged(
-    extra: tuple[int, int, int], row: Int[Array, "pairs"], x: Float[Array, "pieces coordinates piece"]
+    extra: tuple[int, int, int],
+    row: Int[Array, "pairs"],
+    x: Float[Array, "pieces coordinates piece"],
+    drawn: Drawn | None,
 ) -> Point:
     """Pieces as points; `extra`: how many rows come before that of the noise scale, how many scales and coins."""
     first, scales, coins = extra
     last = x.shape[1] - 1
     pairs = x.at[:, row].get(mode="promise_in_bounds")
-    return Point(pairs, x[:, first : first + scales], x[:, last - coins : last])
+    laws = (jnp.moveaxis(part.reshape(*part.shape[:-1], len(x), PIECE), -2, 0) for part in drawn or ())
+    return Point(pairs, x[:, first : first + scales], x[:, last - coins : last], *laws)

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import ndtri
 
 from bellmanifold.data import Visits
@@ -57,12 +59,52 @@ class ScaleTable:
         return mean, float(np.sqrt(weight @ (eta - mean) ** 2 / weight.sum()))
 
 
+def combined(reward: Any, width: Any, own_mean: Any, own_precision: Any, xp: ModuleType) -> tuple[Any, Any]:
+    """Reward and width of two means of one pair's rewards, weighed by precision; a width of 0 is an exact reward.
+
+    Args:
+        reward, width: a mean and its sd; infinite if there is none.
+        own_mean, own_precision: another one and 1 / sd^2; 0 if there is none.
+        xp: NumPy, or JAX's.
+    """
+    safe = xp.where(width > 0, width, 1.0)
+    precision = 1.0 / (safe * safe)
+    total = precision + own_precision
+    both = (precision * reward + own_precision * own_mean) / total
+    return xp.where(width > 0, both, reward), xp.where(width > 0, 1.0 / xp.sqrt(total), 0.0)
+
+
 def log_scatter(data: Visits, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
-    """Log of what repeats of the same pair say about eta, in the product over pairs."""
-    count = data.count[data.observed]
-    repeats = float((count - 1).sum())
+    """Log of what rewards of the same pair say about eta by themselves, in the product over pairs.
+
+    That is their density without the factor N(mean; g, width^2) of each pair. Rewards beside an exact one scatter
+    around that, and a pair that has two means, one of rewards with an sd of their own, adds the density of their gap.
+    """
+    exact = data.exact
+    plain = (data.count > 0) & ~exact
+    count = data.count[plain]
+    repeats = float((count - 1).sum() + data.count[exact].sum())
+    squares = float(data.scatter.sum() + data.count[exact] @ (data.mean_reward - data.exact_reward)[exact] ** 2)
     constant = -0.5 * repeats * np.log(2 * np.pi) - 0.5 * float(np.log(count).sum())
-    return constant - repeats * np.log(eta) - 0.5 * float(data.scatter.sum()) / eta / eta
+    constant += log_own(data, exact, data.exact_reward)
+    both = plain & (data.own_precision > 0)
+    variance = 1.0 / data.own_precision[both] + eta[:, None] ** 2 / data.count[both]
+    gap = (data.own_mean - data.mean_reward)[both]
+    gaps = -0.5 * (np.log(2 * np.pi * variance) + gap**2 / variance).sum(axis=1)
+    return constant - repeats * np.log(eta) - 0.5 * squares / eta / eta + gaps
+
+
+def log_own(data: Visits, known: Bool[np.ndarray, "pairs"], reward: Float[np.ndarray, "pairs"]) -> float:
+    """Log density of rewards with an sd of their own.
+
+    All of it where the pair's reward is known, elsewhere without the factor N(mean; g, 1 / precision).
+    """
+    has = data.own_count > 0
+    precision = np.where(has, data.own_precision, 1.0)
+    density = -0.5 * data.own_count * np.log(2 * np.pi) - data.own_log_sd - 0.5 * data.own_scatter
+    around = density - 0.5 * precision * (data.own_mean - reward) ** 2
+    without = density + 0.5 * np.log(2 * np.pi / precision)
+    return float(np.where(known, around, without)[has].sum())
 
 
 def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:

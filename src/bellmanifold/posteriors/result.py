@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
 from bellmanifold.posteriors.target import Target
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Weighted means and squared deviations of the action values, in independent replicates.
+    """Weighted means and squared deviations of the action values, and of what else is followed, in replicates.
 
     Deviations are taken from each replicate's own mean, and pooled by the formula of Chan, Golub and LeVeque (1983), so
     that a small spread about a large value survives.
 
     Attributes:
         weight: total weight, shape (replicates,).
-        mean: weighted mean, shape (replicates, pairs).
-        square: weighted sum of squared deviations from that mean, shape (replicates, pairs).
+        mean: weighted mean, shape (replicates, pairs + followed).
+        square: weighted sum of squared deviations from that mean, shape (replicates, pairs + followed).
     """
 
     weight: Float[np.ndarray, "replicates"]
@@ -69,17 +69,31 @@ class Moments:
         """With each column replaced by that of another pair."""
         return replace(self, mean=self.mean[:, pairs], square=self.square[:, pairs])
 
+    def standing(self, stand_in: Int[np.ndarray, "pairs"]) -> Moments:
+        """With each pair's column replaced by that of the pair that stands for it; what else is followed stays."""
+        return self.of_pairs(np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1])))
+
     def estimate(self, target: Target) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
         """Means with errors, and standard deviations, of all pairs; the prior's where a state is not coupled."""
-        weight, centre, square = _pool(self.weight, self.mean, self.square)
-        found = ratio(self.weight[:, None] * (self.mean - centre), self.weight)
+        found, sd = self.of_pairs(np.arange(target.model.n_pairs))._estimate()
         own = target.coupled[target.model.pair_state]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            sd = np.sqrt(square / (weight or np.nan))
         return (
-            Estimate.of(np.where(own, centre + found.value, target.prior.mean), np.where(own, found.se, 0.0)),
+            Estimate.of(np.where(own, found.value, target.prior.mean), np.where(own, found.se, 0.0)),
             np.where(own, sd, target.prior.sd),
         )
+
+    def laws(self, target: Target) -> LawSummary | None:
+        """What open laws and their concentration have become; their columns follow those of the pairs."""
+        if target.laws is None:
+            return None
+        found, sd = self.of_pairs(np.arange(target.model.n_pairs, self.mean.shape[1]))._estimate()
+        return LawSummary(Estimate(found.value[:-1], found.se[:-1]), (float(found.value[-1]), float(sd[-1])))
+
+    def _estimate(self) -> tuple[Estimate, Float[np.ndarray, "columns"]]:
+        weight, centre, square = _pool(self.weight, self.mean, self.square)
+        found = ratio(self.weight[:, None] * (self.mean - centre), self.weight)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return Estimate.of(centre + found.value, found.se), np.sqrt(square / (weight or np.nan))
 
 
 def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,6 +102,18 @@ def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.
     safe = np.where(total > 0, total, 1.0)
     centre = (weight[..., None] * mean).sum(axis=0) / safe[..., None]
     return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)
+
+
+class LawSummary(NamedTuple):
+    """The posterior of open transition laws.
+
+    Attributes:
+        probability: mean of the probability of each landing that was seen, as `OpenLaws.seen` lists them.
+        concentration: mean and standard deviation.
+    """
+
+    probability: Estimate
+    concentration: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,6 +126,7 @@ class Result:
         q_sd: posterior standard deviation of each action value, shape (pairs,).
         log_evidence: log of the integral of prior times kernels; None where the engine does not know it.
         noise_scale: posterior mean and standard deviation of an inferred noise scale; None where it is known.
+        laws: of open transition laws; None where all laws are given.
         engine: which engine this is.
         reason: why that one, and how it went.
         dimension: coordinates integrated over.
@@ -115,6 +142,7 @@ class Result:
     q_sd: Float[np.ndarray, "pairs"]
     log_evidence: Estimate | None = None
     noise_scale: tuple[float, float] | None = None
+    laws: LawSummary | None = None
     engine: str
     reason: str
     dimension: int

@@ -22,6 +22,7 @@ from bellmanifold.graph import Policy
 from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors.batch_walk import PICKS
 from bellmanifold.posteriors.coordinates import TIE_WIDTH, Coordinates
+from bellmanifold.posteriors.noise_scale import combined
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.trace import Draw, Trace, Welford
 
@@ -47,9 +48,10 @@ class SparseSystem:
         target = coordinates.target
         self.coordinates, self.target, self.prior = coordinates, target, target.prior
         self.free, self.residual = np.flatnonzero(coordinates.free), np.flatnonzero(coordinates.residual)
+        self.solved = np.flatnonzero(coordinates.solved)
         self.chart: SparseChart = sparse_chart(target.model, target.observed, coordinates.free)
         self.alternatives = coordinates.alternatives[self.free]
-        self.width = coordinates.width[self.residual]
+        self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
         self.size = coordinates.size
 
     @property
@@ -73,17 +75,25 @@ class SparseSystem:
         if not isinstance(kernel, Gaussian):
             drawn = kernel.from_normal(jnp.asarray(residual))
             residual, correction = np.asarray(drawn), float(jnp.sum(kernel.log_correction(drawn)))
-        payment = target.reward.copy()
-        payment[self.residual] += self.noise_scale(x) * self.width * residual
+        reward, width = target.reward[self.residual], self.noise_scale(x) * self.width
+        if target.own_precision is not None and target.own_mean is not None:
+            own = target.own_mean[self.residual], target.own_precision[self.residual]
+            reward, width = combined(reward, width, *own, np)
+        plain, payment = target.reward.copy(), target.reward.copy()
+        plain[self.residual] = reward + width * residual
+        payment[self.residual] = plain[self.residual] + self.split * residual
+        splits = bool(self.split.any())
         point = self.chart.solve(payment, value, start)
-        if point.policy is None and target.is_exact:  # infinitesimal residuals must not undo a loop that costs less
-            point = self.chart.solve(target.reward, value, start)
+        if point.policy is None and splits:  # infinitesimal residuals must not undo a loop that costs less
+            point = self.chart.solve(plain, value, start)
         del payment, value  # large; unobserved values are in q as well
         if point.policy is None:
             return State(x, point.q, -np.inf, None)
+        if target.prior.flat:
+            return State(x, point.q, correction, point.policy)
         square = self._squares(point.q)
-        if target.is_exact and TIE_WIDTH * square > TILT:
-            square = self._squares(self.chart.solve(target.reward, point.q, point.policy).q)
+        if splits and TIE_WIDTH * square > TILT:
+            square = self._squares(self.chart.solve(plain, point.q, point.policy).q)
         return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy)
 
     def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:
@@ -98,7 +108,7 @@ class SparseSystem:
 
     def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
         """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
-        return float(np.square(self.prior.standardised(q)[self.residual]).sum())
+        return float(np.square(self.prior.standardised(q)[self.solved]).sum())
 
     def member_moments(
         self, q: Float[np.ndarray, "pairs"]
@@ -177,7 +187,7 @@ class SparseWalker:
             row=row.reshape(len(found), steps),
             value=values,
             scales=scales,
-            moments=Moments(np.full(len(found), float(steps)), *kept).of_pairs(self.coordinates.stand_in),
+            moments=Moments(np.full(len(found), float(steps)), *kept).standing(self.coordinates.stand_in),
             chain=np.array(found, dtype=np.int64),
             lost=self.chains - len(found),
             evaluations=None,

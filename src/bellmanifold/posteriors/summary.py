@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import (
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     import xarray
 
 EXACT = Estimate.of(0.0, 0.0)
+MOST_IMPROPER = 0.5
+"""Improper policies that hold more of the posterior than this are warned of."""
+MANY_SDS = 6.0
+"""Values further than this from their prior mean, in prior standard deviations, contradict the prior."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,18 +137,54 @@ class Summary:
     @cached_property
     def improper_mass(self) -> Estimate:
         """Probability that the greedy policy is improper, unobserved pairs taken to end at the goal."""
-        known_proper = self.target.is_exact or self.target.proper_only
+        known_proper = self.target.is_exact or self.target.proper_only or self.target.laws is not None
         if known_proper or not self.target.loops:
             return EXACT
         return improper_mass(self.target.model, self.table, self.target.observed)
 
     @cached_property
-    def improper_mass_model(self) -> Estimate:
-        """Probability that the greedy policy is improper under the problem's true transitions."""
-        model = self.target.model
+    def improper_mass_model(self) -> Estimate | None:
+        """Probability that the greedy policy is improper under the problem's true transitions; None if any is open."""
+        model, no_law = self.target.model, self.target.no_law
+        if self.target.laws is not None or (no_law is not None and no_law.any()):
+            return None
         if not end_components(model):
             return EXACT
         return improper_mass_model(model, self.table, np.random.default_rng(0))
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What a reader should know before believing the numbers, most important first."""
+        found = [f"not to be trusted: {doubt}" for doubt in self.result.doubts]
+        found += [self._contradiction()] if self._contradiction() else []
+        known = self.improper_mass
+        if known.value > MOST_IMPROPER:
+            found.append(
+                f"policies that are known to miss the goal hold {float(known.value):.0%} of the posterior: "
+                "--proper-only leaves them out"
+            )
+        best = self.routes[0] if self.routes else None
+        if best is not None and not best.ends_at_goal:
+            found.append("the most probable route is a loop: --proper-only leaves loops out that are known to be such")
+        return found
+
+    def _contradiction(self) -> str:
+        """Where observed values lie many prior standard deviations from their prior mean, in words."""
+        target, prior = self.target, self.target.prior
+        if prior.flat or not target.observed.any():
+            return ""
+        away = np.where(target.observed, np.nan_to_num(np.abs(prior.standardised(self.q_mean))), 0.0)
+        pair = int(np.argmax(away))
+        if away[pair] <= MANY_SDS:
+            return ""
+        state, action = (quote(name) for name in target.model.pair_name(pair))
+        values = self.q_mean[target.observed]
+        middle, spread = float(np.median(values)), float(np.abs(values - np.median(values)).max())
+        return (
+            f"the data contradict the prior: the value of ({state}, {action}) is about {self.q_mean[pair]:.3g}, "
+            f"{away[pair]:.0f} prior standard deviations from its prior mean {prior.mean[pair]:.3g}: "
+            f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would not"
+        )
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
         """For pictures: the probability of each pair, and which pairs were seen."""
@@ -163,12 +203,14 @@ class Summary:
         """The `posterior` object of the interface."""
         model = self.target.model
         evidence, effective = self.log_evidence, self.effective_sample_size
-        result: dict[str, Any] = {
+        result: dict[str, Any] = {"warnings": self.warnings} if self.warnings else {}
+        result |= {
             "engine": self.engine,
             "reason": self.reason,
             "trustworthy": self.trustworthy,
             "epsilon": self.epsilon,
-            "prior_scale": self.target.prior.scale,
+            "prior_scale": "flat" if self.target.prior.flat else self.target.prior.scale,
+            "prior_mean": float(self.target.prior.mean.mean()),
             "observed_pairs": int(self.target.observed.sum()),
             "dimension": self.dimension,
             "log_evidence": None if evidence is None else _finite(evidence.value),
@@ -184,20 +226,44 @@ class Summary:
             result["routes"] = [
                 {
                     "pairs": [list(model.pair_name(i)) for i in route.pairs],
-                    "ends": "goal" if route.ends_at_goal else "loop",
+                    "ends": self._end(route),
                     **_probability(route.probability, route.se),
                 }
                 for route in self.routes
             ]
+        if self.target.laws is not None and self.result.laws is not None:
+            mean, sd = self.result.laws.concentration
+            result |= {"laws": self._laws(), "concentration": {"mean": _finite(mean), "sd": _finite(sd)}}
         return result | {
             "q_mean": model.by_name([_finite(m) for m in self.q_mean]),
             "q_sd": model.by_name([_finite(s) for s in self.q_sd]),
             "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
-            "improper_mass_model": _probability(*(float(x) for x in _arrays(self.improper_mass_model))),
+            "improper_mass_model": None
+            if self.improper_mass_model is None
+            else _probability(*(float(x) for x in _arrays(self.improper_mass_model))),
             "diagnostics": {
                 name: _finite(value) if isinstance(value, float) else value for name, value in self.diagnostics.items()
             },
         }
+
+    def _end(self, route: Route) -> str:
+        """How a route ends: at the goal, in a loop, or at a pair of which nobody knows where it leads."""
+        no_law = self.target.no_law
+        if no_law is not None and no_law[route.pairs[-1]]:
+            return "open"
+        return "goal" if route.ends_at_goal else "loop"
+
+    def _laws(self) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+        """Posterior means of open laws: state -> action -> next that was seen -> mean and standard error."""
+        open_laws, found = self.target.laws, self.result.laws
+        assert open_laws is not None, "only asked where laws are open"
+        assert found is not None, "then every engine reports them"
+        table: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+        for row, landing, mean, se in zip(*open_laws.seen, *_arrays(found.probability), strict=True):
+            state, action = self.target.model.pair_name(open_laws.pairs[row])
+            name = self.target.model.state_name(landing)
+            table.setdefault(state, {}).setdefault(action, {})[name] = {"mean": float(mean), "se": float(se)}
+        return table
 
     def _noise_scale(self) -> dict[str, float | None]:
         inferred = self.result.noise_scale

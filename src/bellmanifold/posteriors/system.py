@@ -21,6 +21,8 @@ from bellmanifold.gaussian.exchangeable import jax_member_moments
 from bellmanifold.jax_setup import bound_programs
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
+from bellmanifold.posteriors.noise_scale import combined
 
 NUMBERED = 2**62
 """Up to this many policies have a number each; the codes of more are hashes."""
@@ -33,11 +35,15 @@ class Point(NamedTuple):
         x: by pair; entries of pairs without a coordinate are ignored, shape (pairs, batch).
         z: of the noise scale, if it is inferred, shape (1 or 0, batch).
         coin: heads where positive, one for each lingering loop, shape (loops, batch).
+        log_law: logarithms of open laws, which are no normal numbers; None without, shape (rows, nexts, batch).
+        concentration: that they were drawn with; None without, shape (1, batch).
     """
 
     x: Float[Array, "pairs batch"]
     z: Float[Array, "scales batch"]
     coin: Float[Array, "loops batch"]
+    log_law: Float[Array, "rows nexts batch"] | None = None
+    concentration: Float[Array, "1 batch"] | None = None
 
 
 @partial(
@@ -53,12 +59,16 @@ class Point(NamedTuple):
             "observed",
             "reward",
             "width",
+            "split",
+            "own_precision",
+            "own_mean",
             "prior_mean",
             "prior_sd",
         ),
         *("alternatives", "knots", "log_scale", "mixer", "tie_width", "cut", "subsets", "exits"),
+        *("open", "seen", "discount"),
     ],
-    meta_fields=["kernel", "centred", "exact"],
+    meta_fields=["kernel", "centred", "exact", "splits", "flat"],
 )
 @dataclass(frozen=True)
 class System:
@@ -73,6 +83,8 @@ class System:
         unseen: unobserved pairs of coupled states, shape (pairs,).
         observed: shape (pairs,).
         reward, width: of observed pairs, shape (pairs,).
+        split: widths of infinitesimal residuals, shape (pairs,).
+        own_precision, own_mean: what rewards of known sd say, beside a noise scale that is inferred, shape (pairs,).
         prior_mean, prior_sd: shape (pairs,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (pairs,).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
@@ -81,9 +93,14 @@ class System:
         cut: observed pairs that are free or solved, shape (pairs,).
         subsets: for each block the pairs that each subset of the cut solves, shape (subsets, own pairs); empty without.
         exits: of each lingering loop, shape (loops, pairs).
+        open: pairs whose law each point draws, shape (rows,).
+        seen: row and landing of all landings of these, shape (2, seen).
+        discount: what these laws are multiplied by.
         kernel: shape of the residuals.
         centred: coordinates are action values.
-        exact: residuals are infinitesimal.
+        exact: there are no residuals but infinitesimal ones.
+        splits: there are infinitesimal residuals.
+        flat: the prior is flat over rewards.
     """
 
     layout: Layout
@@ -95,6 +112,9 @@ class System:
     observed: Bool[Array, "pairs"]
     reward: Float[Array, "pairs"]
     width: Float[Array, "pairs"]
+    split: Float[Array, "pairs"]
+    own_precision: Float[Array, "_"]
+    own_mean: Float[Array, "_"]
     prior_mean: Float[Array, "pairs"]
     prior_sd: Float[Array, "pairs"]
     alternatives: Int[Array, "pairs"]
@@ -105,13 +125,26 @@ class System:
     cut: Bool[Array, "pairs"]
     subsets: tuple[Bool[Array, "_ _"], ...]
     exits: Bool[Array, "loops pairs"]
+    open: Int[Array, "rows"]
+    seen: Int[Array, "2 seen"]
+    discount: Float[Array, ""]
     kernel: Kernel
     centred: bool
     exact: bool
+    splits: bool
+    flat: bool
 
-    def solve(self, payment: Float[Array, "pairs batch"], value: Float[Array, "pairs batch"]) -> Solved:
-        """The chart's solution at payments and values."""
-        return self.layout.solve(self.law, self.solved, self.first, payment, value)
+    def laws(self, point: Point) -> Law:
+        """Where pairs lead: for all points, or for each where some laws are open."""
+        if point.log_law is None:
+            return self.law
+        drawn = jnp.exp(jnp.maximum(point.log_law, LEAST_LOG)) * self.discount
+        drawn = drawn.at[:, -1].add(1.0 - self.discount)
+        return jnp.broadcast_to(self.law[..., None], (*self.law.shape, drawn.shape[-1])).at[self.open].set(drawn)
+
+    def solve(self, law: Law, payment: Float[Array, "pairs batch"], value: Float[Array, "pairs batch"]) -> Solved:
+        """The chart's solution at laws, payments and values."""
+        return self.layout.solve(law, self.solved, self.first, payment, value)
 
     def log_prior(self, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         """Log prior density of action values."""
@@ -125,20 +158,36 @@ class System:
         """eta of every point, where it is inferred."""
         return jnp.exp(jnp.interp(point.z, self.knots, self.log_scale)) if len(point.z) else point.z
 
-    def widths(self, point: Point) -> Float[Array, "pairs _"]:
-        """Width of each residual: the same for all points unless the noise scale is inferred."""
-        return self.width[:, None] * self.noise_scale(point)[0] if len(point.z) else self.width[:, None]
+    def rewards(self, point: Point) -> tuple[Float[Array, "pairs _"], Float[Array, "pairs _"]]:
+        """Reward and width of its residual, of each pair; the same for all points unless the noise scale is inferred.
 
-    def residuals(self, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
-        """g_i(q) - r_i."""
+        Infinitesimal residuals have width 0 here.
+        """
+        reward, width = self.reward[:, None], self.width[:, None]
+        if not len(point.z):
+            return reward, width
+        width = width * self.noise_scale(point)[0]
+        if not len(self.own_precision):
+            return reward, width
+        return combined(reward, width, self.own_mean[:, None], self.own_precision[:, None], jnp)
+
+    def residuals(self, law: Law, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
+        """g_i(q)."""
         top = self.layout.greedy(q)[1]
-        ahead = self.layout.ahead(self.law, jnp.where(jnp.isfinite(top), top, 0.0))
-        return q - self.reward[:, None] - ahead
+        return q - self.layout.ahead(law, jnp.where(jnp.isfinite(top), top, 0.0))
 
     @property
     def ignores_residuals(self) -> bool:
-        """An exact posterior without determinants does not depend on how ties are split."""
-        return self.exact and not self.centred and all(block.way != "policies" for block in self.layout.blocks)
+        """An exact posterior does not depend on residuals if nothing ties, or if there are no determinants."""
+        no_determinants = all(block.way != "policies" for block in self.layout.blocks)
+        return self.exact and not self.centred and (no_determinants or not self.splits)
+
+    def followed(self, point: Point) -> Float[Array, "followed batch"]:
+        """Numbers besides the action values whose moments are asked for: probabilities of landings, concentration."""
+        if point.log_law is None or point.concentration is None:
+            return jnp.zeros((0, point.x.shape[-1]))
+        landings = jnp.exp(jnp.maximum(point.log_law[self.seen[0], self.seen[1]], LEAST_LOG))
+        return jnp.concatenate([landings, point.concentration])
 
 
 def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
@@ -160,14 +209,17 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     idle[model.pair_start[:-1][~target.coupled]] = True
     cut = np.zeros(model.n_pairs, dtype=bool)
     cut[list(coordinates.cut)] = True
-    table = target.noise_scale
+    table, laws = target.noise_scale, target.laws
     arrays = {
         "solved": coordinates.solved,
         "free": coordinates.free | idle,
         "unseen": coordinates.unseen,
         "observed": target.observed,
         "reward": target.reward,
-        "width": coordinates.width,
+        "width": target.scale,
+        "split": coordinates.split,
+        "own_precision": np.zeros(0) if target.own_precision is None else target.own_precision,
+        "own_mean": np.zeros(0) if target.own_mean is None else target.own_mean,
         "prior_mean": np.where(idle, 0.0, target.prior.mean),
         "prior_sd": target.prior.sd,
         "alternatives": np.where(coordinates.free, coordinates.alternatives, 1),
@@ -177,6 +229,9 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "tie_width": np.asarray(100 * coordinates.tie_width),
         "cut": cut,
         "exits": exits,
+        "open": laws.pairs if laws else np.zeros(0, dtype=np.int64),
+        "seen": np.stack(laws.seen) if laws else np.zeros((2, 0), dtype=np.int64),
+        "discount": np.asarray(laws.discount if laws else 1.0),
     }
     system = System(
         layout=chart.layout,
@@ -186,6 +241,8 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         kernel=target.kernel,
         centred=coordinates.centred,
         exact=target.is_exact,
+        splits=bool(coordinates.split.any()),
+        flat=target.prior.flat,
         **{name: jnp.asarray(array) for name, array in arrays.items()},
     )
     bound_programs(system)
@@ -220,14 +277,30 @@ def mixer_of(chart: BatchChart) -> UInt64[np.ndarray, "states"]:
     return np.asarray(odd, dtype=np.uint64)
 
 
-def normal_point(key: PRNGKeyArray, system: System, batch: int) -> Point:
-    """Standard normal coordinates: of pairs, of the noise scale, and coins."""
+class Drawn(NamedTuple):
+    """Open laws of a batch of points, and the concentrations that they were drawn with; see `Point`."""
+
+    log_law: Float[Array, "rows nexts batch"]
+    concentration: Float[Array, "1 batch"]
+
+
+def drawn_laws(laws: OpenLaws | None, rng: np.random.Generator, batch: int) -> Drawn | None:
+    """Draw open laws, given their landings alone; None if there are none."""
+    if laws is None:
+        return None
+    concentration = laws.draw_concentration(rng, batch)
+    return Drawn(jnp.asarray(laws.draw(rng, concentration)), jnp.asarray(concentration[None]))
+
+
+def normal_point(key: PRNGKeyArray, system: System, batch: int, laws: Drawn | None = None) -> Point:
+    """Standard normal coordinates of pairs, of the noise scale, and coins, beside open laws that were drawn already."""
     of_pairs, of_scales = jax.random.split(key)
     coins = (len(system.exits), batch)
     return Point(
         jax.random.normal(of_pairs, (len(system.solved), batch)),
         jax.random.normal(of_scales, (min(len(system.knots), 1), batch)),
         jax.random.normal(jax.random.fold_in(key, 1), coins) if len(system.exits) else jnp.zeros(coins),
+        *(laws or ()),
     )
 
 

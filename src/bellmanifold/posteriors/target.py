@@ -20,12 +20,15 @@ from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.kernels import Gaussian, Kernel, Uniform
-from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, log_scatter, scale_table
+from bellmanifold.posteriors.laws import OpenLaws
+from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combined, log_own, log_scatter, scale_table
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 KernelName = Literal["gaussian", "uniform"]
@@ -34,59 +37,6 @@ LARGEST = 1e100
 """Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
 SWALLOWED = 1e-13
 """A tolerance below this share of the largest reward is lost when it is added to it."""
-
-
-@dataclass(frozen=True, eq=False)
-class ValuePrior:
-    """Independent normal priors of the action values.
-
-    Attributes:
-        mean: shape (pairs,).
-        sd: positive, shape (pairs,).
-
-    Raises:
-        BadInputError: for a mean or an sd that is no such number.
-    """
-
-    mean: Float[np.ndarray, "pairs"]
-    sd: Float[np.ndarray, "pairs"]
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.mean) & np.isfinite(self.sd) & (self.sd > 0)).all():
-            raise BadInputError(
-                "prior: a mean or a standard deviation is not finite, or not positive: give one that is"
-            )
-
-    @classmethod
-    def same(cls, model: SSP, scale: float | int, mean: float | int = 0.0) -> ValuePrior:
-        """The same prior for every pair.
-
-        Raises:
-            BadInputError: for a scale that is not positive.
-        """
-        if not (np.isfinite(scale) and scale > 0):
-            raise BadInputError(f"prior_scale is {scale}: give a positive number")
-        return cls(np.full(model.n_pairs, float(mean)), np.full(model.n_pairs, float(scale)))
-
-    @property
-    def scale(self) -> float:
-        """The largest standard deviation; for reports."""
-        return float(self.sd.max(initial=0.0))
-
-    def standardised(self, value: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch pairs"]:
-        """Deviations from the mean, in standard deviations."""
-        return (value - self.mean) / self.sd
-
-    def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count pairs"]:
-        """Draws from the prior."""
-        return self.mean + self.sd * rng.standard_normal((count, len(self.sd)))
-
-    def exchangeable(self, model: SSP, pairs: Bool[np.ndarray, "pairs"]) -> Bool[np.ndarray, "states"]:
-        """In which states all of these pairs have the same prior."""
-        first = np.minimum.reduceat(np.where(pairs, np.arange(model.n_pairs), model.n_pairs), model.pair_start[:-1])
-        like = np.minimum(first, model.n_pairs - 1)[model.pair_state]
-        differs = pairs & ((self.mean != self.mean[like]) | (self.sd != self.sd[like]))
-        return ~np.logical_or.reduceat(differs, model.pair_start[:-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +51,13 @@ class Target:
         prior: of the action values.
         kernel: shape of the kernels.
         proper_only: leave out parameters that the data show to be improper.
+        laws: what landings say about open transition laws; None if all laws of observed pairs are given.
         noise_scale: the distribution of eta, if it has to be inferred.
+        own_precision, own_mean: where eta is inferred, what rewards with an sd of their own say, shape (pairs,).
         noise_sd: eta, if it is known; for reports, engines use `scale`.
         log_constant: what the evidence has to be multiplied by besides (scatter of noisy repeats), in logs.
         epsilon: the tolerance asked for, None for noisy rewards; for reports, engines use `scale`.
+        no_law: pairs of which nobody knows where they lead; in `model` to the goal; None for none, shape (pairs,).
     """
 
     model: SSP
@@ -114,15 +67,32 @@ class Target:
     prior: ValuePrior
     kernel: Kernel = KERNELS["gaussian"]
     proper_only: bool = False
+    laws: OpenLaws | None = None
     noise_scale: ScaleTable | None = None
+    own_precision: Float[np.ndarray, "pairs"] | None = None
+    own_mean: Float[np.ndarray, "pairs"] | None = None
     log_constant: float = 0.0
     epsilon: float | None = None
     noise_sd: float | None = None
+    no_law: Bool[np.ndarray, "pairs"] | None = None
 
     @cached_property
     def is_exact(self) -> bool:
         """Is it the posterior on the manifold, where the observed Bellman equations hold exactly?"""
         return bool((self.scale[self.observed] == 0).all())
+
+    @cached_property
+    def open(self) -> Bool[np.ndarray, "pairs"]:
+        """Observed pairs whose law is open."""
+        mask = np.zeros_like(self.observed)
+        if self.laws is not None:
+            mask[self.laws.pairs] = True
+        return mask
+
+    @cached_property
+    def may_tie(self) -> Bool[np.ndarray, "pairs"]:
+        """Observed pairs with an exact reward and a given law: their values may tie exactly."""
+        return self.observed & (self.scale == 0) & ~self.open
 
     @property
     def described_kernel(self) -> str:
@@ -148,9 +118,22 @@ class Target:
         The values of all other states are independent of everything and keep their prior. Each of their actions is the
         best with equal probability, unless their priors differ: such states count as coupled, too.
         """
+        if self.laws is not None:
+            return np.ones(self.model.n_states, dtype=bool)
         mask = self.successors | ~self.prior.exchangeable(self.model, np.ones_like(self.observed))
         mask[self.model.pair_state[self.observed]] = True
         return mask
+
+    @cached_property
+    def support(self) -> SSP:
+        """The problem in which open laws lead only where they were seen to lead; to the goal if nobody saw that."""
+        if self.laws is None:
+            return self.model
+        seen = self.laws.landed.tolil(copy=True)
+        seen[np.flatnonzero(self.laws.landed.sum(axis=1) == 0), -1] = 1.0
+        rows = csr_array(seen)
+        prob = rows.data / np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
+        return self.model.with_rows(self.laws.pairs, rows.indptr, rows.indices, prob)
 
     @cached_property
     def loops(self) -> list[EndComponent]:
@@ -160,9 +143,11 @@ class Target:
     def without_lost_tolerance(self) -> Target:
         """The same, exact where rounding would swallow tolerance or noise: for engines that add these to rewards."""
         largest = float(np.abs(self.reward[self.observed]).max(initial=0.0))
-        if self.noise_scale is not None or self.is_exact or self.scale.max() > SWALLOWED * largest:
+        lost = self.observed & (self.scale > 0) & (self.scale <= SWALLOWED * largest)
+        if self.noise_scale is not None or not lost.any():
             return self
-        return replace(self, scale=np.zeros_like(self.scale), kernel=Gaussian())
+        scale = np.where(lost, 0.0, self.scale)
+        return replace(self, scale=scale, kernel=self.kernel if scale.any() else Gaussian())
 
     @cached_property
     def own(self) -> Int[np.ndarray, "own"]:
@@ -179,8 +164,11 @@ def relaxed_target(
 ) -> Target:
     """The posterior for deterministic rewards: exact for epsilon = 0, else relaxed.
 
+    Rewards with an sd of their own keep it.
+
     Raises:
         BadInputError: for contradicting rewards, a negative epsilon or a prior scale that is not positive.
+        UnsupportedError: for a uniform kernel beside rewards with an sd of their own.
     """
     if kernel not in get_args(KernelName):
         raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(KernelName))}")
@@ -198,14 +186,20 @@ def relaxed_to(
     proper_only: bool = False,
 ) -> Target:
     """The posterior for observed pairs whose rewards are known: exact for epsilon = 0, else relaxed."""
+    only_own = data.observed & (data.count == 0) & ~data.exact
+    if only_own.any() and not isinstance(kernel, Gaussian):
+        raise UnsupportedError("rewards with an sd of their own are Gaussian: leave --kernel out")
+    own = 1.0 / np.sqrt(np.where(only_own, data.own_precision, 1.0))
+    reward = np.where(only_own, data.own_mean, reward)
     return Target(
         model=data.model,
         observed=data.observed,
         reward=reward,
-        scale=np.where(data.observed, float(epsilon), 0.0),
+        scale=np.where(only_own, own, np.where(data.observed, float(epsilon), 0.0)),
         prior=_checked_prior(data.model, prior_scale, reward, epsilon, "epsilon"),
         kernel=kernel if epsilon > 0 else Gaussian(),
         proper_only=proper_only,
+        log_constant=log_own(data, ~only_own, reward),
         epsilon=float(epsilon),
     )
 
@@ -218,6 +212,8 @@ def noisy_target(
     proper_only: bool = False,
 ) -> Target:
     """The posterior for rewards with additive noise, every repeat counted.
+
+    Rewards with an sd of their own are weighed with the others by precision; exact ones overrule.
 
     Args:
         data: observations.
@@ -234,21 +230,31 @@ def noisy_target(
         raise UnsupportedError(
             f"the chart takes {kernel} noise only where every pair was seen once: use --engine nuts, or gaussian noise"
         )
+    has_own = bool((data.own_precision > 0).any())
+    if not isinstance(kernel, Gaussian) and (has_own or data.exact.any()):
+        raise UnsupportedError(f"rewards with an sd of their own are Gaussian, and {kernel} noise is not: leave it out")
     if callable(noise):
         sd, table = 1.0, scale_table(data, noise)
     elif np.isfinite(noise) and noise > 0:
         sd, table = float(noise), None
     else:
         raise BadInputError(f"noise_sd is {noise}: give a positive number")
+    reward = np.where(data.exact, data.exact_reward, data.mean_reward)
+    with np.errstate(divide="ignore"):
+        scale = np.where(data.observed & ~data.exact, sd / np.sqrt(data.count), 0.0)
+    if has_own and table is None:
+        reward, scale = combined(reward, scale, data.own_mean, data.own_precision, np)
     return Target(
         model=data.model,
         observed=data.observed,
-        reward=data.mean_reward,
-        scale=np.where(data.observed, sd / np.sqrt(np.maximum(data.count, 1)), 0.0),
-        prior=_checked_prior(data.model, prior_scale, data.mean_reward, sd, "noise_sd"),
+        reward=reward,
+        scale=scale,
+        prior=_checked_prior(data.model, prior_scale, reward, sd, "noise_sd"),
         kernel=kernel,
         proper_only=proper_only,
         noise_scale=table,
+        own_precision=data.own_precision if has_own and table else None,
+        own_mean=data.own_mean if has_own and table else None,
         log_constant=table.log_mass if table else float(log_scatter(data, np.array([sd]))[0]),
         noise_sd=None if table else sd,
     )
@@ -256,13 +262,13 @@ def noisy_target(
 
 def _checked_prior(
     model: SSP,
-    prior_scale: float | int | ValuePrior,
+    given: float | int | ValuePrior,
     reward: Float[np.ndarray, "pairs"],
     width: float | int,
     name: str,
 ) -> ValuePrior:
     """The prior, refusing numbers whose squares and products would leave the range of floating point."""
-    prior = prior_scale if isinstance(prior_scale, ValuePrior) else ValuePrior.same(model, prior_scale)
+    prior = given if isinstance(given, ValuePrior) else ValuePrior.same(model, given)
     largest = [float(np.abs(numbers).max(initial=0.0) or 1.0) for numbers in (prior.mean, reward)]
     sizes = [*np.unique(prior.sd), float(width or 1.0), *largest]
     if not LARGEST**-1 <= min(sizes) <= max(sizes) <= LARGEST:

@@ -42,7 +42,7 @@ Values = Float[np.ndarray, "pairs points"]
 
 def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
     """The result, no longer trusted if it split actions that do not tie. Walks on sparse systems are not checked."""
-    if not target.is_exact or not _may_split(target) or result.diagnostics.get("ties_split") == []:
+    if not _may_split(target) or result.diagnostics.get("ties_split") == []:
         return result
     try:
         chart = batch_chart(target.model, budget.chart)
@@ -56,8 +56,9 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
 
 
 def _may_split(target: Target) -> bool:
-    """Has some state two observed actions?"""
-    return bool(np.bincount(target.model.pair_state[target.observed]).max(initial=0) > 1)
+    """Has some state two actions that may tie, in a posterior without any other residuals and with given laws?"""
+    several = np.bincount(target.model.pair_state[target.may_tie]).max(initial=0) > 1
+    return bool(several) and target.is_exact and target.laws is None
 
 
 def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[str]:
@@ -66,7 +67,7 @@ def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[st
     x = from_normals(system, normal_point(random_key(seed), system, points_of(system.layout.slot.size))).x
     solved = np.asarray(system.solved)[:, None]
     reward, value = jnp.broadcast_to(system.reward[:, None], x.shape), system.values(x)
-    q = np.asarray(system.solve(reward, value).q)
+    q = np.asarray(system.solve(system.law, reward, value).q)
     model = coordinates.target.model
     best = _of_state(model, np.maximum.reduceat(q, model.pair_start[:-1]))
     gap = best - np.where(solved, q, -np.inf)
@@ -115,5 +116,5 @@ def _gross(
     payment = jnp.where(greedy, jnp.abs(reward), FORBIDDEN)
     other = jnp.where(observed_best & jnp.isfinite(value), FORBIDDEN, jnp.abs(value))
     other = jnp.where(jnp.isfinite(value), other, -jnp.inf)
-    best = layout.greedy(system.solve(payment, other).q)[1]
+    best = layout.greedy(system.solve(system.law, payment, other).q)[1]
     return np.asarray(jnp.abs(reward) + layout.ahead(system.law, best))

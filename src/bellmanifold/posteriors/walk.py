@@ -134,6 +134,7 @@ def _result(coordinates: Coordinates, trace: Trace, reason: str) -> Result:
         q_mean=q_mean,
         q_sd=q_sd,
         noise_scale=(float(eta.mean()), float(eta.std())) if trace.scales else None,
+        laws=trace.moments.laws(target),
         engine="chart",
         reason=reason,
         dimension=coordinates.dimension,

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.elimination import eliminate_batch, moves_within
 from bellmanifold.chart.layout import Block, Law, Layout, Solved
-from bellmanifold.posteriors.system import Point, System, from_normals, normal_point
+from bellmanifold.posteriors.system import Drawn, Point, System, from_normals, normal_point
 
 LEAST = 1e-300
 """Probabilities below this are taken for it: what lies there has no weight."""
@@ -33,7 +33,8 @@ class Weighed(NamedTuple):
         noise_scale: eta, if it is inferred, shape (1 or 0, batch).
         log_scale: the largest log weight (0 if none is finite).
         weight: sum of the weights relative to log_scale.
-        mean, square: weighted mean of q, and weighted sum of its squared deviations from that, shape (pairs,).
+        mean, square: weighted mean of q, and weighted sum of its squared deviations from that; behind it those of what
+            else is followed (`System.followed`), shape (pairs + followed,).
         tied: which of the layout's states have observed best actions that tie within `tie_width`, shape (states,).
     """
 
@@ -44,15 +45,15 @@ class Weighed(NamedTuple):
     noise_scale: Float[Array, "scales batch"]
     log_scale: Float[Array, ""]
     weight: Float[Array, ""]
-    mean: Float[Array, "pairs"]
-    square: Float[Array, "pairs"]
+    mean: Float[Array, "pairs_and_followed"]
+    square: Float[Array, "pairs_and_followed"]
     tied: Bool[Array, "states"]
 
 
 @partial(jax.jit, static_argnames="batch")
-def propose(system: System, key: PRNGKeyArray, batch: int) -> Weighed:
-    """Draw points from the reference distribution and weigh them."""
-    return weigh_normals(system, normal_point(key, system, batch))
+def propose(system: System, key: PRNGKeyArray, batch: int, laws: Drawn | None = None) -> Weighed:
+    """Draw points from the reference distribution, of which open laws were drawn already, and weigh them."""
+    return weigh_normals(system, normal_point(key, system, batch, laws))
 
 
 @jax.jit
@@ -70,7 +71,7 @@ def weigh(system: System, point: Point) -> Weighed:
         log_weight, q = _weigh_cut(system, point)
     else:
         log_weight, q = _weigh_plain(system, point)
-    return _reduced(system, log_weight, q, system.noise_scale(point))
+    return _reduced(system, log_weight, q, point)
 
 
 Heights = tuple[Float[Array, "batch"], Float[Array, "pairs batch"]]
@@ -79,30 +80,34 @@ Heights = tuple[Float[Array, "batch"], Float[Array, "pairs batch"]]
 
 def _weigh_plain(system: System, point: Point) -> Heights:
     """Without a cut."""
-    residual = system.kernel.from_normal(point.x)
-    reward = jnp.broadcast_to(system.reward[:, None], point.x.shape)
-    value = lowered(system, point)
-    solved = system.solve(reward + system.widths(point) * residual, value)
-    q = solved.q
-    if system.exact:
+    law, residual = system.laws(point), system.kernel.from_normal(point.x)
+    reward, width = system.rewards(point)
+    payment = reward + width * residual
+    value = lowered(system, law, point)
+    plain = solved = system.solve(law, payment, value)
+    if system.splits:
         # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
         # 1e-8 (reward / sigma)^2. Nor must they undo a loop that costs less than they pay.
-        plain = system.solve(reward, value)
-        solved = Solved(*(jnp.where(solved.solvable, split, whole) for split, whole in zip(solved, plain, strict=True)))
-        q = plain.q
-    terms = system.log_prior(q) + system.kernel.log_correction(residual)
-    total = jnp.sum(jnp.where(system.solved[:, None], terms, 0.0), axis=0) - solved.log_det - log_mixture(system, q)
+        split = system.solve(law, payment + system.split[:, None] * residual, value)
+        solved = Solved(*(jnp.where(split.solvable, one, whole) for one, whole in zip(split, plain, strict=True)))
+    terms = system.kernel.log_correction(residual)
+    if system.flat:
+        total = jnp.sum(jnp.where(system.solved[:, None], terms, 0.0), axis=0)
+    else:
+        terms = system.log_prior(plain.q) + terms
+        total = jnp.sum(jnp.where(system.solved[:, None], terms, 0.0), axis=0) - solved.log_det
+        total = total - log_mixture(system, plain.q)
     return jnp.where(solved.solvable, total, -jnp.inf), solved.q
 
 
-def lowered(system: System, point: Point) -> Float[Array, "pairs batch"]:
+def lowered(system: System, law: Law, point: Point) -> Float[Array, "pairs batch"]:
     """Values of free pairs; exits of loops whose coin shows heads are drawn below what lingering is worth."""
     value = system.values(point.x)
     if not len(system.exits):
         return value
     closed = jnp.any(system.exits[:, :, None] & (point.coin > 0)[:, None], axis=0)
     reward = jnp.broadcast_to(system.reward[:, None], point.x.shape)
-    without = system.solve(reward, jnp.where(closed, -jnp.inf, value)).q
+    without = system.solve(law, reward, jnp.where(closed, -jnp.inf, value)).q
     chance = ndtr(point.x) * ndtr(_ceiling(system, without))
     return jnp.where(closed, system.values(ndtri(jnp.maximum(chance, LEAST))), value)
 
@@ -127,12 +132,13 @@ def log_mixture(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, 
 
 def _weigh_cut(system: System, point: Point) -> Heights:
     """With a cut, against the mixture of all its subsets."""
-    residual, width = system.kernel.from_normal(point.x), system.widths(point)
-    q, _, solvable = system.solve(system.reward[:, None] + width * residual, system.values(point.x))
+    own_law, residual = system.laws(point), system.kernel.from_normal(point.x)
+    reward, width = system.rewards(point)
+    q, _, solvable = system.solve(own_law, reward + width * residual, system.values(point.x))
     log_prior = system.log_prior(q)
     observed, cut = system.observed[:, None], system.cut[:, None]
-    safe = jnp.where(observed, width, 1.0)
-    z = system.residuals(q) / safe
+    safe = jnp.where(cut, width, 1.0)
+    z = (system.residuals(own_law, q) - reward) / safe
     log_kernel = system.kernel.log_density(z) - jnp.log(safe)
     log_proposal = log_kernel - system.kernel.log_correction(z)
     solved_terms = jnp.where(observed & ~cut, system.kernel.log_correction(residual), 0.0)
@@ -140,7 +146,7 @@ def _weigh_cut(system: System, point: Point) -> Heights:
     total = jnp.sum(terms, axis=0)
     layout = system.layout
     choice, _ = layout.greedy(q)
-    law, sorted_cut, as_solved, as_free = (layout.sort(array) for array in (system.law, cut, log_proposal, log_prior))
+    law, sorted_cut, as_solved, as_free = (layout.sort(array) for array in (own_law, cut, log_proposal, log_prior))
     for block, solved in zip(layout.blocks, system.subsets, strict=True):
         if block.way == "once":
             continue
@@ -192,8 +198,9 @@ def _log_acyclic(
 def _weigh_centred(system: System, point: Point) -> Heights:
     """In centred coordinates."""
     q = system.values(point.x)
-    safe = jnp.where(system.solved[:, None], system.widths(point), 1.0)
-    terms = system.kernel.log_density(system.residuals(q) / safe) - jnp.log(safe)
+    reward, width = system.rewards(point)
+    safe = jnp.where(system.solved[:, None], width, 1.0)
+    terms = system.kernel.log_density((system.residuals(system.laws(point), q) - reward) / safe) - jnp.log(safe)
     return jnp.sum(jnp.where(system.solved[:, None], terms, 0.0), axis=0), q
 
 
@@ -201,7 +208,7 @@ def _reduced(
     system: System,
     log_weight: Float[Array, "batch"],
     q: Float[Array, "pairs batch"],
-    noise_scale: Float[Array, "scales batch"],
+    point: Point,
 ) -> Weighed:
     """What answers need of a batch."""
     choice, best = system.layout.greedy(q)
@@ -210,14 +217,17 @@ def _reduced(
     log_scale = jnp.where(jnp.isfinite(top), top, 0.0)
     weight = jnp.exp(log_weight - log_scale)
     finite = jnp.where((system.solved | system.free)[:, None] & (weight > 0), q, 0.0)
+    if point.log_law is not None:
+        finite = jnp.concatenate([finite, system.followed(point)])
     total = jnp.sum(weight)
     mean = finite @ weight / jnp.where(total > 0, total, 1.0)
     square = (finite - mean[:, None]) ** 2 @ weight
-    tied = _tied(system, q, best) if system.exact else jnp.zeros(len(choice), dtype=bool)
-    return Weighed(log_weight, choice.astype(jnp.int16), code, q, noise_scale, log_scale, total, mean, square, tied)
+    tied = _tied(system, q, best) if system.splits else jnp.zeros(len(choice), dtype=bool)
+    eta = system.noise_scale(point)
+    return Weighed(log_weight, choice.astype(jnp.int16), code, q, eta, log_scale, total, mean, square, tied)
 
 
 def _tied(system: System, q: Float[Array, "pairs batch"], best: Float[Array, "states batch"]) -> Bool[Array, "states"]:
-    close = (system.layout.of_state(best) - q < system.tie_width) & system.solved[:, None]
+    close = (system.layout.of_state(best) - q < system.tie_width) & (system.solved & (system.width == 0))[:, None]
     count = system.layout.by_action(system.layout.sort(close.astype(q.dtype)), 0.0)
     return jnp.any(jnp.sum(count, axis=1) > 1, axis=-1)

@@ -50,6 +50,7 @@ def mass_and_error(summary: Summary, in_model: bool = False) -> tuple[float, flo
         in_model: improper under the problem's transitions, instead of known to be improper.
     """
     mass = summary.improper_mass_model if in_model else summary.improper_mass
+    assert mass is not None, "the paper's problems leave nothing open"
     return float(mass.value), float(mass.se) if summary.trustworthy else math.inf
 
 

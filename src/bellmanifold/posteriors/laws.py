@@ -1,0 +1,250 @@
+"""Transition laws that nobody has shown: what landings say about them.
+
+Of a pair whose law is *open* only landings are known: n_s times it led to s. Its law has the prior Dirichlet(a b), b
+the base law (uniform over all states and the goal) and a the concentration, independent of the action values; landings
+make it Dirichlet(n + a b). A point of the posterior has a law of its own for every such pair that is solved: laws are
+drawn from their Dirichlet, the chart solves the equations with them, and the weight is what it is for given laws. So
+rewards inform laws through the weight.
+
+**The concentration** says how random the world is. Unless it is given, its prior is log-uniform on [1e-3, 10], and
+landings say (the Dirichlet-multinomial; G is the gamma function)
+
+    p(landings | a) = prod_i G(a) / G(a + n_i) prod_s G(a b_s + n_is) / G(a b_s),
+
+in the order in which they came. It has one dimension, so it is tabulated, and every point draws a and then its laws.
+A chain that holds laws p knows more: given these, a has density prior(a) prod_i Dirichlet(p_i; a b).
+
+**Small shapes.** A gamma number with shape 0.001 underflows more often than not. Its logarithm does not: log G(c) =
+log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is taken for that: every policy
+then reaches the goal, as it does with probability 1.
+
+**Whether the posterior exists.** The weight 1 / |det A| grows as a class of pairs is left less and less often. Where
+the class pays nothing on average, and exactly, nothing else falls with it: the integral over its leak L is that of
+L^(w - 2), w the sum of n + a b over all that leads out of it. It is finite if w > 1, and has a variance if w > 2
+(`bellmanifold.posteriors.leaks`). A tolerance, noise, a discount or a cost of a move suffices, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+from scipy.special import gammaln, logsumexp
+
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.ssp import SSP, Index
+
+LawsName = Literal["known", "deterministic", "dirichlet"]
+
+LEAST, MOST = 1e-3, 10.0
+KNOTS = 129
+DENSE = 64
+"""Problems with more states are not solved in batches, and their laws are kept as few landings."""
+LEAST_LOG = -690.0
+"""Logarithm of the least probability: smaller ones are taken for this."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenLaws:
+    """What landings say about open laws.
+
+    Attributes:
+        pairs: solved pairs whose law is open, ascending, shape (rows,).
+        landed: how often each of them led to each state and to the goal, shape (rows, states + 1).
+        concentration: possible values, shape (knots,).
+        log_prior: of these, times what the landings of pairs that are not solved say, in logs, shape (knots,).
+        log_posterior: of these, given all landings, normalised, shape (knots,).
+        log_evidence: log density of all landings, in order.
+        discount: laws are multiplied by this, and the rest leads to the goal.
+    """
+
+    pairs: Int[np.ndarray, "rows"]
+    landed: csr_array
+    concentration: Float[np.ndarray, "knots"]
+    log_prior: Float[np.ndarray, "knots"]
+    log_posterior: Float[np.ndarray, "knots"]
+    log_evidence: float
+    discount: float = 1.0
+
+    @property
+    def nexts(self) -> int:
+        """States and the goal."""
+        return int(self.landed.shape[1])
+
+    @cached_property
+    def counts(self) -> Float[np.ndarray, "rows nexts"]:
+        """Landings as a dense table."""
+        return self.landed.toarray()
+
+    @cached_property
+    def seen(self) -> tuple[Int[np.ndarray, "seen"], Int[np.ndarray, "seen"]]:
+        """Row and landing of everything that was seen, row by row."""
+        rows, landings = np.nonzero(self.counts)
+        return rows, landings
+
+    def mean_rows(self) -> csr_array:
+        """A law for every row that may lead anywhere, or, in large problems, where it was seen to lead and to the goal.
+
+        The mean of the first of these; how probable the goal is in the second does not matter.
+        """
+        concentration = self.moments[0]
+        if self.nexts <= DENSE:
+            dense = self.counts + concentration / self.nexts
+            return csr_array(dense / dense.sum(axis=1, keepdims=True))
+        goal = (
+            np.full(len(self.pairs), concentration),
+            (np.arange(len(self.pairs)), np.full(len(self.pairs), self.nexts - 1)),
+        )
+        weight = csr_array(self.landed + csr_array(goal, shape=self.landed.shape))
+        weight.sort_indices()
+        weight.data /= np.repeat(weight.sum(axis=1), np.diff(weight.indptr))
+        return weight
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the concentration, given the landings alone."""
+        probability = np.exp(self.log_posterior)
+        mean = float(probability @ self.concentration)
+        return mean, float(np.sqrt(probability @ (self.concentration - mean) ** 2))
+
+    def draw_concentration(self, rng: np.random.Generator, batch: int) -> Float[np.ndarray, "batch"]:
+        """Concentrations given the landings alone."""
+        return rng.choice(self.concentration, batch, p=np.exp(self.log_posterior))
+
+    def draw(
+        self, rng: np.random.Generator, concentration: Float[np.ndarray, "batch"], row: int | None = None
+    ) -> Float[np.ndarray, "_ nexts batch"]:
+        """Logarithms of laws given landings and concentrations: of every row, or of one."""
+        counts = self.counts if row is None else self.counts[row : row + 1]
+        return log_dirichlet(rng, counts[:, :, None] + concentration / self.nexts)
+
+    def concentration_given(
+        self, rng: np.random.Generator, log_law: Float[np.ndarray, "rows nexts batch"]
+    ) -> Float[np.ndarray, "batch"]:
+        """Concentrations given laws."""
+        if len(self.concentration) == 1:
+            return np.full(log_law.shape[-1], self.concentration[0])
+        shape = self.concentration / self.nexts
+        normaliser = gammaln(self.concentration) - self.nexts * gammaln(shape)
+        total = log_law.sum(axis=(0, 1))
+        log_density = (self.log_prior + len(self.pairs) * normaliser)[:, None] + shape[:, None] * total
+        gumbel = rng.gumbel(size=log_density.shape)
+        return self.concentration[np.argmax(log_density + gumbel, axis=0)]
+
+
+def closed(
+    data: Dataset, laws: LawsName, concentration: float | None = None
+) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
+    """The problem with a law for every pair, open laws as far as they have to be learnt, and pairs without any law.
+
+    Pairs without any law lead to the goal: nothing that is computed looks at where they lead.
+
+    Args:
+        data: observations of a problem that may leave laws open.
+        laws: what is known of these: "known" refuses rewards of such pairs, "deterministic" takes the one landing that
+            was seen, "dirichlet" learns them from all landings.
+        concentration: of the Dirichlet prior, if it is known.
+
+    Raises:
+        BadInputError: for pairs that lack what their law needs.
+    """
+    model = data.model
+    if laws not in get_args(LawsName):
+        raise BadInputError(f"laws is {quote(laws)}: choose from {', '.join(get_args(LawsName))}")
+    if concentration is not None and laws != "dirichlet":
+        raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
+    if not model.open_law.any():
+        return model.closed_at_goal(), None, None
+    wanted = np.flatnonzero(data.observed & model.open_law)
+    if laws == "known" and len(wanted):
+        raise BadInputError(
+            f"pair {_named(model, wanted[0])} was observed, but nobody knows where it leads: give its next in the "
+            "problem file, or use --laws deterministic or --laws dirichlet"
+        )
+    landed = data.landing_counts.astype(np.float64)
+    landed.data[~model.open_law[np.repeat(np.arange(model.n_pairs), np.diff(landed.indptr))]] = 0.0
+    landed.eliminate_zeros()
+    if laws == "dirichlet":
+        learnt = open_laws(landed, wanted, concentration, model.open_discount)
+        rows = learnt.mean_rows()
+        whole = model.with_rows(wanted, rows.indptr, rows.indices, rows.data)
+        return whole.closed_at_goal(), learnt if len(wanted) else None, whole.open_law
+    several = np.diff(landed.indptr)
+    if laws == "deterministic":
+        wrong = np.flatnonzero(several > 1)
+        if len(wrong):
+            first, second = (model.state_name(s) for s in landed.indices[landed.indptr[wrong[0]] :][:2])
+            raise BadInputError(
+                f"pair {_named(model, wrong[0])} led to {quote(first)} and to {quote(second)}, so the problem is not "
+                "deterministic: use --laws dirichlet"
+            )
+        lost = wanted[several[wanted] == 0]
+        if len(lost):
+            raise BadInputError(
+                f"pair {_named(model, lost[0])} was observed, but not where it led: give next in one of its "
+                "observations, or use --laws dirichlet"
+            )
+        known = np.flatnonzero(several == 1)
+        model = model.with_rows(known, np.arange(len(known) + 1), landed.indices, np.ones(len(known)))
+    return model.closed_at_goal(), None, model.open_law
+
+
+def _named(model: SSP, pair: Index) -> str:
+    return f"({', '.join(quote(name) for name in model.pair_name(pair))})"
+
+
+def open_laws(
+    landed: csr_array,
+    pairs: Int[np.ndarray, "rows"],
+    concentration: float | None = None,
+    discount: float = 1.0,
+) -> OpenLaws:
+    """What landings say.
+
+    Args:
+        landed: how often each pair led to each state and the goal, of pairs whose law is open, shape (pairs, nexts).
+        pairs: those of them that are solved, ascending.
+        concentration: if it is known.
+        discount: laws are multiplied by this.
+
+    Raises:
+        BadInputError: for a concentration that is not positive.
+    """
+    if concentration is None:
+        knots = np.geomspace(LEAST, MOST, KNOTS)
+        share = np.ones(KNOTS)
+        share[[0, -1]] = 0.5
+        log_prior = np.log(share / share.sum())
+    elif np.isfinite(concentration) and 1e-12 <= concentration <= 1e12:
+        knots, log_prior = np.array([float(concentration)]), np.zeros(1)
+    else:
+        raise BadInputError(f"concentration is {concentration}: give a positive number from 1e-12 to 1e12")
+    own = np.zeros(landed.shape[0], dtype=bool)
+    own[pairs] = True
+    landed = csr_array(landed)
+    rest = log_prior + log_landings(landed[np.flatnonzero(~own)], knots)
+    joint = rest + log_landings(landed[pairs], knots)
+    evidence = float(logsumexp(joint))
+    return OpenLaws(pairs, csr_array(landed[pairs]), knots, rest, joint - evidence, evidence, discount)
+
+
+def log_landings(landed: csr_array, concentration: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:
+    """Log density of landings in the order in which they came, for each concentration."""
+    total = np.asarray(landed.sum(axis=1)).ravel()
+    total, counts = total[total > 0], landed.data[landed.data > 0]
+    shape = concentration[:, None] / landed.shape[1]
+    rows = gammaln(concentration[:, None]) - gammaln(concentration[:, None] + total)
+    return rows.sum(axis=1) + (gammaln(shape + counts) - gammaln(shape)).sum(axis=1)
+
+
+def log_dirichlet(
+    rng: np.random.Generator, shape: Float[np.ndarray, "rows nexts batch"]
+) -> Float[np.ndarray, "rows nexts batch"]:
+    """Logarithms of draws from Dirichlet distributions along the second axis; shapes may be as small as 1e-13."""
+    log_gamma = np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
+    return log_gamma - logsumexp(log_gamma, axis=1, keepdims=True)

@@ -1,0 +1,137 @@
+"""The prior of the action values: independent normals, for all pairs alike or pair by pair, or flat over rewards.
+
+What an option says holds for every pair but those of which the problem itself states something; what the problem says
+of all pairs holds where there is no option; else the mean is 0 and the standard deviation 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bellmanifold.data import find_pair
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.ssp import SSP
+
+SCALE = 10.0
+PairPriors: TypeAlias = Mapping[tuple[str, str], tuple[float, float]]
+"""(state, action) -> (mean, sd)."""
+Numbers: TypeAlias = float | int | np.ndarray
+Scale: TypeAlias = Numbers | Literal["flat"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class ValuePrior:
+    """Independent normal priors of the action values.
+
+    Attributes:
+        mean: shape (pairs,).
+        sd: positive, shape (pairs,).
+        flat: flat over rewards instead: every draw of the rewards weighs the same; for posteriors without free pairs.
+
+    Raises:
+        BadInputError: for a mean or an sd that is no such number.
+    """
+
+    mean: Float[np.ndarray, "pairs"]
+    sd: Float[np.ndarray, "pairs"]
+    flat: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.mean) & np.isfinite(self.sd) & (self.sd > 0)).all():
+            raise BadInputError(
+                "prior: a mean or a standard deviation is not finite, or not positive: give one that is"
+            )
+
+    @classmethod
+    def same(cls, model: SSP, scale: float | int, mean: float | int = 0.0) -> ValuePrior:
+        """The same prior for every pair.
+
+        Raises:
+            BadInputError: for a scale that is not positive.
+        """
+        return cls(np.full(model.n_pairs, float(mean)), np.full(model.n_pairs, _positive(scale)))
+
+    @classmethod
+    def stated(
+        cls, model: SSP, scale: Scale = None, mean: Numbers | None = None, pairs: PairPriors | None = None
+    ) -> ValuePrior:
+        """The prior of a problem, as options and the problem itself state it.
+
+        Args:
+            model: the problem.
+            scale: standard deviation of every pair, or one for each; "flat" for a prior that is flat over rewards.
+            mean: of every pair, or one for each.
+            pairs: of single pairs; these come before everything else.
+
+        Raises:
+            BadInputError: for numbers that are no means or standard deviations.
+        """
+        told = model.prior
+        whole_mean, whole_sd = (told.mean, told.sd) if told is not None else (None, None)
+        sd_given = None if isinstance(scale, str) else scale
+        if isinstance(scale, str) and scale != "flat":
+            raise BadInputError(f'prior_scale is {quote(scale)}: give a positive number, or "flat"')
+        means = _column(
+            model, "prior_mean", mean if mean is not None else whole_mean if whole_mean is not None else 0.0
+        )
+        sds = _column(
+            model, "prior_scale", sd_given if sd_given is not None else whole_sd if whole_sd is not None else SCALE
+        )
+        if told is not None:
+            means = np.where(np.isnan(told.pair_mean), means, told.pair_mean)
+            sds = np.where(np.isnan(told.pair_sd), sds, told.pair_sd)
+        for (state, action), (own_mean, own_sd) in (pairs or {}).items():
+            pair = find_pair(model, state, action, "prior")
+            means[pair], sds[pair] = float(own_mean), _positive(own_sd)
+        return cls(means, sds, scale == "flat" if isinstance(scale, str) else False)
+
+    @property
+    def scale(self) -> float:
+        """The largest standard deviation; for reports."""
+        return float(self.sd.max(initial=0.0))
+
+    def standardised(self, value: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch pairs"]:
+        """Deviations from the mean, in standard deviations."""
+        return (value - self.mean) / self.sd
+
+    def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count pairs"]:
+        """Draws from the prior."""
+        return self.mean + self.sd * rng.standard_normal((count, len(self.sd)))
+
+    def exchangeable(self, model: SSP, pairs: Bool[np.ndarray, "pairs"]) -> Bool[np.ndarray, "states"]:
+        """In which states all of these pairs have the same prior."""
+        first = np.minimum.reduceat(np.where(pairs, np.arange(model.n_pairs), model.n_pairs), model.pair_start[:-1])
+        like = np.minimum(first, model.n_pairs - 1)[model.pair_state]
+        differs = pairs & ((self.mean != self.mean[like]) | (self.sd != self.sd[like]))
+        return ~np.logical_or.reduceat(differs, model.pair_start[:-1])
+
+
+def _first(*given: Numbers | None) -> Numbers | None:
+    """The first that is given."""
+    return next((numbers for numbers in given if numbers is not None), None)
+
+
+def _positive(scale: Any) -> float:
+    if not (np.isfinite(scale) and scale > 0):
+        raise BadInputError(f"prior_scale is {scale}: give a positive number")
+    return float(scale)
+
+
+def _column(model: SSP, what: str, given: Any) -> Float[np.ndarray, "pairs"]:
+    """One number for each pair."""
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInputError(f"{what} is {quote(str(given))}: give a number, or one for each pair") from None
+    if numbers.shape not in ((), (model.n_pairs,)):
+        raise BadInputError(f"{what} has {numbers.size} numbers: give one, or one for each of {model.n_pairs} pairs")
+    wrong = ~np.isfinite(numbers) if what == "prior_mean" else ~(np.isfinite(numbers) & (numbers > 0))
+    if wrong.any():
+        wanted = "a finite number" if what == "prior_mean" else "a positive number"
+        raise BadInputError(f"{what} is {numbers[wrong].flat[0] if numbers.ndim else numbers}: give {wanted}")
+    return np.broadcast_to(numbers, model.n_pairs).copy()
