@@ -76,6 +76,11 @@ class StatedPrior:
 
     __hash__ = object.__hash__
 
+    def __str__(self) -> str:
+        whole = [f"{name} {value:g}" for name, value in (("mean", self.mean), ("sd", self.sd)) if value is not None]
+        own = int((~np.isnan(self.pair_mean) | ~np.isnan(self.pair_sd)).sum())
+        return ", ".join(whole + ([f"stated for {own} of {len(self.pair_mean)} pairs"] if own else []))
+
     @property
     def is_empty(self) -> bool:
         """Is nothing stated at all?"""
