@@ -40,8 +40,8 @@ from bellmanifold.formats.npz import check_arrays, check_names, names, one_numbe
 from bellmanifold.ssp import SSP, Description, StatedPrior
 
 FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
-_ARRAYS = ("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action")
-_ARRAYS += ("reward", "next_start", "next_state", "next_prob")
+_LABELS = ("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action")
+_ARRAYS = (*_LABELS, "reward", "next_start", "next_state", "next_prob")
 _OPTIONAL = ("format", "reward_sd", "name", "discount", "metadata")
 _OPEN = ("open_discount", "prior_mean", "prior_sd", "problem_prior_mean", "problem_prior_sd")
 
@@ -273,11 +273,11 @@ def from_npz(content: bytes) -> SSP:
 def _prior_of_arrays(arrays: Mapping[str, np.ndarray]) -> StatedPrior:
     """What the arrays of a problem state of its prior."""
     whole = [one_number(arrays, key) if key in arrays else float("nan") for key in _OPEN[3:]]
-    pairs = []
+    count, pairs = arrays["pair_state"].size, []
     for key in _OPEN[1:3]:
-        array = arrays.get(key, np.full(len(np.atleast_1d(arrays["pair_state"])), np.nan))
-        if array.ndim != 1 or array.dtype.kind not in "iuf":
-            raise BadInputError(f"{key}: must be a list of numbers, NaN where nothing is stated")
+        array = arrays.get(key, np.full(count, np.nan))
+        if array.shape != (count,) or array.dtype.kind not in "iuf":
+            raise BadInputError(f"{key}: must be a list of numbers, one entry per pair, NaN where nothing is stated")
         pairs.append(array.astype(np.float64))
     return _stated(whole[0], whole[1], pairs[0], pairs[1])
 
