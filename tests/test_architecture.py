@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
     | {"linear", "noise", "parametrisation", "priors", "samplers", "ssp"},
     "identifiability": {"chart", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
-    "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
+    "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
         "assembly",
         "chart",

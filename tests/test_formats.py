@@ -19,9 +19,10 @@ from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.formats.files import sync_directory
+from bellmanifold.formats.npz import MOST_MEMBERS
 from bellmanifold.formats.observations import from_json as data_from_json
 from bellmanifold.formats.observations import load_data, write_data
-from bellmanifold.formats.problem import MOST_MEMBERS, read_problem, to_json_text, write_problem
+from bellmanifold.formats.problem import read_problem, to_json_text, write_problem
 
 TWO_STATE = json.loads(to_json_text(envs.two_state()))
 

@@ -5,14 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from problems import random_problem
+from toy_agents import Toy
 
 import bellmanifold as bm
-from bellmanifold import envs
+from bellmanifold import envs, figures
+from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.memory import Memory
 from bellmanifold.assembly import assemble
 from bellmanifold.data import Dataset, Observation, Visits
+from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
+from bellmanifold.graph import end_components, reach_goal, reach_probability
 from bellmanifold.ssp import Description, StatedPrior, require_closed
+from bellmanifold.sweeps.plan import digest
 
 NAN = float("nan")
 
@@ -349,8 +354,10 @@ def test_exact_rewards_must_agree():
 
 
 def test_arrays_of_other_lengths_are_refused():
+    data = Dataset.from_pairs(MODEL, SEEN)
+    object.__setattr__(data, "sd", np.ones(3))  # the shapes of arguments are checked in tests, not for users
     with pytest.raises(BadInputError, match="one entry per observation"):
-        Dataset(MODEL, np.array([0, 0]), np.array([1.0, 2.0]), np.array([1.0]))
+        data.__post_init__()
     with pytest.raises(BadInputError, match="next is 3: give the number of a state"):
         Dataset(MODEL, np.array([1]), np.array([1.0]), next=np.array([3]))
 
@@ -364,3 +371,87 @@ def test_public_names_and_protocol():
     assert bm.Observation is Observation
     assert isinstance(Memory(envs.two_state()), Visits)
     assert isinstance(Dataset.from_pairs(MODEL, SEEN), Visits)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (bm.solve, "solve"),
+        (bm.check, "check"),
+        (lambda model: bm.learn(model, "q-learning", episodes=1, runs=1), "learn"),
+        (lambda model: run_episodes(model, Toy(envs.two_state(), 0.0), 1, 0), "simulation"),
+        (bm.to_gymnasium, "simulation"),
+        (bm.identifiability.flat_cones, "identifiability.flat_cones"),
+        (lambda model: bm.identifiability.flat_direction(seen(model), POLICY), "identifiability.flat_direction"),
+        (lambda model: bm.identifiability.likelihood_mass(seen(model), POLICY, 1.0), "identifiability.likelihood_mass"),
+        (
+            lambda model: bm.identifiability.best_linear_fit(seen(model), np.ones((4, 1))),
+            "identifiability.best_linear_fit",
+        ),
+        (
+            lambda model: bm.identifiability.improper_mass_sweep(seen(model), [1.0], [1.0]),
+            "identifiability.improper_mass_sweep",
+        ),
+        (lambda model: bm.hausdorff.tabular_manifold(seen(model)), "hausdorff.manifold"),
+    ],
+)
+def test_what_needs_a_whole_problem_says_so(call, what):
+    with pytest.raises(BadInputError, match=rf"^{what} needs the whole problem, but pair \(\"a\", \"y\"\) lacks next"):
+        call(MODEL)
+
+
+POLICY = np.array([0, 2])
+
+
+def seen(model):
+    return Dataset.from_pairs(model, [("a", "x")])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda data: bm.identifiability.likelihood_mass(data, np.array([1]), 1.0),
+        lambda data: bm.identifiability.best_linear_fit(data, np.ones((2, 1))),
+        lambda data: bm.identifiability.improper_mass_sweep(data, [1.0], [1.0]),
+        bm.hausdorff.tabular_manifold,
+    ],
+)
+def test_methods_that_know_no_own_sds_refuse_them(call):
+    data = Dataset.from_pairs(envs.two_state(), [("s1", "go"), Observation("s1", "stay", sd=0.5)])
+    with pytest.raises(BadInputError, match=r"observations\[1\]: has an sd of its own, which .* does not take: leave"):
+        call(data)
+
+
+def test_graphs_take_open_laws_for_unknown(rng):
+    """Pairs that may be played and are known answer as they do without the others, wherever the empty rows lie."""
+    found = 0
+    for _ in range(60):
+        whole = random_problem(rng, states=int(rng.integers(2, 9)))
+        model = opened(whole, rng)
+        known = ~model.open_law
+        for one, other in zip(end_components(model), end_components(whole, known), strict=True):
+            np.testing.assert_array_equal(one.states, other.states)
+            np.testing.assert_array_equal(one.pairs, other.pairs)
+            found += 1
+        for one, other in zip(reach_goal(model), reach_goal(whole, known), strict=True):
+            np.testing.assert_array_equal(one, other)
+        start = rng.random(model.n_states) < 0.5
+        probable, without = (reach_probability(m, start, known)[known] for m in (model, whole))
+        np.testing.assert_array_equal(probable, without)
+    assert found > 20
+
+
+def test_open_problems_are_drawn():
+    figures.draw(MODEL)
+
+
+def test_the_order_of_actions_takes_the_prior_along():
+    stated = StatedPrior(None, 1.0, np.arange(12.0), np.where(np.arange(12) % 2, NAN, 1.0 + np.arange(12)))
+    model = replace(envs.deep_sea(3), prior=stated)
+    other = with_action_order(model, 3)
+    number = other.numbers_in(model)
+    assert (number != np.arange(12)).any()
+    np.testing.assert_array_equal(other.prior.pair_mean, stated.pair_mean[number])
+    np.testing.assert_array_equal(other.prior.pair_sd, stated.pair_sd[number])
+    assert digest(model) != digest(replace(model, prior=None)) == digest(envs.deep_sea(3))
+    assert digest(model) != digest(replace(model, prior=replace(stated, sd=2.0)))

@@ -63,6 +63,7 @@ def assemble(plain: Description) -> SSP:
     def label(pair: Index) -> str:
         return f"pair ({quote(names[pair_state[pair]])}, {quote(action_names[pair_action[pair]])})"
 
+    a_pair = ", possibly an open one," if plain.may_be_open else ""
     is_goal = np.zeros(len(names), dtype=bool)
     is_goal[goals] = True
     has_pair = np.zeros(len(names), dtype=bool)
@@ -91,7 +92,7 @@ def assemble(plain: Description) -> SSP:
         ~(is_goal | has_pair)[next_state],
         lambda k: (
             f"{label(row(k))}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
-            "give it a pair or list it under goals"
+            f"give it a pair{a_pair} or list it under goals"
         ),
     )
     total = csr_array((next_prob, next_state, next_start), shape=(n, len(names))) @ np.ones(len(names))
@@ -99,7 +100,7 @@ def assemble(plain: Description) -> SSP:
         (np.abs(total - 1.0) > PROBABILITY_TOLERANCE) & ~open_law,
         lambda i: f"{label(i)}: probabilities sum to {total[i]:.12g}: make them sum to 1",
     )
-    _check_initial(names, initial_state, initial_prob, has_pair, is_goal)
+    _check_initial(names, initial_state, initial_prob, has_pair, is_goal, a_pair)
     prior = _stated(plain.prior, n, label)
     if not 0.0 < plain.open_discount <= 1.0:
         raise BadInputError(f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
@@ -174,6 +175,7 @@ def _check_initial(
     prob: Float[np.ndarray, "starts"],
     has_pair: Bool[np.ndarray, "names"],
     is_goal: Bool[np.ndarray, "names"],
+    a_pair: str,
 ) -> None:
     _refuse(
         ~np.isfinite(prob) | (prob < 0),
@@ -181,7 +183,8 @@ def _check_initial(
     )
     _refuse(is_goal[state], lambda k: f"initial: {quote(names[state[k]])} is a goal: start where there is a pair")
     _refuse(
-        ~has_pair[state], lambda k: f"initial: unknown state {quote(names[state[k]])}: name a state that has a pair"
+        ~has_pair[state],
+        lambda k: f"initial: unknown state {quote(names[state[k]])}: name a state that has a pair{a_pair.rstrip(',')}",
     )
     if abs(prob.sum() - 1.0) > PROBABILITY_TOLERANCE:
         raise BadInputError(f"initial: probabilities sum to {prob.sum():.12g}: make them sum to 1")

@@ -100,15 +100,19 @@ def env_show(model: Model, json_out: AsJson = False) -> None:
         typer.echo(to_json_text(problem), nl=False)
         return
     start = [f"{_short(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
-    size = f"{problem.n_states} states, {problem.n_pairs} pairs"
+    unknown = int((problem.open_reward | problem.open_law).sum())
+    size = f"{problem.n_states} states, {problem.n_pairs} pairs" + (f" ({unknown} of them open)" if unknown else "")
     say(f"{_short(problem.name or model)}: {size}, goal {_short(problem.goals[0])}")
     say(f"starts in {_listed(start)}")
+    if problem.prior is not None:
+        say(f"prior of action values: {problem.prior}")
     rows = [("state", "action", "reward", "leads to")]
     shown = min(problem.n_pairs, 40)
     for i in range(shown):
         own = range(problem.next_start[i], problem.next_start[i + 1])
         leads = [f"{_short(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
-        rows.append((*problem.pair_name(i), f"{problem.reward[i]:.6g}", _listed(leads)))
+        reward = "open" if problem.open_reward[i] else f"{problem.reward[i]:.6g}"
+        rows.append((*problem.pair_name(i), reward, _listed(leads) or "open"))
     print_table(rows)
     if shown < problem.n_pairs:
         typer.echo(f"... and {problem.n_pairs - shown} pairs more (--json prints them all)")

@@ -393,6 +393,16 @@ def require_same_problem(model: SSP, data: Dataset) -> None:
         )
 
 
+def require_plain(data: Dataset, what: str) -> None:
+    """Refuse rewards with an sd of their own, where a method takes all rewards for equally noisy, or for exact."""
+    own = ~np.isnan(data.sd)
+    if own.any():
+        raise BadInputError(
+            f"observations[{int(np.argmax(own))}]: has an sd of its own, which {what} does not take: leave it out, "
+            "or ask `posterior`"
+        )
+
+
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     """The index of a pair by its names, or a clear error that starts with `where`."""
     pair = model.pair_index.get((state, action))

@@ -86,7 +86,7 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
     while True:
         _, component = connected_components(state_graph(model, keep), connection="strong")
         own = np.repeat(component[model.pair_state], np.diff(model.next_start))
-        leaves = keep & np.logical_or.reduceat(component[model.next_state] != own, model.next_start[:-1])
+        leaves = keep & model.over_successors(np.logical_or, component[model.next_state] != own, True)
         if not leaves.any():
             break
         keep &= ~leaves
@@ -272,7 +272,7 @@ def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) 
     value = sure.astype(np.float64)
     if unknown.any():
         value = _improve_reachability(model, keep, policy, unknown, value)
-    certain = np.logical_and.reduceat(np.append(sure, False)[model.next_state], model.next_start[:-1])
+    certain = model.over_successors(np.logical_and, np.append(sure, False)[model.next_state], False)
     return np.where(certain, 1.0, np.minimum(model.expected_next(value), 1.0))
 
 
@@ -320,8 +320,8 @@ def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int
 
 
 def _touches(model: SSP, states: Nodes) -> Pairs:
-    """Which pairs may lead to one of these states (the goal is the last)?"""
-    return np.asarray(np.logical_or.reduceat(states[model.next_state], model.next_start[:-1]), dtype=np.bool_)
+    """Which pairs may lead to one of these states (the goal is the last)? Nobody knows it of open laws: they count."""
+    return np.asarray(model.over_successors(np.logical_or, states[model.next_state], True), dtype=np.bool_)
 
 
 def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:

@@ -30,7 +30,7 @@ from bellmanifold.graph import (
     reach_probability,
     reachable,
 )
-from bellmanifold.ssp import SSP, Index
+from bellmanifold.ssp import SSP, Index, require_closed
 
 MAX_PAIRS_FOR_DIRECTION = 1000
 SHOWN = 6
@@ -146,6 +146,7 @@ def check(model: SSP, discount: float | None = None, full: bool = False) -> Heal
     >>> check(envs.two_state()).messages[0]
     'Assumptions 1 and 2 hold: the Bellman equations have exactly one solution'
     """
+    require_closed(model, "check")
     if discount is not None:
         model = model.discounted(discount)
     verdict = assumption_2(model, all_means=True)

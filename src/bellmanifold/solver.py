@@ -35,7 +35,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import Policy, is_proper, levels, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
-from bellmanifold.ssp import SSP, row_entries
+from bellmanifold.ssp import SSP, require_closed, row_entries
 
 Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
@@ -104,13 +104,14 @@ def solve(
         max_sweeps: value iteration gives up after so many.
 
     Raises:
-        BadInputError: if rewards are so large that values may leave the range of floating point.
+        BadInputError: if a pair is open, or rewards are so large that values may leave the range of floating point.
         UnsupportedError: where Assumption 2 fails, naming the loop or the states that cannot arrive.
 
     >>> from bellmanifold import envs
     >>> round(solve(envs.deep_sea(depth=5)).value_at_start, 12)
     0.85
     """
+    require_closed(model, "solve")
     if discount is not None:
         model = model.discounted(discount)
     largest = int(np.argmax(np.abs(model.reward)))

@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from bellmanifold.errors import BadInputError, quote
@@ -75,6 +75,11 @@ class StatedPrior:
         )
 
     __hash__ = object.__hash__
+
+    def __str__(self) -> str:
+        whole = [f"{name} {value:g}" for name, value in (("mean", self.mean), ("sd", self.sd)) if value is not None]
+        own = int((~np.isnan(self.pair_mean) | ~np.isnan(self.pair_sd)).sum())
+        return ", ".join(whole + ([f"stated for {own} of {len(self.pair_mean)} pairs"] if own else []))
 
     @property
     def is_empty(self) -> bool:
@@ -252,12 +257,20 @@ class SSP:
         NaN where the pair's law is open.
         """
         with_goal = np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)
-        term = self.next_prob * with_goal.take(self.next_state, axis=-1)
+        return self.over_successors(np.add, self.next_prob * with_goal.take(self.next_state, axis=-1), np.nan)
+
+    def over_successors(
+        self, combine: np.ufunc, entries: Shaped[np.ndarray, "*batch successors"], unknown: Any
+    ) -> Shaped[np.ndarray, "*batch pairs"]:
+        """What belongs to the successors of each pair, combined (added, maximised, ...); `unknown` for open laws.
+
+        `reduceat` alone would take the next pair's first entry for that of an empty row.
+        """
         if not self.is_open:
-            return np.add.reduceat(term, self.next_start[:-1], axis=-1)
-        result, given = np.full((*value.shape[:-1], self.n_pairs), np.nan), ~self.open_law
+            return combine.reduceat(entries, self.next_start[:-1], axis=-1)
+        result, given = np.full((*entries.shape[:-1], self.n_pairs), unknown), ~self.open_law
         if given.any():
-            result[..., given] = np.add.reduceat(term, self.next_start[:-1][given], axis=-1)
+            result[..., given] = combine.reduceat(entries, self.next_start[:-1][given], axis=-1)
         return result
 
     def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Int
 from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import levels
-from bellmanifold.ssp import SSP, Description
+from bellmanifold.ssp import SSP, Description, require_closed
 
 LARGEST_SEED = 2**31
 
@@ -61,6 +61,7 @@ class SimulatedWorld:
     has_laws = True
 
     def __init__(self, model: SSP) -> None:
+        require_closed(model, "simulation")
         self.model = model
         self._starts = np.cumsum(model.initial)
         self._state = model.n_states

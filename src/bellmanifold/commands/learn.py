@@ -63,11 +63,14 @@ def learn(
     from bellmanifold.runs.environment import use_one_thread
     from bellmanifold.runs.learning import learn as let_learn
     from bellmanifold.runs.run import check_memory
+    from bellmanifold.ssp import SSP, require_closed
 
     use_one_thread()
     if picture is not None:
         check_picture(picture)
     problem = load_problem(model)
+    if isinstance(problem, SSP):
+        require_closed(problem, "learn")
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
     check_supported(find_agent(agent), open_world(problem), options)

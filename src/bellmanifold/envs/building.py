@@ -73,6 +73,7 @@ def with_action_order(model: SSP, seed: int) -> SSP:
             next_start=start,
             next_state=model.next_state[entries],
             next_prob=model.next_prob[entries],
+            prior=None if model.prior is None else model.prior.of_pairs(order),
         )
     )
 

@@ -103,7 +103,7 @@ def _moves_down(model: SSP) -> Bool[np.ndarray, "successors"]:
     """The likeliest successor of each pair, where it lies a row below."""
     row = np.append(_cells(model)[:, 0], -1)
     likeliest = np.ones(len(model.next_prob), dtype=bool)
-    best = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
+    best = model.over_successors(np.maximum, model.next_prob, 0.0)
     likeliest &= model.next_prob >= best[model.next_pair]
     return np.asarray(likeliest & (row[model.next_state] == row[model.pair_state[model.next_pair]] + 1))
 

@@ -12,7 +12,7 @@ from bellmanifold.assembly import assemble
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.graph import reachable
-from bellmanifold.ssp import SSP, Description
+from bellmanifold.ssp import SSP, Description, require_closed
 
 RESETS = 1000
 
@@ -130,6 +130,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own attribute)
 
     def __init__(self, model: SSP) -> None:
+        require_closed(model, "simulation")
         self.model = model
         counts = np.diff(model.pair_start)
         self.observation_space = gymnasium.spaces.Discrete(model.n_states + 1)

@@ -1,12 +1,26 @@
-"""The data file `bellmanifold.data/1`: state-action-reward observations in order of time."""
+"""The data files `bellmanifold.data/1` and `data/2`: observations in order of time, in JSON and as `.npz` twins.
+
+An observation has "state", "action" and "reward", which may be left out where the model's reward is meant. In version 2
+it may also have "sd", the standard deviation of this reward, and "next", the state it led to, or a goal; and where the
+problem leaves a reward open, "next" alone says where the pair led, and nothing about what it paid.
+
+The `.npz` twin has `format`, the names in `state_names` and `action_names` (goals are states here), and one entry per
+observation in `state` and `action` (their numbers there), `reward` (NaN: left out) and, in version 2, `sd` (NaN: left
+out) and `next` (the number of a state, -1: left out).
+
+Both versions are read; what is written is the oldest version that can say it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import IO, Any
 
-from bellmanifold.data import Dataset, find_pair
+import numpy as np
+
+from bellmanifold.data import Dataset, Observation, find_pair
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import (
     label,
@@ -19,41 +33,139 @@ from bellmanifold.formats.files import (
     text,
     write_atomically,
 )
-from bellmanifold.formats.problem import check_format
+from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
+from bellmanifold.formats.problem import find_version
 from bellmanifold.ssp import SSP
 
-FORMAT = "bellmanifold.data/1"
+FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
+_MEANING = {
+    "reward": "to mean the model's reward",
+    "sd": "where it has none of its own",
+    "next": "where it is not known",
+}
+_ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward")
 
 
 def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
-    """Read a data file for a problem."""
+    """Read a data file for a problem, JSON or npz (told apart by content)."""
     with located(label(path)):
-        return from_json(parse_json(read_bytes(path)), model)
+        content = read_bytes(path)
+        return from_npz(content, model) if content.startswith(b"PK") else from_json(parse_json(content), model)
 
 
 def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write a data file, every reward given."""
-    names = [data.model.pair_name(i) for i in data.pair]
-    seen = [
-        {"state": state, "action": action, "reward": float(reward)}
-        for (state, action), reward in zip(names, data.reward, strict=True)
-    ]
-    content = json.dumps({"format": FORMAT, "observations": seen}, ensure_ascii=False, allow_nan=False, indent=1)
-    write_atomically(path, lambda file: file.write(content.encode() + b"\n"))
+    """Write a data file, every reward given that is known: npz if the name ends so, else JSON."""
+    if os.fspath(path).endswith(".npz"):
+        write_atomically(path, lambda file: _write_npz(data, file))
+    else:
+        write_atomically(path, lambda file: file.write(_to_json_text(data).encode()))
+
+
+def _version_of(data: Dataset) -> int:
+    """The oldest version that can say all of the data."""
+    more = np.isnan(data.reward) | ~np.isnan(data.sd) | (data.next >= 0)
+    return 2 if more.any() else 1
 
 
 def from_json(value: Any, model: SSP) -> Dataset:
-    """Build a data set from a parsed `data/1` object."""
-    check_format(value, FORMAT)
+    """Build a data set from a parsed `data/1` or `data/2` object."""
+    version = find_version(value, FORMATS)
     whole = record(value, "data", ("format", "observations"), ("metadata",))
-    observations: list[tuple[str, str, float | None]] = []
-    for t, item in enumerate(listing(whole["observations"], "observations")):
-        where = f"observations[{t}]"
-        fields = record(item, where, ("state", "action"), ("reward",))
-        state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
-        find_pair(model, state, action, where)
-        if "reward" in fields and fields["reward"] is None:
-            raise BadInputError(f"{where}: reward is null: give a number, or leave it out to mean the model's reward")
-        reward = number(fields["reward"], f"{where}: reward") if "reward" in fields else None
-        observations.append((state, action, reward))
-    return Dataset.from_pairs(model, observations)
+    items = listing(whole["observations"], "observations")
+    return Dataset.from_pairs(
+        model, [_observation(item, f"observations[{t}]", version, model) for t, item in enumerate(items)]
+    )
+
+
+def _observation(item: Any, where: str, version: int, model: SSP) -> Observation:
+    """One observation of a file."""
+    fields = record(item, where, ("state", "action"), ("reward", "sd", "next") if version > 1 else ("reward",))
+    state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
+    find_pair(model, state, action, where)
+    for key, meaning in _MEANING.items():
+        if key in fields and fields[key] is None:
+            kind = "a state" if key == "next" else "a number"
+            raise BadInputError(f"{where}: {key} is null: give {kind}, or leave it out {meaning}")
+    reward, sd = (number(fields[key], f"{where}: {key}") if key in fields else None for key in ("reward", "sd"))
+    return Observation(state, action, reward, sd, text(fields["next"], f"{where}.next") if "next" in fields else None)
+
+
+def _to_json_text(data: Dataset) -> str:
+    model, seen = data.model, []
+    for pair, reward, sd, landing in zip(data.pair, data.reward, data.sd, data.next, strict=True):
+        state, action = model.pair_name(pair)
+        item: dict[str, Any] = {"state": state, "action": action}
+        item |= {key: float(value) for key, value in (("reward", reward), ("sd", sd)) if not np.isnan(value)}
+        seen.append(item | ({"next": model.state_name(landing)} if landing >= 0 else {}))
+    whole = {"format": FORMATS[_version_of(data) - 1], "observations": seen}
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def from_npz(content: bytes, model: SSP) -> Dataset:
+    """Build a data set from the bytes of an `.npz` file."""
+    arrays = read_arrays(content)
+    version = find_version({"format": one_text(arrays, "format")} if "format" in arrays else {}, FORMATS)
+    check_arrays(arrays, _ARRAYS, ("sd", "next") if version > 1 else ())
+    states, actions = names(arrays, "state_names"), names(arrays, "action_names")
+    length = len(_list(arrays, "state", "iu"))
+    reward = _list(arrays, "reward", "iuf", length)
+    sd = _list(arrays, "sd", "iuf", length) if "sd" in arrays else np.full(length, np.nan)
+    landing = _numbers(arrays, "next", len(states), length, -1) if "next" in arrays else np.full(length, -1)
+    played = zip(
+        _numbers(arrays, "state", len(states), length).tolist(),
+        _numbers(arrays, "action", len(actions), length).tolist(),
+        reward.tolist(),
+        sd.tolist(),
+        landing.tolist(),
+        strict=True,
+    )
+    return Dataset.from_pairs(
+        model,
+        [
+            Observation(
+                states[s],
+                actions[a],
+                None if np.isnan(r) else float(r),
+                None if np.isnan(e) else float(e),
+                states[j] if j >= 0 else None,
+            )
+            for s, a, r, e, j in played
+        ],
+    )
+
+
+def _list(arrays: Mapping[str, np.ndarray], key: str, kinds: str, length: int | None = None) -> np.ndarray:
+    """A list of numbers, one per observation."""
+    array = arrays[key]
+    if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
+        raise BadInputError(f"{key}: must be a list of {'numbers' if 'f' in kinds else 'whole numbers'}")
+    if length is not None and len(array) != length:
+        raise BadInputError(f"{key}: has {len(array)} entries, state has {length}: give one per observation")
+    return array
+
+
+def _numbers(arrays: Mapping[str, np.ndarray], key: str, below: int, length: int, least: int = 0) -> np.ndarray:
+    """A list of indices."""
+    array = _list(arrays, key, "iu", length).astype(np.int64)
+    wrong = (array < least) | (array >= below)
+    if wrong.any():
+        t = int(np.argmax(wrong))
+        raise BadInputError(f"observations[{t}]: {key} is {array[t]}: give a number from {least} to {below - 1}")
+    return array
+
+
+def _write_npz(data: Dataset, file: IO[bytes]) -> None:
+    model, version = data.model, _version_of(data)
+    state_names = (*model.states, model.goals[0])
+    check_names((*state_names, *model.actions))
+    arrays: dict[str, Any] = {
+        "format": np.array(FORMATS[version - 1]),
+        "state_names": np.array(state_names),
+        "action_names": np.array(model.actions),
+        "state": model.pair_state[data.pair],
+        "action": model.pair_action[data.pair],
+        "reward": data.reward,
+    }
+    if version > 1:
+        arrays |= {"sd": data.sd, "next": data.next}
+    np.savez_compressed(file, **arrays)

@@ -1,15 +1,26 @@
-"""The problem file `bellmanifold.ssp/1`, in JSON and as its `.npz` twin for large problems."""
+"""The problem files `bellmanifold.ssp/1` and `ssp/2`, in JSON and as their `.npz` twins for large problems.
+
+In version 2 a pair may lack "next" (nobody knows where it leads), "reward" (nobody knows what it pays), or both, and a
+"prior" {"mean": m, "sd": s} of the action value may be stated, for the whole problem or in a pair. "open_discount" is
+what the problem was discounted by already, for laws that are open (`SSP`); "discount" counts for all laws.
+
+The arrays of the `.npz` twin are those of `Description`; without `format` it is version 1. In version 2 an open reward
+is NaN and an open law an empty row. What pairs state of their priors is in `prior_mean` and `prior_sd`, one entry per
+pair, NaN where nothing is stated; what the whole problem states, in `problem_prior_mean` and `problem_prior_sd`, one
+number each.
+
+Both versions are read; what is written is the oldest version that can say it.
+"""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import zipfile
-import zlib
+from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, quote
@@ -25,15 +36,14 @@ from bellmanifold.formats.files import (
     text,
     write_atomically,
 )
-from bellmanifold.limits import BYTES, SIZE
-from bellmanifold.ssp import SSP, Description
+from bellmanifold.formats.npz import check_arrays, check_names, names, one_number, one_text, read_arrays
+from bellmanifold.ssp import SSP, Description, StatedPrior
 
-FORMAT = "bellmanifold.ssp/1"
-_NUMBERS = ("initial_prob", "pair_state", "pair_action", "reward", "next_start", "next_state", "next_prob")
-_ARRAYS = ("state_names", "action_names", "goals", "initial_state", *_NUMBERS)
-_OPTIONAL_ARRAYS = ("reward_sd", "name", "discount", "metadata")
-MOST_MEMBERS = 1000
-"""Of the archive that an npz file is; a problem has 15."""
+FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
+_LABELS = ("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action")
+_ARRAYS = (*_LABELS, "reward", "next_start", "next_state", "next_prob")
+_OPTIONAL = ("format", "reward_sd", "name", "discount", "metadata")
+_OPEN = ("open_discount", "prior_mean", "prior_sd", "problem_prior_mean", "problem_prior_sd")
 
 
 def read_problem(path: str | os.PathLike[str]) -> SSP:
@@ -57,17 +67,24 @@ def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
         write_atomically(path, lambda file: file.write(to_json_text(model).encode()))
 
 
-def check_format(value: Any, expected: str) -> None:
-    """Refuse a file of another format or version."""
-    if value.get("format") != expected:
+def find_version(value: Mapping[str, Any], formats: tuple[str, ...]) -> int:
+    """The version of a file, from 1; refuse one of another format."""
+    if value.get("format") not in formats:
         found = quote(value["format"]) if "format" in value else "missing"
-        raise BadInputError(f'"format" is {found}: this needs {quote(expected)}')
+        raise BadInputError(f'"format" is {found}: this needs {" or ".join(quote(name) for name in formats)}')
+    return formats.index(value["format"]) + 1
+
+
+def version_of(model: SSP) -> int:
+    """The oldest version that can say all of a problem."""
+    return 2 if model.is_open or model.prior is not None else 1
 
 
 def from_json(value: Any) -> SSP:
-    """Build a problem from a parsed `ssp/1` object."""
-    check_format(value, FORMAT)
-    whole = record(value, "problem", ("format", "goals", "initial", "pairs"), ("name", "discount", "metadata"))
+    """Build a problem from a parsed `ssp/1` or `ssp/2` object."""
+    version = find_version(value, FORMATS)
+    optional = ("name", "discount", "metadata") + (("prior", "open_discount") if version > 1 else ())
+    whole = record(value, "problem", ("format", "goals", "initial", "pairs"), optional)
     numbers: dict[str, int] = {}
     actions: dict[str, int] = {}
 
@@ -75,18 +92,20 @@ def from_json(value: Any) -> SSP:
         return numbers.setdefault(text(name, what), len(numbers))
 
     goals = [state(goal, f"goals[{k}]") for k, goal in enumerate(listing(whole["goals"], "goals"))]
-    pair_state, pair_action, reward, reward_sd = [], [], [], []
+    pair_state, pair_action, reward, reward_sd, priors = [], [], [], [], []
     next_start, next_state, next_prob = [0], [], []
     for k, pair in enumerate(listing(whole["pairs"], "pairs")):
         where = f"pairs[{k}]"
-        fields = record(pair, where, ("state", "action", "reward", "next"), ("reward_sd",))
+        fields = _pair(pair, where, version)
         pair_state.append(state(fields["state"], f"{where}.state"))
         action = text(fields["action"], f"{where}.action")
         pair_action.append(actions.setdefault(action, len(actions)))
         where += f" ({quote(fields['state'])}, {quote(action)})"
-        reward.append(number(fields["reward"], f"{where}: reward"))
+        _refuse_nothing(fields, where, version)
+        reward.append(number(fields["reward"], f"{where}: reward") if "reward" in fields else np.nan)
         reward_sd.append(number(fields.get("reward_sd", 0.0), f"{where}: reward_sd"))
-        successors = fields["next"]
+        priors.append(_prior(fields, f"{where}: prior"))
+        successors = fields.get("next", {})
         if not isinstance(successors, dict):
             raise BadInputError(f'{where}: next must be an object of probabilities, as {{"goal": 1.0}}')
         for name, probability in successors.items():
@@ -99,6 +118,7 @@ def from_json(value: Any) -> SSP:
     start = [state(name, "initial state") for name in initial]
     start_prob = [number(p, f"initial: probability of {quote(name)}") for name, p in initial.items()]
     metadata = plain_object(whole.get("metadata", {}), "metadata")
+    stated = np.array(priors, dtype=np.float64).reshape(len(priors), 2)
     model = assemble(
         Description(
             state_names=list(numbers),
@@ -115,45 +135,104 @@ def from_json(value: Any) -> SSP:
             reward_sd=reward_sd,
             name=text(whole.get("name", ""), "name"),
             metadata=metadata,
+            prior=_stated(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
+            may_be_open=version > 1,
+            open_discount=number(whole.get("open_discount", 1.0), "open_discount"),
         )
     )
     return model.discounted(number(whole.get("discount", 1.0), "discount"))
 
 
+def _pair(value: Any, where: str, version: int) -> Mapping[str, Any]:
+    """The object of a pair, with the keys that its version takes."""
+    fields = record(
+        value, where, ("state", "action"), ("reward", "next", "reward_sd") + (("prior",) if version > 1 else ())
+    )
+    for key in ("reward", "next"):
+        if key not in fields and version == 1:
+            remedy = f'add it, or write {quote(FORMATS[1])} under "format" to leave it open'
+            raise BadInputError(f"{where}: {quote(key)} is missing: {remedy}")
+    return fields
+
+
+def _refuse_nothing(fields: Mapping[str, Any], where: str, version: int) -> None:
+    """In version 2 whoever knows nothing says nothing: null and {} might be mistakes."""
+    for key, nothing in (("reward", (None,)), ("next", (None, {}))):
+        if version > 1 and key in fields and fields[key] in nothing:
+            found = "null" if fields[key] is None else "empty"
+            raise BadInputError(f"{where}: {key} is {found}: leave it out where nobody knows it")
+
+
+def _prior(fields: Mapping[str, Any], where: str) -> tuple[float, float]:
+    """The mean and the sd that an object states under "prior"; NaN where it states none."""
+    if "prior" not in fields:
+        return float("nan"), float("nan")
+    stated = record(fields["prior"], where, (), ("mean", "sd"))
+    if not stated:
+        raise BadInputError(f"{where} is empty: give mean, sd or both")
+    mean, sd = (number(stated[key], f"{where}.{key}") if key in stated else float("nan") for key in ("mean", "sd"))
+    if sd <= 0:
+        raise BadInputError(f"{where}.sd is {sd:g}: give a positive number")
+    return mean, sd
+
+
+def _stated(
+    mean: float, sd: float, pair_mean: Float[np.ndarray, "pairs"], pair_sd: Float[np.ndarray, "pairs"]
+) -> StatedPrior:
+    """A prior in which NaN stands for what is not stated."""
+    return StatedPrior(None if np.isnan(mean) else mean, None if np.isnan(sd) else sd, pair_mean, pair_sd)
+
+
 def to_json_text(model: SSP) -> str:
-    """The `ssp/1` text of a problem, one pair per line."""
+    """The text of a problem file, one pair per line, in the oldest version that can say it."""
 
     def dumps(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
+    prior = model.prior
     lines = []
     for i in range(model.n_pairs):
         state, action = model.pair_name(i)
         own = slice(model.next_start[i], model.next_start[i + 1])
         successors = zip(model.next_state[own].tolist(), model.next_prob[own].tolist(), strict=True)
-        pair = {"state": state, "action": action, "reward": float(model.reward[i])}
+        pair: dict[str, Any] = {"state": state, "action": action}
+        if not model.open_reward[i]:
+            pair["reward"] = float(model.reward[i])
         if model.reward_sd[i] > 0:
             pair["reward_sd"] = float(model.reward_sd[i])
-        pair["next"] = {model.state_name(s): p for s, p in successors}
+        if not model.open_law[i]:
+            pair["next"] = {model.state_name(s): p for s, p in successors}
+        if prior is not None:
+            pair |= _prior_object(float(prior.pair_mean[i]), float(prior.pair_sd[i]))
         lines.append("  " + dumps(pair))
     start = {model.states[s]: float(model.initial[s]) for s in np.flatnonzero(model.initial)}
-    head = {"format": FORMAT, "name": model.name, "goals": list(model.goals), "initial": start}
+    form = FORMATS[version_of(model) - 1]
+    head: dict[str, Any] = {"format": form, "name": model.name, "goals": list(model.goals), "initial": start}
+    if prior is not None:
+        head |= _prior_object(prior.mean, prior.sd)
+    if model.open_discount < 1.0:
+        head["open_discount"] = model.open_discount
     if model.metadata:
         head["metadata"] = dict(model.metadata)
     body = ",\n".join(f" {dumps(key)}: {dumps(value)}" for key, value in head.items())
     return "{" + body[1:] + ',\n "pairs": [\n' + ",\n".join(lines) + "]}\n"
 
 
+def _prior_object(mean: float | None, sd: float | None) -> dict[str, dict[str, float]]:
+    """What is stated of a prior, as the entry of an object; none where nothing is."""
+    stated = {key: value for key, value in (("mean", mean), ("sd", sd)) if value is not None and not np.isnan(value)}
+    return {"prior": stated} if stated else {}
+
+
 def from_npz(content: bytes) -> SSP:
     """Build a problem from the bytes of an `.npz` file."""
-    arrays = _read_arrays(content)
-    for name in _ARRAYS:
-        if name not in arrays:
-            raise BadInputError(f"array {quote(name)} is missing: add it")
-    for name in arrays:
-        if name not in _ARRAYS and name not in _OPTIONAL_ARRAYS:
-            raise BadInputError(f"unknown array {quote(name)}: remove it")
-    state_names = _names(arrays, "state_names")
+    arrays = read_arrays(content)
+    version = find_version({"format": one_text(arrays, "format")}, FORMATS) if "format" in arrays else 1
+    for name in _OPEN:
+        if name in arrays and version == 1:
+            raise BadInputError(f"array {quote(name)} needs format {quote(FORMATS[1])}: add it, or remove the array")
+    check_arrays(arrays, _ARRAYS, (*_OPTIONAL, *_OPEN))
+    state_names = names(arrays, "state_names")
     numbers = {name: k for k, name in enumerate(state_names)}
 
     def states(key: str) -> np.ndarray:
@@ -165,88 +244,55 @@ def from_npz(content: bytes) -> SSP:
             raise BadInputError(f"{key}: {quote(unknown[0])} is not among state_names: add it there")
         return np.array([numbers[name] for name in array.ravel().tolist()], dtype=np.int64)
 
-    metadata = parse_json(_scalar_text(arrays, "metadata").encode()) if "metadata" in arrays else {}
+    metadata = parse_json(one_text(arrays, "metadata").encode()) if "metadata" in arrays else {}
     plain_object(metadata, "metadata")
     model = assemble(
         Description(
             state_names=state_names,
-            action_names=_names(arrays, "action_names"),
+            action_names=names(arrays, "action_names"),
             goals=states("goals"),
             initial_state=states("initial_state"),
+            initial_prob=arrays["initial_prob"],
+            pair_state=arrays["pair_state"],
+            pair_action=arrays["pair_action"],
+            reward=arrays["reward"],
+            next_start=arrays["next_start"],
+            next_state=arrays["next_state"],
+            next_prob=arrays["next_prob"],
             reward_sd=arrays.get("reward_sd"),
-            **{name: arrays[name] for name in _NUMBERS},
-            name=_scalar_text(arrays, "name") if "name" in arrays else "",
+            name=one_text(arrays, "name") if "name" in arrays else "",
             metadata=metadata,
+            prior=_prior_of_arrays(arrays),
+            may_be_open=version > 1,
+            open_discount=one_number(arrays, "open_discount") if "open_discount" in arrays else 1.0,
         )
     )
-    discount = arrays.get("discount", np.array(1.0))
-    if discount.size != 1 or discount.dtype.kind not in "iuf":
-        raise BadInputError("discount: must be one number, as np.array(0.99)")
-    return model.discounted(float(discount.ravel()[0]))
+    return model.discounted(one_number(arrays, "discount") if "discount" in arrays else 1.0)
 
 
-def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an npz file; nothing is unpickled and nothing is allocated that the file does not hold."""
-    arrays: dict[str, np.ndarray] = {}
-    if content.count(b"PK\x01\x02") > MOST_MEMBERS:  # each member has this mark; do not even list a million of them
-        raise BadInputError(f"holds more than {MOST_MEMBERS} arrays: write it with numpy.savez")
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
-            if sum(member.file_size for member in members) > BYTES.value:
-                raise BadInputError(f"holds more than {BYTES.value} bytes: set {BYTES.variable} to read it")
-            for member in members:
-                raw = archive.read(member)
-                arrays[member.filename.removesuffix(".npy")] = _read_array(raw, member.filename)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError):
-        raise BadInputError("is a damaged npz file: write it again") from None
-    return arrays
-
-
-def _read_array(raw: bytes, name: str) -> np.ndarray:
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    file = io.BytesIO(raw)
-    try:
-        shape, fortran, dtype = readers[np.lib.format.read_magic(file)](file)
-        plain = dtype.kind in "iufUS" and not fortran and len(shape) <= 1
-        size = int(np.prod(shape, dtype=object))
-        if not plain or size < 0 or size * dtype.itemsize != len(raw) - file.tell():
-            raise BadInputError(
-                f"array {quote(name)} must be a list of numbers or texts, stored whole: write it with numpy.savez"
-            )
-        SIZE.require(size, f"array {quote(name)}")
-        return np.frombuffer(raw, dtype, size, file.tell()).reshape(shape)
-    except BadInputError:
-        raise
-    except Exception:  # numpy parses the header with ast and raises whatever that does
-        raise BadInputError(f"array {quote(name)} is damaged: write it again") from None
-
-
-def _names(arrays: dict[str, np.ndarray], key: str) -> list[str]:
-    array = arrays[key]
-    if array.dtype.kind != "U" or array.ndim != 1:
-        raise BadInputError(f"{key}: must be a list of texts: give an array of dtype str")
-    return [text(name, key) for name in _decoded(array, key)]
-
-
-def _scalar_text(arrays: dict[str, np.ndarray], key: str) -> str:
-    if arrays[key].dtype.kind != "U" or arrays[key].size != 1:
-        raise BadInputError(f"{key}: must be one text: give an array of dtype str")
-    return text(_decoded(arrays[key].ravel(), key)[0], key)
-
-
-def _decoded(array: np.ndarray, key: str) -> list[str]:
-    try:
-        return [str(name) for name in array.tolist()]
-    except ValueError:
-        raise BadInputError(f"{key}: holds characters that are not Unicode: rename it") from None
+def _prior_of_arrays(arrays: Mapping[str, np.ndarray]) -> StatedPrior:
+    """What the arrays of a problem state of its prior."""
+    whole = [one_number(arrays, key) if key in arrays else float("nan") for key in _OPEN[3:]]
+    count, pairs = arrays["pair_state"].size, []
+    for key in _OPEN[1:3]:
+        array = arrays.get(key, np.full(count, np.nan))
+        if array.shape != (count,) or array.dtype.kind not in "iuf":
+            raise BadInputError(f"{key}: must be a list of numbers, one entry per pair, NaN where nothing is stated")
+        pairs.append(array.astype(np.float64))
+    return _stated(whole[0], whole[1], pairs[0], pairs[1])
 
 
 def _write_npz(model: SSP, file: IO[bytes]) -> None:
     plain = model.describe()
-    for name in (*plain.state_names, *plain.action_names):
-        if name.endswith("\0"):
-            raise BadInputError(f"npz drops the NUL at the end of the name {quote(name)}: write JSON")
+    check_names((*plain.state_names, *plain.action_names))
     arrays: dict[str, Any] = {name: np.asarray(getattr(plain, name)) for name in (*_ARRAYS, "reward_sd")}
     arrays |= {"name": np.array(model.name), "metadata": np.array(json.dumps(dict(model.metadata)))}
+    if version_of(model) > 1:
+        arrays["format"] = np.array(FORMATS[1])
+    if model.open_discount < 1.0:
+        arrays["open_discount"] = np.array(model.open_discount)
+    if (prior := model.prior) is not None:
+        arrays |= {"prior_mean": prior.pair_mean, "prior_sd": prior.pair_sd}
+        whole = {"problem_prior_mean": prior.mean, "problem_prior_sd": prior.sd}
+        arrays |= {name: np.array(value) for name, value in whole.items() if value is not None}
     np.savez_compressed(file, **arrays)

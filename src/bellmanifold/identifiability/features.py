@@ -26,10 +26,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, require_plain
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.identifiability.flat import cell_matrix, cell_walls
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_closed
 
 MOST_CELLS = 2**16
 RANK_TOLERANCE = 1e-10
@@ -69,6 +69,8 @@ def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]
     (array([-1.5]), 21.5)
     """
     model, observed = data.model, data.observed
+    require_closed(model, "identifiability.best_linear_fit")
+    require_plain(data, "identifiability.best_linear_fit")
     if features.shape[0] != model.n_pairs or not np.isfinite(features).all():
         raise BadInputError(
             f"features has shape {features.shape}: give one row of finite numbers for each of the {model.n_pairs} pairs"

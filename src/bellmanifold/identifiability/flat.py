@@ -39,7 +39,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import end_components, is_proper
 from bellmanifold.health import direction
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_closed
 
 MOST_PAIRS = 500
 """Matrices are dense: beyond this many pairs they are refused."""
@@ -68,6 +68,7 @@ def flat_cones(model: SSP) -> list[FlatCone]:
     >>> flat_cones(envs.two_state())[0].direction
     array([1., 0.])
     """
+    require_closed(model, "identifiability.flat_cones")
     found = []
     for component in end_components(model):
         u = direction(model, component)
@@ -156,6 +157,7 @@ def flat_direction(data: Dataset, policy: Int[np.ndarray, "states"]) -> Float[np
     (array([1., 0.]), None)
     """
     model, observed = data.model, data.observed
+    require_closed(model, "identifiability.flat_direction")
     if observed.all() and is_proper(model, policy):
         return None
     kept = cell_matrix(model, policy)[observed]

@@ -17,6 +17,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Spread, find_optimum, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
+from bellmanifold.ssp import SSP, require_closed
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,8 @@ def learn(
         problem = load_problem(problem)
     if runs < 1 or runs != int(runs):
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
+    if isinstance(problem, SSP):
+        require_closed(problem, "learn")
     kind = find_agent(agent)
     began = perf_counter()
     world = open_world(problem)

@@ -41,7 +41,7 @@ from bellmanifold.formats.files import label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_problem
 from bellmanifold.runs.run import check_memory
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_closed
 
 Value: TypeAlias = bool | int | float | str
 DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
@@ -157,8 +157,17 @@ class Plan:
 def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     """A plan of the given runs, equal ones once; loads their problems."""
     once = tuple(dict.fromkeys(runs))
-    problems = {name: load_problem(name) for name in dict.fromkeys(run.model for run in once)}
+    problems = {name: _load_whole(name) for name in dict.fromkeys(run.model for run in once)}
     return Plan(once, problems, notes)
+
+
+def _load_whole(reference: str) -> Any:
+    """The problem or the environment of a reference; nothing about a problem may be open."""
+    problem = load_problem(reference)
+    if isinstance(problem, SSP):
+        with located(printable(reference[:100])):
+            require_closed(problem, "sweep")
+    return problem
 
 
 def _check_memory(plan: Plan) -> None:
@@ -175,6 +184,8 @@ def digest(problem: SSP) -> str:
         total.update(getattr(plain, name).tobytes())
     for name in ("next_start", "next_state", "next_prob"):
         total.update(getattr(plain, name).tobytes())
+    if (prior := plain.prior) is not None:
+        total.update(json.dumps([prior.mean, prior.sd]).encode() + prior.pair_mean.tobytes() + prior.pair_sd.tobytes())
     return total.hexdigest()
 
 
