@@ -21,7 +21,7 @@ from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import is_proper
 from bellmanifold.health import assumption_2
-from bellmanifold.runs.metrics import Yardstick, find_optimum, first_episode, solved_episode, spread
+from bellmanifold.runs.metrics import Yardstick, find_optimum, first_episode, no_optimum, solved_episode, spread
 from bellmanifold.runs.run import play_run, play_seed
 from bellmanifold.solver import solve
 
@@ -34,6 +34,19 @@ class Script:
 
     def policy(self, rng):
         return next(self.policies)
+
+    def observe(self, pairs, rewards):
+        pass
+
+
+class Anything:
+    """Plays any policy."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def policy(self, rng):
+        return rng.integers(self.model.pair_start[:-1], self.model.pair_start[1:])
 
     def observe(self, pairs, rewards):
         pass
@@ -73,14 +86,49 @@ def test_regret_of_episodes_made_by_hand():
 
 
 def test_regret_of_a_loop_is_what_was_collected_and_its_expectation_is_undefined():
-    """Two-state problem: staying pays -1 and repeats; the optimum is -1, so the empirical regret is 0."""
+    """Two-state problem: staying pays -1 and repeats; the optimum is -1, so the empirical regret is 0.
+
+    Completed, the episode goes on from where it stopped and pays another -1.
+    """
     found = play_run(envs.two_state(), scripted(lambda s: "stay", lambda s: "go"), 2, seed=0)
     np.testing.assert_allclose(found.regret, [0.0, 0.0])
+    np.testing.assert_allclose(found.completed_regret, [1.0, 0.0])
     assert np.isnan(found.expected_regret[0])
     assert found.expected_regret[1] == 0.0
     assert found.reached_goal.tolist() == [False, True]
     assert found.optimal.tolist() == [False, True]
     assert found.all_pairs_episode == 2
+
+
+def test_giving_up_does_not_pay(rng):
+    """Random policies on deterministic problems: completed regret is the sum of what each move loses, never negative.
+
+    V*(first) - sum of rewards - V*(last) = sum of (V*(s) - r - V*(next)); only the start is random.
+    """
+    tried = 0
+    for _ in range(20):
+        model = random_problem(rng, states=5, actions=2, successors=1)
+        best = find_optimum(model)
+        if best.reason is not None:
+            continue
+        script = AgentKind("script", "plays any policy", PlainSettings, lambda m, s: Anything(m))
+        found = play_run(model, script, 30, seed=0)
+        tried += 1
+        first = best.value[[model.pair_state[episode.pairs[0]] for episode in found.played]]
+        assert (found.completed_regret + first - best.at_start > -1e-12).all()
+        np.testing.assert_allclose(
+            found.completed_regret[found.reached_goal], found.regret[found.reached_goal], atol=1e-12
+        )
+    assert tried >= 3
+
+
+def test_completed_regret_of_episodes_that_are_cut_off():
+    """A policy that walks into the wall of CliffWalking: the loop ends the episode after one move at -1."""
+    learning = bm.learn("gym:CliffWalking-v1", "psrl", episodes=5, runs=2)
+    answer = learning.to_dict()
+    assert answer["cumulative_completed_regret_mean"][-1] >= answer["cumulative_regret_mean"][-1] - 1e-9
+    assert all(x >= 0 for x in answer["cumulative_completed_regret_mean"])
+    assert len(answer["cumulative_completed_regret_sd"]) == 5
 
 
 def test_expected_regret_averages_the_empirical_one():
@@ -96,7 +144,7 @@ def test_values_of_policies_against_the_dense_chain(rng):
     finite = 0
     for _ in range(25):
         model = random_problem(rng, states=4, actions=2)
-        yardstick = Yardstick(model, 0.0)
+        yardstick = Yardstick(model, no_optimum(model, "not asked for"))
         for policy in all_policies(model):
             matrix = chain(model, policy)
             arrives = np.linalg.matrix_power(matrix, 4000)[:-1, -1]
@@ -141,7 +189,9 @@ def test_pairs_that_cannot_be_reached_do_not_count():
     moves |= {("island", "stay"): Move(0.0, {"island": 1.0})}
     model = from_moves("island", moves, start="a")
     assert not assumption_2(model).holds
-    assert find_optimum(model) == (-1.0, None)
+    best = find_optimum(model)
+    assert (best.at_start, best.reason) == (-1.0, None)
+    np.testing.assert_array_equal(best.value, [-1.0, np.nan, 0.0])
     found = play_run(model, "bayes-td", 3, seed=0)
     assert found.all_pairs_episode == 1
     assert found.coverage.tolist() == [1.0] * 3
@@ -152,6 +202,7 @@ def test_a_problem_without_an_optimum_is_learnt_all_the_same():
     answer = learning.to_dict()
     assert answer["optimal_value"] is None
     assert answer["cumulative_regret_mean"] == [None] * 3
+    assert answer["cumulative_completed_regret_mean"] == [None] * 3
     assert answer["first_optimal_episode"] == [None, None]
     assert answer["optimal_mean"] == [None] * 3
     assert "there is no optimum to compare with: wandering" in answer["messages"][0]

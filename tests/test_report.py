@@ -156,7 +156,7 @@ def test_curves_average_over_the_runs_of_a_cell(directory, html):
         )
         for k in (0, 1)
     ]
-    regret = np.array([np.cumsum(r["regret"].values) for r in records])
+    regret = np.array([np.cumsum(r["completed_regret"].values) for r in records])
     assert cell["runs"] == 2
     np.testing.assert_allclose(cell["regret"], regret.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(cell["regret_sd"], regret.std(axis=0, ddof=1), rtol=1e-4, atol=1e-12)
@@ -438,7 +438,7 @@ def test_demo_prints_a_table_and_where_the_report_is(tmp_path, capfd, monkeypatc
     assert row[1] == "bayes-td"
     assert row[-2] == "0.2500"
     runs = [load_run(path) for path in sorted((tmp_path / "here/runs").glob("*.nc"))]
-    assert row[-3] == f"{np.mean([r['regret'].sum() for r in runs]):.2f}"
+    assert row[-4] == f"{np.mean([r['completed_regret'].sum() for r in runs]):.2f}"
     assert "2 of 2 runs done" in err
     demo.show(plan, Path("here"), play_here, improper=lambda model, run, pairs: 0.25)
     assert capfd.readouterr().out == out, "a second call plays nothing"

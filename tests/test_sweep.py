@@ -86,7 +86,7 @@ def test_a_record_says_what_happened():
     settings = toy(seed=3, model="env:swirl?depth=4", episodes=40)
     record = record_run(settings)
     model = load_model(settings.model)
-    best = find_optimum(model)[0]
+    best = find_optimum(model).at_start
     ends = np.cumsum(record.moves.values)
     tried = set()
     for k in range(40):
@@ -144,6 +144,7 @@ def test_regret_is_undefined_where_the_optimum_is():
     record = record_run(toy(model="gym:FrozenLake-v1"))
     assert np.isnan(record.regret.values).all()
     assert np.isnan(record.expected_regret.values).all()
+    assert np.isnan(record.completed_regret.values).all()
     assert np.isfinite(record.total_reward.values).all()
 
 

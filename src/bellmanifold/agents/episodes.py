@@ -112,6 +112,7 @@ class Episode:
         rewards: what they paid, shape (moves,).
         end: why it ended.
         policy: the policy it was played with, shape (states,).
+        last: the state it ended in; the number of states is the goal.
         diagnostics: what the agent had to say.
     """
 
@@ -119,6 +120,7 @@ class Episode:
     rewards: Float[np.ndarray, "moves"]
     end: End
     policy: Int[np.ndarray, "states"]
+    last: int
     diagnostics: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -188,7 +190,7 @@ def _play(
         if end is None and hopeless(state, landing, is_new):
             end = "loop"
         state = landing
-    return Episode(np.array(pairs, dtype=np.int64), np.array(rewards, dtype=np.float64), end, policy)
+    return Episode(np.array(pairs, dtype=np.int64), np.array(rewards, dtype=np.float64), end, policy, state)
 
 
 def _end(at_goal: bool, cut_off: bool, at_cap: bool) -> End | None:

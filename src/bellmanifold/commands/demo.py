@@ -75,7 +75,9 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
         cells.setdefault(cell_of(run), []).append(run)
     each = len(plan.runs) // len(cells)
     typer.echo(f"{each} runs of {plan.runs[0].episodes} episodes each; agents know nothing at first")
-    rows: list[tuple[str, ...]] = [("problem", "agent", "first optimal episode", "regret", "improper mass", "seconds")]
+    rows: list[tuple[str, ...]] = [
+        ("problem", "agent", "first optimal episode", "completed regret", "arrived", "improper mass", "seconds")
+    ]
     with progress("computing final posteriors", len(plan.runs)) as one_more:
         for cell, runs in cells.items():
             measure = partial(improper or improper_mass, plan.problems[cell.model])
@@ -100,11 +102,13 @@ def _measured(
     from bellmanifold.runs.metrics import first_episode
     from bellmanifold.sweeps.store import read_arrays
 
-    first, regret, improper, seconds = [], [], [], []
+    first, regret, arrived, improper, seconds = [], [], [], [], []
+    names = ("optimal", "completed_regret", "goal_reached", "pair", "seconds_total")
     for run in runs:
-        found, _ = read_arrays(store.path(run), ("optimal", "regret", "pair", "seconds_total"))
+        found, _ = read_arrays(store.path(run), names)
         first.append(first_episode(found["optimal"].astype(bool)))
-        regret.append(float(found["regret"].sum()))
+        regret.append(float(found["completed_regret"].sum()))
+        arrived.append(float(found["goal_reached"].mean()))
         with interruptible("give the same command again to go on; the runs are kept"):
             improper.append(measure(run, found["pair"].tolist()))
         seconds.append(float(found["seconds_total"]))
@@ -112,7 +116,7 @@ def _measured(
     reached = [episode for episode in first if episode is not None]
     never = f" ({len(first) - len(reached)} never)" if len(reached) < len(first) else ""
     when = f"{median(reached):g}{never}" if reached else "never"
-    return when, f"{mean(regret):.2f}", f"{mean(improper):.4f}", f"{mean(seconds):.1f}"
+    return when, f"{mean(regret):.2f}", f"{mean(arrived):.0%}", f"{mean(improper):.4f}", f"{mean(seconds):.1f}"
 
 
 def improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,7 +45,7 @@ def learn(
     ] = None,
     infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the regret, as .png, .pdf or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", parser=directory, help="Keep the runs there, as `sweep` does.")
@@ -119,7 +119,8 @@ def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractCo
 def _drawn(learning: Learning) -> Any:
     from bellmanifold.figures.lines import draw_regret
 
-    return draw_regret({learning.agent: (learning.cumulative_regret.mean, learning.cumulative_regret.sd)})
+    regret = learning.cumulative_completed_regret
+    return draw_regret({learning.agent: (regret.mean, regret.sd)}, measure="cumulative completed regret")
 
 
 def _print_learning(answer: dict[str, Any]) -> None:
@@ -132,19 +133,19 @@ def _print_learning(answer: dict[str, Any]) -> None:
         typer.echo(f"- {message}")
     last = answer["episodes"]
     rows: list[tuple[str, ...]] = [
-        ("episode", "cumulative regret", "sd", "95% interval", "pairs seen", "reached goal", "optimal policy")
+        ("episode", "completed regret", "sd", "95% interval", "arrived", "pairs seen", "optimal policy")
     ]
     for episode in [*(k for k in SHOWN_EPISODES if k < last), last]:
         k = episode - 1
-        low, high = answer["cumulative_regret_interval"][k]
+        low, high = answer["cumulative_completed_regret_interval"][k]
         rows.append(
             (
                 str(episode),
-                _number(answer["cumulative_regret_mean"][k]),
-                _number(answer["cumulative_regret_sd"][k]),
+                _number(answer["cumulative_completed_regret_mean"][k]),
+                _number(answer["cumulative_completed_regret_sd"][k]),
                 f"{_number(low)} to {_number(high)}",
+                f"{mean(answer['goal_reached_mean'][:episode]):.0%}",
                 f"{answer['coverage_mean'][k]:.0%}",
-                f"{answer['goal_reached_mean'][k]:.0%}",
                 _share(answer["optimal_mean"][k]),
             )
         )

@@ -58,12 +58,13 @@ def improper_mass(
     return axes
 
 
-def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None) -> Axes:
+def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None, measure: str = "cumulative regret") -> Axes:
     """Draw regret curves, each with a band of one standard deviation over runs.
 
     Args:
         curves: label -> mean and standard deviation of the cumulative regret after each episode.
         axes: where to draw; by default a new figure.
+        measure: which regret it is: the label of the vertical axis.
     """
     from matplotlib import pyplot
 
@@ -75,6 +76,6 @@ def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None) -> Axes:
         axes.plot(episode, mean, color=colour, label=label)
         axes.fill_between(episode, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("episode")
-    axes.set_ylabel("cumulative regret")
+    axes.set_ylabel(measure)
     axes.legend(frameon=False)
     return axes

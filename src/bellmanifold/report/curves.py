@@ -30,7 +30,7 @@ def curves(cells: Sequence[Cell]) -> tuple[dict[str, Any], str]:
     """All curves and the panels of every problem, and a remark if there are more settings than curves."""
     total, cells = len(cells), cells[:MOST_CURVES]
     remark = f"<p>The plots show the first {len(cells)} of {total:,} settings.</p>" if total > len(cells) else ""
-    points = min(MOST_POINTS, max(LEAST_POINTS, MOST_NUMBERS // (7 * len(cells))))
+    points = min(MOST_POINTS, max(LEAST_POINTS, MOST_NUMBERS // (8 * len(cells))))
     by_problem: dict[str, list[int]] = {}
     for number, cell in enumerate(cells):
         by_problem.setdefault(cell.settings.model, []).append(number)
@@ -72,7 +72,7 @@ def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str])
 
 
 def _curve(cell: Cell, points: int) -> dict[str, Any]:
-    regret, believed = np.array(cell.regret), np.array(cell.believed)
+    regret, believed = np.array(cell.completed), np.array(cell.believed)
     chosen = np.unique(np.linspace(0, regret.shape[1] - 1, points).astype(int))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # episodes in which no run knows, or only one
@@ -87,6 +87,7 @@ def _curve(cell: Cell, points: int) -> dict[str, Any]:
         "believed": rounded(belief_mean[chosen]) if np.isfinite(belief_mean).any() else [],
         "believed_sd": rounded(belief_sd[chosen]) if np.isfinite(belief_mean).any() else [],
         "optimal": rounded(np.mean(cell.optimal, axis=0)[chosen]),
+        "arrived": rounded(np.mean(cell.arrived, axis=0)[chosen]),
         "coverage": rounded(np.mean(cell.coverage, axis=0)[chosen]),
     }
 

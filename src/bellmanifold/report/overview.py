@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.report.reading import Cell, Contents, libraries
@@ -19,8 +20,9 @@ MOST_MISSING = 20
 
 def overview(contents: Contents) -> str:
     """The table of all cells."""
-    head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "regret (sd)", "seconds a run")
-    return html_table(head, [_row(cell) for cell in contents.cells])
+    head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "completed regret (sd)")
+    more = ("arrived", "regret as in the paper (sd)", "seconds per run")
+    return html_table((*head, *more), [_row(cell) for cell in contents.cells])
 
 
 def _row(cell: Cell) -> list[str]:
@@ -28,8 +30,6 @@ def _row(cell: Cell) -> list[str]:
     reached = [first for first in cell.first_optimal if first is not None]
     missed = "never" if cell.has_optimum else "unknown"
     first = f"episode {median(reached):g} ({len(reached)} of {len(cell.runs)} runs)" if reached else missed
-    last = np.array([curve[-1] for curve in cell.regret])
-    sd = f" ({sample_sd(last):.3g})" if len(last) > 1 else ""
     return [
         escaped(settings.model),
         escaped(settings.agent),
@@ -37,9 +37,18 @@ def _row(cell: Cell) -> list[str]:
         str(len(cell.runs)),
         str(settings.episodes),
         first,
-        "unknown" if np.isnan(last).any() else f"{last.mean():.3g}{sd}",
+        _at_the_end(cell.completed),
+        f"{np.mean(cell.arrived):.0%}",
+        _at_the_end(cell.regret),
         f"{np.mean(cell.seconds):.2f}",
     ]
+
+
+def _at_the_end(curves: list[Float[np.ndarray, "episodes"]]) -> str:
+    """Mean and standard deviation over runs of where their curves end."""
+    last = np.array([curve[-1] for curve in curves])
+    sd = f" ({sample_sd(last):.3g})" if len(last) > 1 else ""
+    return "unknown" if np.isnan(last).any() else f"{last.mean():.3g}{sd}"
 
 
 def own_choices(settings: RunSettings) -> dict[str, Any]:

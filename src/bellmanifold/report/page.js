@@ -59,9 +59,10 @@
 
   const curves = read("curves-data");
   const PLOTS = [
-    ["regret-plot", "cumulative regret", "regret", "regret_sd", {}],
+    ["regret-plot", "cumulative completed regret", "regret", "regret_sd", {}],
     ["belief-plot", "probability of the optimum", "believed", "believed_sd", { range: [-0.02, 1.02] }],
     ["optimal-plot", "share of runs", "optimal", null, { range: [-0.02, 1.02] }],
+    ["arrived-plot", "share of runs", "arrived", null, { range: [-0.02, 1.02] }],
     ["coverage-plot", "share of pairs seen", "coverage", null, { range: [-0.02, 1.02] }],
   ];
 
@@ -301,7 +302,7 @@
     const cut = run.length[episode] > run.moves[episode].length ? ` (the first ${run.moves[episode].length} are drawn)` : "";
     return [
       `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
-      `Reward ${amount(run.reward[episode])}, regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; ${judged}.`,
+      `Reward ${amount(run.reward[episode])}, completed regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; ${judged}.`,
       `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
     ].join("\n");
   }

@@ -1,7 +1,7 @@
 """What a directory holds: its runs, cell by cell.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and of each only its curves are kept: four numbers per episode. A run that is there twice, under whatever names,
+other, and of each only its curves are kept: six numbers per episode. A run that is there twice, under whatever names,
 is counted once.
 """
 
@@ -26,7 +26,8 @@ from bellmanifold.sweeps.plan import RunSettings, digest
 from bellmanifold.sweeps.store import read_arrays
 from bellmanifold.sweeps.validate import read_settings, require_fit
 
-CURVES = ("regret", "optimal", "coverage", "seconds_total", "optimal_value", "route", "route_probability")
+REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
+CURVES = (*REQUIRED, "route", "route_probability")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,9 @@ class Cell:
     Attributes:
         settings: of the first run.
         runs: the files.
-        regret: cumulative regret of each run, shape (runs, episodes) once stacked; likewise
+        regret: cumulative regret of each run as the paper has it, shape (runs, episodes) once stacked; likewise
+        completed: cumulative completed regret;
+        arrived: did the episode end at the goal? 1 or 0;
         believed: probability that the agent gave to the optimal routes, NaN where it is not known;
         optimal: was the policy that was played optimal? 1 or 0, NaN where the problem has no optimum;
         coverage: share of pairs seen.
@@ -55,6 +58,8 @@ class Cell:
     settings: RunSettings
     runs: list[RunFile] = field(default_factory=list)
     regret: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    completed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    arrived: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     believed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     optimal: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     coverage: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
@@ -105,7 +110,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         with located(label(path)):
             settings = read_settings(attributes)
             model = problems.get(settings.model, model_digest)
-            require_fit(found, CURVES[:5], settings.episodes, None if model is None else model.n_pairs)
+            require_fit(found, REQUIRED, settings.episodes, None if model is None else model.n_pairs)
         one_more()
         if (settings.identity, model_digest) in counted:
             continue
@@ -113,6 +118,8 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
         cell.runs.append(RunFile(path, settings, model_digest))
         cell.regret.append(np.cumsum(found["regret"]))
+        cell.completed.append(np.cumsum(found["completed_regret"]))
+        cell.arrived.append(found["goal_reached"].astype(np.float64))
         cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
         cell.believed.append(_believed(found, model))

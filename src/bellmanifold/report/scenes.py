@@ -30,7 +30,7 @@ MOST_MOVES = 200
 MOST_ROUTES = 8
 """Routes whose probabilities are plotted beside a run."""
 UNKNOWN = 65535
-HAPPENED = ("regret", "total_reward", "goal_reached", "optimal", "moves", "pair", "optimal_value")
+HAPPENED = ("completed_regret", "total_reward", "goal_reached", "optimal", "moves", "pair", "optimal_value")
 BELIEVED = ("action_probability", "q_mean", "route", "route_probability")
 GOAL_BELOW = 0.7
 """How much farther down than the last row the goal of a grid is put, so that arrows to it stay apart."""
@@ -89,7 +89,7 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         "length": found["moves"].tolist(),
         "first": _first_played(pair, begin, model.n_pairs),
         "reward": rounded(found["total_reward"]),
-        "regret": rounded(np.round(found["regret"], 12)),
+        "regret": rounded(np.round(found["completed_regret"], 12)),
         "goal": found["goal_reached"].astype(int).tolist(),
         "optimal": None if np.isnan(found["optimal_value"]) else found["optimal"].astype(int).tolist(),
         **_beliefs(found, model.n_pairs),
@@ -107,7 +107,7 @@ def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], p
 
 def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
     """Pies, mean values and the probability that a sampled route plays each pair, one row per belief."""
-    episodes = len(found["regret"])
+    episodes = len(found["goal_reached"])
     unknown = np.full((episodes, pairs), np.nan)
     pie, value = found.get("action_probability", unknown), found.get("q_mean", unknown)
     on_route = _on_routes(found, pairs) if "route" in found else unknown

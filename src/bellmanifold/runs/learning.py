@@ -15,7 +15,7 @@ from bellmanifold.agents.registry import check_supported, find_agent
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError
 from bellmanifold.models import load_problem
-from bellmanifold.runs.metrics import Spread, find_optimum, share_of_runs, spread
+from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
 from bellmanifold.ssp import SSP, require_closed
 
@@ -44,13 +44,18 @@ class Learning:
         return spread(np.cumsum([run.regret for run in self.runs], axis=1))
 
     @cached_property
+    def cumulative_completed_regret(self) -> Spread:
+        """Completed regret added up over episodes."""
+        return spread(np.cumsum([run.completed_regret for run in self.runs], axis=1))
+
+    @cached_property
     def expected_regret(self) -> Float[np.ndarray, "episodes"]:
         """Mean over runs of the played policies' expected regret; NaN where one of them is improper."""
         return np.mean([run.expected_regret for run in self.runs], axis=0)
 
     def to_dict(self) -> dict[str, Any]:
         """The `learn` object of the interface."""
-        runs, regret = self.runs, self.cumulative_regret
+        runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
         optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
         return {
             "agent": self.agent,
@@ -64,6 +69,9 @@ class Learning:
             "cumulative_regret_interval": _listed_pairs(regret.interval),
             "cumulative_regret_iqm": _listed(regret.interquartile_mean),
             "cumulative_regret_iqm_interval": _listed_pairs(regret.interquartile_interval),
+            "cumulative_completed_regret_mean": _listed(completed.mean),
+            "cumulative_completed_regret_sd": _listed(completed.sd),
+            "cumulative_completed_regret_interval": _listed_pairs(completed.interval),
             "expected_regret_mean": _listed(self.expected_regret),
             "coverage_mean": _listed(np.mean([run.coverage for run in runs], axis=0)),
             "goal_reached_mean": _listed(share_of_runs([run.reached_goal for run in runs])),
@@ -118,8 +126,8 @@ def learn(
     world = open_world(problem)
     check_memory(world, episodes, runs)
     check_supported(kind, world, options)
-    best, reason = find_optimum(world.model) if world.has_laws else (np.nan, "the environment has no table P")
-    messages = () if reason is None else (f"there is no optimum to compare with: {reason}",)
+    best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
+    messages = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
     for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best):
         done.append(run)

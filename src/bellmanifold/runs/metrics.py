@@ -1,10 +1,16 @@
 """What is measured of an episode, of a run, and over runs.
 
 *Regret* of an episode, as in the paper: the optimal expected value at the start minus the reward that was collected
-until the episode ended. It is random, and an episode that was cut short may even have a negative one. *Expected regret*
-belongs to the played policy instead: the optimal value minus the policy's own, exactly; NaN where that is infinite
-because the policy may miss the goal for ever when it is played from the start. A policy is *optimal* if its exact value
-at the start equals the optimum within 1e-9, relative to the optimum (and within rounding where that is 0).
+until the episode ended. It is random, and an episode that was cut short may even have a negative one: giving up pays.
+*Completed regret* takes an episode that did not arrive as if an optimal policy had gone on from its last state,
+
+    completed regret = V*(start) - (reward collected + V*(last state)),
+
+so that it is not negative in expectation, whatever an agent does; V*(goal) = 0, and the two agree where episodes
+arrive. *Expected regret* belongs to the played policy instead: the optimal value minus the policy's own, exactly; NaN
+where that is infinite because the policy may miss the goal for ever when it is played from the start. A policy is
+*optimal* if its exact value at the start equals the optimum within 1e-9, relative to the optimum (and within rounding
+where that is 0).
 
 *Coverage* is the share of pairs that have been played, out of those that can be reached from the start: others can
 never be seen, and an agent that has seen all it can has seen everything.
@@ -22,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -42,27 +48,50 @@ RESAMPLES = 1000
 MAX_CACHED = 100_000
 
 
+class Optimum(NamedTuple):
+    """The best that can be had of a problem.
+
+    Attributes:
+        at_start: expected optimal value of an episode; NaN where there is none.
+        value: optimal value of each state and, last, of the goal; NaN where there is none or the start cannot come.
+        reason: why there is none; None if there is one.
+    """
+
+    at_start: float
+    value: Float[np.ndarray, "states_and_goal"]
+    reason: str | None = None
+
+
 class Yardstick:
     """What episodes of one problem are measured against.
 
     Attributes:
         model: the problem.
         reachable: pairs that can be played from the start, shape (pairs,).
-        optimal_value: expected optimal value of an episode.
+        optimum: the best there is, state by state.
     """
 
-    def __init__(self, model: SSP, optimal_value: float | None = None, most_cached: int = MAX_CACHED) -> None:
+    def __init__(self, model: SSP, optimum: Optimum | None = None, most_cached: int = MAX_CACHED) -> None:
         """Measure a problem.
 
         Args:
             model: the problem.
-            optimal_value: if it is known already; NaN if there is none.
+            optimum: if it is known already.
             most_cached: values of so many policies are remembered at a time.
         """
         self.model, self._most_cached = model, most_cached
         self.reachable: Bool[np.ndarray, "pairs"] = reachable(model, model.initial > 0)[model.pair_state]
-        self.optimal_value = find_optimum(model)[0] if optimal_value is None else optimal_value
+        self.optimum = find_optimum(model) if optimum is None else optimum
         self._known: dict[bytes, float] = {}
+
+    @property
+    def optimal_value(self) -> float:
+        """Expected optimal value of an episode; NaN if there is none."""
+        return self.optimum.at_start
+
+    def completed(self, reward: float, last: int) -> float:
+        """What an episode would have collected had an optimal policy gone on from its last state."""
+        return reward + float(self.optimum.value[last])
 
     @cached_property
     def bad_pairs(self) -> Bool[np.ndarray, "pairs"] | None:
@@ -108,15 +137,24 @@ class Yardstick:
         return float(model.initial[states] @ value)
 
 
-def find_optimum(model: SSP) -> tuple[float, str | None]:
-    """Expected optimal value of an episode, or NaN and the reason why there is none.
+def find_optimum(model: SSP) -> Optimum:
+    """The optimal values, or the reason why there are none.
 
     Only the part of the problem that can be reached from the start is solved, and only there Assumption 2 is needed.
     """
-    pairs = reachable(model, model.initial > 0)[model.pair_state]
-    part = model if pairs.all() else model.subproblem(pairs)
+    states = reachable(model, model.initial > 0)
+    part = model if states.all() else model.subproblem(states[model.pair_state])
     verdict = assumption_2(part)
-    return (solve(part).value_at_start, None) if verdict.holds else (np.nan, verdict.reasons[0])
+    if not verdict.holds:
+        return no_optimum(model, verdict.reasons[0])
+    solution, value = solve(part), np.full(model.n_states + 1, np.nan)
+    value[:-1][states], value[-1] = solution.value, 0.0
+    return Optimum(solution.value_at_start, value)
+
+
+def no_optimum(model: SSP, reason: str) -> Optimum:
+    """What is known of a problem that has no optimum, or none that anybody knows."""
+    return Optimum(np.nan, np.full(model.n_states + 1, np.nan), reason)
 
 
 def first_episode(flags: Bool[np.ndarray, "episodes"]) -> int | None:

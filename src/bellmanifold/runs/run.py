@@ -24,7 +24,7 @@ from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.graph import all_pairs
 from bellmanifold.limits import NUMBERS, RUNS
-from bellmanifold.runs.metrics import Yardstick, first_episode, solved_episode
+from bellmanifold.runs.metrics import Optimum, Yardstick, first_episode, solved_episode
 from bellmanifold.runs.routes import all_routes
 from bellmanifold.ssp import SSP
 
@@ -48,6 +48,7 @@ class Run:
         seed: the run's seed.
         optimal_value: expected optimal value of an episode; NaN if it is not known.
         regret: optimal value minus the reward collected, shape (episodes,).
+        completed_regret: the same, had an optimal policy gone on where an episode did not arrive.
         expected_regret: optimal value minus the played policy's own; NaN where the policy is improper.
         reached_goal: did the episode end at the goal?
         optimal: was the played policy optimal from the start?
@@ -71,6 +72,7 @@ class Run:
     seed: int
     optimal_value: float
     regret: Float[np.ndarray, "episodes"]
+    completed_regret: Float[np.ndarray, "episodes"]
     expected_regret: Float[np.ndarray, "episodes"]
     reached_goal: Bool[np.ndarray, "episodes"]
     optimal: Bool[np.ndarray, "episodes"]
@@ -104,10 +106,10 @@ def play_run(
     episodes: int,
     seed: int,
     options: Options | None = None,
-    optimal_value: float | None = None,
+    optimum: Optimum | None = None,
 ) -> Run:
     """Play and measure one run; see `play_runs`."""
-    return next(play_runs(problem, agent, episodes, [seed], options, optimal_value))
+    return next(play_runs(problem, agent, episodes, [seed], options, optimum))
 
 
 def play_runs(
@@ -116,7 +118,7 @@ def play_runs(
     episodes: int,
     seeds: Sequence[int],
     options: Options | None = None,
-    optimal_value: float | None = None,
+    optimum: Optimum | None = None,
 ) -> Iterator[Run]:
     """Play and measure runs, block by block; a block is always played as a whole, whichever of its runs are wanted.
 
@@ -126,7 +128,7 @@ def play_runs(
         episodes: how many each run plays.
         seeds: of the runs; a seed fixes everything but the seconds.
         options: the agent's options; its defaults where they are missing or None.
-        optimal_value: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
+        optimum: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
     """
     if episodes < 1 or episodes != int(episodes):
         raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
@@ -137,7 +139,7 @@ def play_runs(
     check_memory(problem, episodes, kind.width)
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
-        played = _play_block(problem, kind, episodes, block, options or {}, optimal_value)
+        played = _play_block(problem, kind, episodes, block, options or {}, optimum)
         yield from (run for run in played if run.seed in seeds)
 
 
@@ -148,7 +150,7 @@ def check_memory(problem: Any, episodes: int, runs: int) -> None:
 
 
 def _play_block(
-    problem: Any, kind: AgentKind, episodes: int, seeds: range, options: Options, optimal_value: float | None
+    problem: Any, kind: AgentKind, episodes: int, seeds: range, options: Options, optimum: Optimum | None
 ) -> list[Run]:
     """Play runs in step, episode by episode."""
     worlds = [world_of_run(problem, seed) for seed in seeds]
@@ -158,7 +160,7 @@ def _play_block(
         check_supported(kind, worlds[0], options)
         agents = kind.make_block([world.model for world in worlds], kind.settings_with(options), seeds)
     pairs = zip(worlds, agents, seeds, strict=True)
-    recorders = [_Recorder(world, agent, episodes, seed, optimal_value) for world, agent, seed in pairs]
+    recorders = [_Recorder(world, agent, episodes, seed, optimum) for world, agent, seed in pairs]
     for _ in range(episodes):
         took = sum(recorder.next_episode() for recorder in recorders)
         for recorder in recorders:
@@ -169,9 +171,9 @@ def _play_block(
 class _Recorder:
     """One run, played an episode at a time, and what is noted of it."""
 
-    def __init__(self, world: World, agent: Agent, episodes: int, seed: int, optimal_value: float | None) -> None:
+    def __init__(self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None) -> None:
         self.world, self.agent, self.seed = world, agent, seed
-        self.yardstick = Yardstick(world.model, optimal_value) if world.has_laws else None
+        self.yardstick = Yardstick(world.model, optimum) if world.has_laws else None
         self.episodes = play_episodes(world, agent, episodes, play_seed(seed))
         self.played: list[Episode] = []
         self.seconds: list[float] = []
@@ -258,13 +260,19 @@ def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> 
         unknown = np.full(len(played), np.nan)
         never = np.zeros(len(played), dtype=bool)
         known = {"optimal_value": np.nan, "solved_episode": None}
-        return known | {"regret": unknown, "expected_regret": unknown, "optimal": never}
+        return known | {
+            "regret": unknown,
+            "completed_regret": unknown,
+            "expected_regret": unknown,
+            "optimal": never,
+        }
     best = yardstick.optimal_value
     value = np.array([yardstick.value(episode.policy) for episode in played])
     bad = yardstick.bad_pairs
     return {
         "optimal_value": best,
         "regret": np.array([best - episode.rewards.sum() for episode in played]),
+        "completed_regret": np.array([best - yardstick.completed(e.rewards.sum(), e.last) for e in played]),
         "expected_regret": np.where(np.isfinite(value), best - value, np.nan),
         "optimal": np.array([yardstick.is_optimal(v) for v in value.tolist()]),
         "solved_episode": None if bad is None else solved_episode(np.array([bad[e.pairs].any() for e in played])),

@@ -22,7 +22,7 @@ import bellmanifold
 from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.models import load_problem
-from bellmanifold.runs.metrics import find_optimum
+from bellmanifold.runs.metrics import Optimum, find_optimum, no_optimum
 from bellmanifold.runs.routes import filled_up
 from bellmanifold.runs.run import Run, play_run, play_seed
 from bellmanifold.ssp import SSP
@@ -40,19 +40,19 @@ class Problem:
         source: an `SSP`, or a Gymnasium environment without a table.
         model: its states and pairs in their own order.
         digest: of the model.
-        optimal_value: expected optimal value of an episode; NaN where there is none.
+        optimum: its optimal values, as far as there are any.
     """
 
     source: Any
     model: SSP
     digest: str
-    optimal_value: float
+    optimum: Optimum
 
 
 def prepare(source: Any) -> Problem:
     """Solve a problem, so that runs on it can be judged."""
     world = open_world(source)
-    optimum = find_optimum(world.model)[0] if world.has_laws else float("nan")
+    optimum = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "no table P")
     return Problem(source, world.model, digest(world.model), optimum)
 
 
@@ -66,7 +66,7 @@ def record_run(settings: RunSettings, kind: AgentKind | None = None, problem: Pr
     """
     kind = kind or find_agent(settings.agent)
     problem = problem or prepare(load_problem(settings.model))
-    known = problem.optimal_value
+    known = problem.optimum
     run = play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), known)
     return record(settings, problem, run)
 
@@ -82,6 +82,7 @@ def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
     number = run.model.numbers_in(problem.model).astype(np.int32)
     each: dict[str, Any] = {
         "regret": run.regret,
+        "completed_regret": run.completed_regret,
         "expected_regret": run.expected_regret,
         "total_reward": np.array([episode.rewards.sum() for episode in run.played]),
         "goal_reached": run.reached_goal,

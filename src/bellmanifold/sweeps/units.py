@@ -87,7 +87,7 @@ def play_unit(unit: Unit, kept: dict[str, Problem] | None = None, most: int = MO
     """
     problem, settings = _problem(unit, _KEPT if kept is None else kept, most), {run.seed: run for run in unit.runs}
     episodes, choices = unit.settings.episodes, unit.settings.choices()
-    played = play_runs(problem.source, unit.kind, episodes, unit.seeds, choices, problem.optimal_value)
+    played = play_runs(problem.source, unit.kind, episodes, unit.seeds, choices, problem.optimum)
     return {run.seed: record(settings[run.seed], problem, run) for run in played}
 
 
