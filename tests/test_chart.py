@@ -246,7 +246,7 @@ def solve(chart, solved, payment, value, law=None):
 def cases():
     """Random cyclic problems, some with observed end components, and their solved batches."""
     rng = np.random.default_rng(20261115)
-    count, found = 20, []
+    count, found = 10, []
     while len(found) < count:
         model = random_problem(rng, states=int(rng.integers(1, 5)))
         chart, solved, payment, value = random_coordinates(rng, model, 16)
@@ -261,12 +261,10 @@ def test_residuals_and_values_come_back(cases):
     """Coordinates -> theta -> coordinates: solved pairs have residual = payment, the others keep their value."""
     loops = 0
     for model, solved, payment, value, q, answer in cases:
-        law = transitions(model)
         good = np.asarray(answer.solvable)
-        for k in np.flatnonzero(good):
-            g = np.asarray(residuals(law, jnp.asarray(q[:, k])))
-            np.testing.assert_allclose(g[solved], payment[solved, k], atol=1e-8)
-            np.testing.assert_array_equal(q[~solved, k], value[~solved, k])
+        residual = q.T - model.expected_next(model.best(q.T))
+        np.testing.assert_allclose(residual.T[solved][:, good], payment[solved][:, good], atol=1e-8)
+        np.testing.assert_array_equal(q[~solved][:, good], value[~solved][:, good])
         loops += bool(end_components(model, solved))
     assert loops > 4
 
@@ -275,10 +273,9 @@ def test_theta_to_coordinates_and_back(rng, cases):
     """Start from any theta whose greedy policy is proper in M~: the chart finds it again from its coordinates."""
     recovered = 0
     for model, solved, *_ in cases:
-        chart, law = batch_chart(model), transitions(model)
         theta = rng.normal(size=(model.n_pairs, 16)) * 2
-        payment = np.stack([np.asarray(residuals(law, jnp.asarray(one))) for one in theta.T], axis=1)
-        answer = solve(chart, solved, payment, theta)
+        payment = theta - model.expected_next(model.best(theta.T)).T
+        answer = solve(batch_chart(model), solved, payment, theta)
         for k in range(16):
             if all_reach_an_end(model, model.greedy(theta[:, k]), solved):
                 assert bool(answer.solvable[k]), "a proper solution exists, so it must be found"
@@ -335,7 +332,7 @@ def test_unsolvable_only_where_an_observed_class_gains(cases):
 
 
 def test_greedy_policy_of_a_complete_problem_is_proper():
-    for model in (envs.swirl(5), envs.grid(4, 4, slip=0.1), envs.two_state(), envs.deep_sea(4, slip=0.2)):
+    for model in (envs.swirl(5), envs.grid(4, 4, slip=0.1)):  # without loops every policy is
         chart = batch_chart(model)
         solved = np.ones(model.n_pairs, dtype=bool)
         answer = solve(chart, solved, model.reward[:, None], np.full((model.n_pairs, 1), -np.inf))
@@ -486,22 +483,23 @@ def with_another_law(rng, model):
 
 
 def together_and_alone(rng, model, chart_of, solved, batch=4):
-    """A batch in which each member has a law of its own, and each of them on the chart of its own problem."""
+    """A batch in which each member has a law of its own, and each of them on the sparse chart of its own problem."""
     models = [with_another_law(rng, model) for _ in range(batch)]
     payment, value = rng.normal(size=(2, model.n_pairs, batch)) - 0.5
     law = jnp.stack([jnp.asarray(padded_successors(one)[1]) for one in models], axis=-1)
     together = solve(chart_of(model), solved, payment, value, law)
-    alone = [solve(chart_of(m), solved, payment[:, k : k + 1], value[:, k : k + 1]) for k, m in enumerate(models)]
+    paid = np.where(solved[:, None], payment, 0.0)
+    alone = [sparse_chart(m, solved).solve(paid[:, k], value[:, k]) for k, m in enumerate(models)]
     return together, alone
 
 
 def assert_same(together, alone):
     """How many of them have a solution, all being the same."""
     for k, one in enumerate(alone):
-        assert bool(together.solvable[k]) == bool(one.solvable[0])
-        if bool(one.solvable[0]):
-            np.testing.assert_allclose(together.q[:, k], one.q[:, 0], rtol=1e-11, atol=1e-12)
-            np.testing.assert_allclose(together.log_det[k], one.log_det[0], rtol=1e-10, atol=1e-12)
+        assert bool(together.solvable[k]) == (one.policy is not None)
+        if one.policy is not None:
+            np.testing.assert_allclose(together.q[:, k], one.q, rtol=1e-11, atol=1e-12)
+            np.testing.assert_allclose(together.log_det[k], one.log_det, rtol=1e-10, atol=1e-12)
     return int(np.sum(together.solvable))
 
 

@@ -142,15 +142,13 @@ def test_no_command_shows_help(cli):
 
 
 def test_interruption_and_faults(cli, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
+    faults = [KeyboardInterrupt(), ZeroDivisionError("surprise"), ZeroDivisionError("again")]
 
     def fail(*_, **__):
-        raise ZeroDivisionError("surprise")
+        raise faults.pop(0)
 
-    monkeypatch.setattr("bellmanifold.models.load_model", interrupt)
-    assert cli("check", "env:swirl")[0] == 130
     monkeypatch.setattr("bellmanifold.models.load_model", fail)
+    assert cli("check", "env:swirl")[0] == 130
     code, out, err = cli("check", "env:swirl")
     assert (code, out) == (70, "")
     assert "surprise" in err

@@ -75,7 +75,7 @@ def test_learn_keeps_the_runs_before_the_interrupt_alone(cli, tmp_path, monkeypa
     assert (code, out) == (130, "")
     assert "1 of 3 runs are in" in err
     assert len(list((tmp_path / "out").glob("*.nc"))) == 1
-    monkeypatch.setattr(learning, "play_runs", play_runs)
+    monkeypatch.undo()
     assert cli("learn", "env:two-state", *options)[0] == 0, "the same command goes on"
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import signal
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from bellmanifold.errors import BadInputError, StoppedError
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold_paper import ledger, tables
-from bellmanifold_paper.claims import deep_sea, hmc, published, pyramid, slippery, swirl, theory, two_state
+from bellmanifold_paper.claims import deep_sea, hmc, published, pyramid, slippery, swirl, two_state
 from bellmanifold_paper.claims.answers import chance, complete, counted, loop_mass
 from bellmanifold_paper.example_1 import Plane
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, read_ledger, write_ledger
@@ -414,17 +415,18 @@ def test_claims_without_runs(claim, verdict, tmp_path):
     assert ledger.judge(claim, PaperRuns(tmp_path, 10)).verdict == verdict
 
 
-def test_claims_without_runs_depend_on_the_problem(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "problem", "verdict"),
+    [
+        ("swirl-margin", "env:swirl?depth=5&move_cost=0.06", "holds"),
+        ("slippery-success", "env:deep-sea?depth=4&slip=0.2", "does not hold"),
+        ("slippery-regret-reference", "env:deep-sea?depth=4", "holds"),
+        ("ties-break-the-formula", DEEP_SEA, "holds"),
+    ],
+)
+def test_claims_without_runs_depend_on_the_problem(name, problem, verdict, tmp_path):
     """Other problems in their places: dearer moves have a margin of 0.06, more slip less success, no ties no fault."""
-    runs = PaperRuns(tmp_path, 10)
-    monkeypatch.setattr(swirl, "SWIRL", "env:swirl?depth=5&move_cost=0.06")
-    assert ledger.judge(BY_NAME["swirl-margin"], runs).verdict == "holds"
-    monkeypatch.setattr(slippery, "SLIPPERY", "env:deep-sea?depth=4&slip=0.2")
-    assert ledger.judge(BY_NAME["slippery-success"], runs).verdict == "does not hold"
-    monkeypatch.setattr(slippery, "SLIPPERY", "env:deep-sea?depth=4")
-    assert ledger.judge(BY_NAME["slippery-regret-reference"], runs).verdict == "holds"
-    monkeypatch.setattr(theory, "PYRAMID", DEEP_SEA)
-    assert ledger.judge(BY_NAME["ties-break-the-formula"], runs).verdict == "holds"
+    assert BY_NAME[name].measure(PaperRuns(tmp_path, 10), problem).verdict == verdict
 
 
 # The file and the table
@@ -509,14 +511,14 @@ def test_an_unknown_verdict_is_refused(kept, tmp_path):
         read_ledger(path)
 
 
-def test_tables(kept, monkeypatch):
+def test_tables(kept):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
     for out in (io.StringIO(), Terminal()):
-        monkeypatch.setattr("sys.stdout", out)
-        tables.print_claims(kept)
+        with redirect_stdout(out):
+            tables.print_claims(kept)
         shown = out.getvalue()
         assert shown.endswith("2 claims: 0 hold, 1 hold with a remark, 1 do not hold, from 10 runs a cell\n")
         assert all(words in shown.replace("\n", " ") for words in ("one", "Barely.", "equal to 3"))
@@ -536,11 +538,12 @@ def test_few_runs_are_called_few(kept, capsys):
 @pytest.mark.slow
 def test_the_whole_ledger_on_one_run_a_cell(tmp_path):
     """Every claim can be measured from what the runner writes, and none about runs holds by a single run alone."""
+    from bellmanifold.sweeps.plan import plan_runs
     from bellmanifold.sweeps.runner import require_success, sweep
     from bellmanifold.sweeps.workers import play_in_processes
-    from bellmanifold_paper.paper_runs import plan_cells
 
-    require_success(sweep(plan_cells(ledger.CELLS, 1), tmp_path, lambda units: play_in_processes(units, workers=2)))
+    plan = plan_runs([settings for cell in ledger.CELLS for settings in cell.settings(1)])
+    require_success(sweep(plan, tmp_path, lambda units: play_in_processes(units, workers=2)))
     told = []
     found = ledger.measure_claims(PaperRuns(tmp_path, 1), told.append).claims
     assert told == [claim.id for claim in found] == list(BY_NAME)

@@ -6,7 +6,6 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from bellmanifold.gaussian import maximum as module
 from bellmanifold.gaussian.maximum import largest
 
 WIDE = (np.array([0.3, -1.0, 2.0, 0.5]), np.array([0.1, 4.0, 0.7, 2.0]))
@@ -103,39 +102,18 @@ def test_constants_alone_and_beside_rows_of_random_ones():
     np.testing.assert_allclose(found.expectation, [3.0, 1.5 / np.sqrt(np.pi), 5.0], atol=1e-12)
 
 
-def test_a_step_that_is_too_coarse_is_halved_where_it_shows(monkeypatch):
-    fine = largest(np.stack([WIDE[0], WIDE[0][::-1]]), np.stack([WIDE[1], WIDE[1][::-1]]))
-    monkeypatch.setattr(module, "STEP", 1.5)
-    coarse = largest(np.stack([WIDE[0], WIDE[0][::-1]]), np.stack([WIDE[1], WIDE[1][::-1]]))
+def test_a_step_that_is_too_coarse_is_halved_where_it_shows():
+    mean, sd = (np.stack([row, row[::-1]]) for row in WIDE)
+    fine, coarse = largest(mean, sd), largest(mean, sd, step=1.5)
     np.testing.assert_allclose(coarse.probability, fine.probability, atol=1e-10)
     np.testing.assert_allclose(coarse.expectation, fine.expectation, atol=1e-10)
     assert not np.array_equal(coarse.probability, fine.probability)
 
 
-def test_rows_are_batched_without_a_trace(monkeypatch, rng):
+def test_rows_are_batched_without_a_trace(rng):
     mean, sd = rng.normal(size=(7, 4)), rng.uniform(0.1, 2.0, size=(7, 4))
     together = largest(mean, sd)
     for numbers in (1, 3000):
-        monkeypatch.setattr(module, "BATCH", numbers)
-        found = largest(mean, sd)
+        found = largest(mean, sd, numbers=numbers)
         np.testing.assert_allclose(found.probability, together.probability, atol=1e-14)
         np.testing.assert_allclose(found.expectation, together.expectation, atol=1e-14)
-
-
-def test_batches_hold_no_more_numbers_than_allowed(monkeypatch):
-    """Rows times nodes times variables, unless a single row has more."""
-    shapes, plain = [], module._densities
-
-    def counted(z):
-        shapes.append(z.shape)
-        return plain(z)
-
-    monkeypatch.setattr(module, "_densities", counted)
-    mean, sd = np.zeros((9, 3)), np.ones((9, 3))
-    largest(mean, sd)
-    ((_, nodes, k),) = shapes
-    for numbers, rows in ((4 * nodes * k, [4, 4, 1]), (4 * nodes * k - 1, [3, 3, 3]), (1, [1] * 9)):
-        monkeypatch.setattr(module, "BATCH", numbers)
-        shapes.clear()
-        largest(mean, sd)
-        assert [shape[0] for shape in shapes] == rows

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bellmanifold.sweeps.plan import read_plan
+from bellmanifold.sweeps.plan import plan_runs, read_plan
 from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import Store, encode
-from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns, plan_cells
+from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns
 
 PLAN = Path(__file__).parent.parent / "plans" / "paper.toml"
 PAPERS_AGENTS = ("bayes-br", "bayes-br-hmc", "bayes-td", "bayes-td-en", "bayes-td-max")
@@ -18,7 +18,8 @@ def test_the_cells_are_the_shipped_plan():
     cells = [Cell(model, "manifold", None, scale) for model, scale in settings]
     cells += [Cell(m, agent, epsilon, s) for m, s in settings for agent in PAPERS_AGENTS for epsilon in TOLERANCES]
     cells += [Cell(DEEP_SEA, "bayes-br-hmc", epsilon, tuning="retuned") for epsilon in (0.01, 0.1)]
-    assert set(plan_cells(cells, 10).runs) == set(read_plan(PLAN).runs)
+    named = plan_runs([settings for cell in cells for settings in cell.settings(10)])
+    assert set(named.runs) == set(read_plan(PLAN).runs)
 
 
 def test_stacked_runs_number_routes_alike(tmp_path):

@@ -7,7 +7,8 @@ from scipy.optimize import approx_fprime
 from scipy.special import log_ndtr
 
 from bellmanifold.gaussian import sequential as module
-from bellmanifold.gaussian.sequential import arrange, factor_of, hazard_of
+from bellmanifold.gaussian.chunks import chunks
+from bellmanifold.gaussian.sequential import arrange, hazard_of
 
 
 def plain_order(mean, covariance):
@@ -21,15 +22,6 @@ def plain_order(mean, covariance):
         order.append(min(edges, key=edges.get))
         w.append(stats.truncnorm(-edges[order[-1]], np.inf).mean())
     return order
-
-
-def test_a_factor_squares_to_its_covariance(rng):
-    root = rng.normal(size=(4, 3, 3))
-    root[3, 2] = root[3, 0] - root[3, 1]  # singular
-    covariance = root @ root.transpose(0, 2, 1)
-    factor = factor_of(covariance)
-    np.testing.assert_allclose(factor @ factor.transpose(0, 2, 1), covariance, atol=1e-13)
-    assert np.isfinite(factor_of(np.array([[[1.0, 1.0], [1.0, 1.0 - 1e-15]]]))).all()
 
 
 @pytest.mark.parametrize("rank", [2, 4, 6])
@@ -78,19 +70,23 @@ def test_rows_are_ordered_in_chunks_without_a_trace(rng):
         np.testing.assert_array_equal(module._hardest_first(mean, factor, numbers), together)
 
 
-def test_chunks_hold_no_more_covariances_than_allowed(monkeypatch, rng):
-    """Cells of 4 x 4 numbers: three fit into 50, none into 1, but one at a time there must be."""
-    sizes, plain = [], module._order_chunk
-
-    def counted(mean, factor):
-        sizes.append(len(mean))
-        return plain(mean, factor)
-
-    monkeypatch.setattr(module, "_order_chunk", counted)
-    for numbers, expected in ((50, [3, 3, 1]), (48, [3, 3, 1]), (47, [2, 2, 2, 1]), (1, [1] * 7)):
-        sizes.clear()
-        module._hardest_first(rng.normal(size=(7, 4)), rng.normal(size=(7, 4, 4)), numbers)
-        assert sizes == expected
+@pytest.mark.parametrize(
+    ("cells", "numbers", "most", "expected"),
+    [
+        (7, 16, 50, [3, 3, 1]),
+        (7, 16, 48, [3, 3, 1]),
+        (7, 16, 47, [2, 2, 2, 1]),
+        (7, 16, 1, [1] * 7),
+        (9, 1, 100, [9]),
+        (9, 0, 4, [4, 4, 1]),
+        (0, 16, 50, [0]),
+    ],
+)
+def test_chunks_hold_no_more_numbers_than_allowed(cells, numbers, most, expected):
+    """Unless a single cell has more; where there is no cell, one empty chunk says what nothing looks like."""
+    found = chunks(cells, numbers, most)
+    assert [part.stop - part.start for part in found] == expected
+    assert [c for part in found for c in range(cells)[part]] == list(range(cells))
 
 
 def psi(point, mean, lower):
@@ -105,7 +101,9 @@ def test_tilting_is_at_the_saddle_point():
     """Where the gradient of psi vanishes, in w and in the shifts alike; w_j = m_j + hazard_j."""
     dim = 4
     covariance = 0.4 + 0.6 * np.eye(dim)
-    found = arrange(np.array([[-3.0, -1.0, 0.5, -4.0]]), factor_of(covariance[None]), tolerance=1e-10, attempts=100)
+    found = arrange(
+        np.array([[-3.0, -1.0, 0.5, -4.0]]), np.linalg.cholesky(covariance)[None], tolerance=1e-10, attempts=100
+    )
     mean, lower, shift = found.mean[0], found.lower[0], found.shift[0]
     assert np.all(shift != 0), "found, not given up"
     w = np.zeros(dim)
@@ -118,7 +116,7 @@ def test_tilting_is_at_the_saddle_point():
 
 def test_small_dimensions_and_lost_cells_are_not_tilted():
     assert arrange(np.full((3, 2), -5.0), np.repeat(np.eye(2)[None], 3, axis=0)).shift.tolist() == [[0.0]] * 3
-    mean, factor = np.full((1, 3), -3.0), factor_of((0.5 + 0.5 * np.eye(3))[None])
+    mean, factor = np.full((1, 3), -3.0), np.linalg.cholesky(0.5 + 0.5 * np.eye(3))[None]
     assert (arrange(mean, factor).shift != 0).all()
     assert (arrange(mean, factor, tolerance=0.0).shift == 0).all(), "never close enough: the plain draws are kept"
 

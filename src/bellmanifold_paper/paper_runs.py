@@ -6,7 +6,6 @@ A *cell* is what a curve of the paper averages over: runs that agree in everythi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from bellmanifold.sweeps.plan import Plan, RunSettings, make_settings, plan_runs
+from bellmanifold.sweeps.plan import RunSettings, make_settings
 from bellmanifold.sweeps.store import Store, load_run
 
 EPISODES = 100
@@ -60,11 +59,6 @@ class Cell:
         entry |= {"tuning": self.tuning} if self.agent == "bayes-br-hmc" else {}
         entry |= {"members": 10} if self.model == SLIPPERY and self.agent == "bayes-td-en" else {}
         return [make_settings({**entry, "seed": seed}) for seed in range(runs)]
-
-
-def plan_cells(cells: Iterable[Cell], runs: int) -> Plan:
-    """A plan of all runs of some cells."""
-    return plan_runs([settings for cell in cells for settings in cell.settings(runs)])
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.special import ndtr
+
+from bellmanifold.gaussian.chunks import chunks
 
 REACH = 9.0
 """How many sds around its mean a Gaussian is followed; beyond it has probability 1e-19."""
@@ -55,7 +57,11 @@ class Largest(NamedTuple):
 
 
 def largest(
-    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], tolerance: float = TOLERANCE
+    mean: Float[np.ndarray, "rows k"],
+    sd: Float[np.ndarray, "rows k"],
+    tolerance: float = TOLERANCE,
+    step: float = STEP,
+    numbers: int = BATCH,
 ) -> Largest:
     """Compare the independent Gaussians of each row; its probabilities sum to 1.
 
@@ -63,6 +69,8 @@ def largest(
         mean: finite means.
         sd: finite standard deviations, not negative; zero makes a constant.
         tolerance: how far the probabilities of a row may miss 1 before it is done again with more nodes.
+        step: the distance of neighbouring nodes, times log k.
+        numbers: rows times nodes times variables that are worked on at once.
 
     Returns:
         Exact for one and two Gaussians; for more, to about 1e-12 (the expectation: of the largest sd).
@@ -79,7 +87,7 @@ def largest(
     random = (sd > 0).any(axis=1)
     answer = _of_constants(mean)
     if random.any():
-        of_many = _of_many(*_only_best_constants(mean[random], sd[random]), tolerance)
+        of_many = _of_many(*_only_best_constants(mean[random], sd[random]), tolerance, step, numbers)
         answer.probability[random], answer.expectation[random] = of_many
     return answer
 
@@ -109,13 +117,15 @@ def _only_best_constants(
     return np.where(constant & (mean < best), -np.inf, mean), np.where(constant, tiny, sd)
 
 
-def _of_many(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], tolerance: float) -> Largest:
+def _of_many(
+    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], tolerance: float, step: float, numbers: int
+) -> Largest:
     probability = np.empty_like(mean)
     expectation = np.empty(len(mean))
-    step = STEP / max(np.log(mean.shape[1]), 1.6)
+    step /= max(np.log(mean.shape[1]), 1.6)
     waiting = np.arange(len(mean))
     for _ in range(HALVINGS):
-        probability[waiting], expectation[waiting] = _integrate(mean[waiting], sd[waiting], step)
+        probability[waiting], expectation[waiting] = _integrate(mean[waiting], sd[waiting], step, numbers)
         waiting = waiting[np.abs(probability[waiting].sum(axis=1) - 1.0) > tolerance]
         step /= 2
         if not len(waiting):
@@ -123,7 +133,9 @@ def _of_many(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"],
     return Largest(probability / probability.sum(axis=1, keepdims=True), expectation)
 
 
-def _integrate(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], step: float) -> Largest:
+def _integrate(
+    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], step: float, numbers: int
+) -> Largest:
     """Sum over equally spaced y; all rows of a batch have as many nodes as the longest of them needs."""
     rows, k = mean.shape
     centre = np.argmax(mean - REACH * sd, axis=1)
@@ -132,8 +144,8 @@ def _integrate(mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"
     lower = -np.arcsinh(REACH)
     nodes = 1 + int(np.ceil((upper.max() - lower) / step))
     answer = Largest(np.empty_like(mean), np.empty(rows))
-    for part in _batches(rows, max(1, BATCH // (nodes * k))):
-        y = np.linspace(np.full(len(part), lower), upper[part], nodes, axis=1)
+    for part in chunks(rows, nodes * k, numbers):
+        y = np.linspace(np.full_like(upper[part], lower), upper[part], nodes, axis=1)
         width = (upper[part] - lower)[:, None] / (nodes - 1) * np.cosh(y)  # in units of the centre's sd, as is distance
         distance = np.sinh(y)
         ratio = unit[part, None] / sd[part]
@@ -158,7 +170,3 @@ def _densities(z: Float[np.ndarray, "rows nodes k"]) -> Float[np.ndarray, "rows 
 
 def _density(z: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     return np.asarray(np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
-
-
-def _batches(count: int, size: int) -> list[Int[np.ndarray, "own"]]:
-    return [np.arange(start, min(start + size, count)) for start in range(0, count, size)]

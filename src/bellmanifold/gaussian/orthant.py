@@ -39,6 +39,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
+from bellmanifold.gaussian.chunks import chunks
 from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHEST, Staircase, hazard_of
 
 CHUNK = 2**15
@@ -93,7 +94,9 @@ class Orthants:
         return top, np.exp(self.log_probability - top)
 
 
-def orthants(staircase: Staircase, points: int, replicates: int, generator: np.random.Generator) -> Orthants:
+def orthants(
+    staircase: Staircase, points: int, replicates: int, generator: np.random.Generator, chunk: int = CHUNK
+) -> Orthants:
     """P(D >= 0) and the moments of w given D >= 0, for every cell.
 
     Args:
@@ -101,13 +104,13 @@ def orthants(staircase: Staircase, points: int, replicates: int, generator: np.r
         points: lattice points for each cell and replicate, a power of two; not used up to dimension 2.
         replicates: independent estimates; one, exact, up to dimension 2.
         generator: draws the random shifts.
+        chunk: points treated at a time.
     """
     exact = staircase.dimension <= EXACT_DIMENSION
-    size = 1 if exact else replicates * points
-    chunk = max(1, (16 if staircase.dimension == EXACT_DIMENSION else CHUNK) // size)
+    most = 16 if staircase.dimension == EXACT_DIMENSION else chunk  # there a cell has many nodes
     parts = []
-    for start in range(0, max(1, len(staircase)), chunk):
-        rows = _rows(staircase.cells(slice(start, start + chunk)))
+    for part in chunks(len(staircase), 1 if exact else replicates * points, most):
+        rows = _rows(staircase.cells(part))
         if staircase.dimension == 0:
             parts.append(
                 Orthants(np.zeros((1, rows.cells)), np.zeros((1, rows.cells, 0)), np.zeros((rows.cells, 0, 0)))

@@ -24,11 +24,13 @@ factorisation of F'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import erfcx
+
+from bellmanifold.gaussian.chunks import chunks
 
 EXACT_DIMENSION = 2
 """Up to this dimension no random numbers are used."""
@@ -73,20 +75,7 @@ class Staircase:
 
     def cells(self, chosen: Int[np.ndarray, "some"] | slice) -> Staircase:
         """The same for some of the cells."""
-        return Staircase(
-            self.order[chosen],
-            self.scale[chosen],
-            self.mean[chosen],
-            self.lower[chosen],
-            self.direction[chosen],
-            self.shift[chosen],
-        )
-
-
-def factor_of(covariance: Float[np.ndarray, "cells dim dim"]) -> Float[np.ndarray, "cells dim dim"]:
-    """A factor F with F F' = covariance, which may be singular."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])
+        return Staircase(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 def arrange(
@@ -125,12 +114,8 @@ def _hardest_first(
 
     Any order is valid, so single precision will do.
     """
-    chunk = max(1, numbers // max(1, mean.shape[1] ** 2))
-    parts = [
-        _order_chunk(mean[start : start + chunk], factor[start : start + chunk])
-        for start in range(0, max(1, len(mean)), chunk)
-    ]
-    return np.concatenate(parts)
+    parts = chunks(len(mean), mean.shape[1] ** 2, numbers)
+    return np.concatenate([_order_chunk(mean[part], factor[part]) for part in parts])
 
 
 def _order_chunk(

@@ -71,12 +71,12 @@ def _scrambling(
 
 
 @lru_cache(maxsize=8)
-def directions(dimension: int) -> UInt32[np.ndarray, "dimension bits"]:
+def directions(dimension: int, table: Path = TABLE) -> UInt32[np.ndarray, "dimension bits"]:
     """The direction numbers of each coordinate."""
-    if not TABLE.exists():
+    if not table.exists():
         return _from_points(dimension)
-    with np.load(TABLE) as table:
-        polynomial, first = table["poly"][:dimension].tolist(), table["vinit"][:dimension].tolist()
+    with np.load(table) as known:
+        polynomial, first = known["poly"][:dimension].tolist(), known["vinit"][:dimension].tolist()
     rows = [[1] * BITS] + [_recurrence(p, v) for p, v in zip(polynomial[1:], first[1:], strict=True)]
     return np.array([[v << (BITS - 1 - b) for b, v in enumerate(row)] for row in rows], dtype=np.uint32)
 

@@ -30,8 +30,8 @@ BR = tuple(Cell(SLIPPERY, "bayes-br", epsilon) for epsilon in SMALL)
     "Moving right is optimal wherever the treasure can still be reached, and the probability of the treasure, computed "
     "from the transition laws, is 0.729.",
 )
-def _success(runs: PaperRuns) -> Finding:
-    model = load_model(SLIPPERY)
+def _success(runs: PaperRuns, problem: str = SLIPPERY) -> Finding:
+    model = load_model(problem)
     q = solve(model).q
     right = np.array([model.pair_index[(name, "right")] for name in model.states])
     diagonal = [state for state, name in enumerate(model.states) if len(set(name.split(","))) == 1]
@@ -85,8 +85,8 @@ def _late_loss(runs: PaperRuns, cell: Cell) -> Float[np.ndarray, "runs"]:
     "expected reward of an optimal policy. Code: 0.85.)",
     "The solved value at the start is 0.85.",
 )
-def _reference(runs: PaperRuns) -> Finding:
-    value = solve(load_model(SLIPPERY)).value_at_start
+def _reference(runs: PaperRuns, problem: str = SLIPPERY) -> Finding:
+    value = solve(load_model(problem)).value_at_start
     shift = (0.85 - value) * EPISODES
     return Finding(
         (equals(exactly("optimal value at the start", value), 0.85),),

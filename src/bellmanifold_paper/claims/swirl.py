@@ -79,8 +79,8 @@ def _optimum(runs: PaperRuns) -> Finding:
     "The smallest difference between the cumulative rewards of the optimal policy and the others is 0.06.",
     "The best route that reaches the goal and is not optimal collects 0.06 less than the optimum.",
 )
-def _margin(runs: PaperRuns) -> Finding:
-    model, routes = load_model(SWIRL), routes_of(SWIRL)
+def _margin(runs: PaperRuns, problem: str = SWIRL) -> Finding:
+    model, routes = load_model(problem), routes_of(problem)
     others = np.where(routes.is_loop | routes.is_optimal, -np.inf, routes.reward)
     gap = routes.reward[routes.is_optimal].max() - others.max()
     best = routes.pairs[int(np.argmax(others))]

@@ -180,12 +180,12 @@ def _point(model: SSP, observed: np.ndarray, rng: np.random.Generator) -> np.nda
     "actions. (Where one has, the derivative does not exist, the formula leaves the point out and its normaliser is "
     "0.)",
 )
-def _ties(runs: PaperRuns) -> Finding:
-    model, routes = load_model(PYRAMID), routes_of(PYRAMID)
+def _ties(runs: PaperRuns, problem: str = PYRAMID) -> Finding:
+    model, routes = load_model(problem), routes_of(problem)
     q = solve(model).q
     tied = np.add.reduceat(q > model.best(q)[model.pair_state] - 1e-12, model.pair_start[:-1]) > 1
     after = np.isin(np.arange(model.n_states), model.next_state)
-    eight = route_chances(complete(PYRAMID, 0.0), routes).value[routes.is_optimal]
+    eight = route_chances(complete(problem, 0.0), routes).value[routes.is_optimal]
     return Finding(
         (equals(exactly("successor states with tied best actions", int((tied & after).sum())), 0),),
         beside=(

@@ -1,0 +1,13 @@
+"""Cells treated a few at a time, so that working arrays stay small."""
+
+from __future__ import annotations
+
+
+def chunks(cells: int, numbers: int, most: int) -> list[slice]:
+    """Consecutive slices of the cells, `numbers` numbers each, with at most `most` numbers but at least one cell.
+
+    >>> chunks(5, numbers=10, most=25)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = max(1, most // max(1, numbers))
+    return [slice(start, min(start + size, cells)) for start in range(0, max(1, cells), size)]
