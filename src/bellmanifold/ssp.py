@@ -346,6 +346,16 @@ class SSP:
             return other
         return other._discounted(self.open_law & ~other.open_law, self.open_discount)
 
+    def opened(self) -> SSP:
+        """The same states and actions with every reward and every law open: what someone knows who was told nothing."""
+        return replace(
+            self,
+            reward=np.full(self.n_pairs, np.nan),
+            next_start=np.zeros(self.n_pairs + 1, dtype=np.int64),
+            next_state=np.zeros(0, dtype=np.int64),
+            next_prob=np.zeros(0),
+        )
+
     def closed_at_goal(self) -> SSP:
         """Every open law leads to the goal and every open reward is 0: for what never looks at open pairs."""
         if not self.is_open:

@@ -1,7 +1,7 @@
 """What visits make an agent believe, under the likelihood it was told to use; and what draws say about every pair.
 
-Unknown pairs of a state are exchangeable, so draws only tell that one of them is the best. Each of k such pairs then
-has an equal share of the probability.
+Unknown pairs of a state that share a prior are exchangeable, so draws only tell that one of them is the best. Each of k
+such pairs then has an equal share of the probability.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 
@@ -25,6 +26,10 @@ class Likelihood(Protocol):
         """Standard deviation of the prior of every action value."""
 
     @property
+    def prior_mean(self) -> float:
+        """Mean of that prior."""
+
+    @property
     def epsilon(self) -> float:
         """Tolerance; 0 is the exact posterior."""
 
@@ -35,9 +40,10 @@ class Likelihood(Protocol):
 
 def believed(memory: Memory, likelihood: Likelihood) -> Target:
     """The posterior of what was visited: every repeat counts with noise, mean rewards are taken as exact without."""
+    prior = ValuePrior.stated(memory.model, likelihood.prior_scale, likelihood.prior_mean)
     if likelihood.noise_sd is not None:
-        return noisy_target(memory, likelihood.noise_sd, likelihood.prior_scale)
-    return relaxed_to(memory, memory.mean_reward.copy(), likelihood.epsilon, likelihood.prior_scale)
+        return noisy_target(memory, likelihood.noise_sd, prior)
+    return relaxed_to(memory, memory.mean_reward.copy(), likelihood.epsilon, prior)
 
 
 def shares(
@@ -51,7 +57,7 @@ def shares(
     Args:
         model: the problem.
         observed: known pairs.
-        policy: greedy pairs of draws, -1 where any unknown pair is the best.
+        policy: greedy pairs of draws, -1 where any unknown pair is the best (and no other stands for them).
         probability: of each draw.
     """
     any_unknown = model.n_pairs + np.arange(model.n_states)[:, None]
@@ -60,9 +66,10 @@ def shares(
     found = np.bincount(where.ravel(), weight.ravel(), model.n_pairs + model.n_states)
     unknown = np.add.reduceat(~observed, model.pair_start[:-1])
     of_unknown = found[model.n_pairs :] / np.maximum(unknown, 1)
-    return np.where(observed, found[: model.n_pairs], of_unknown[model.pair_state])
+    return found[: model.n_pairs] + np.where(observed, 0.0, of_unknown[model.pair_state])
 
 
 def known_only(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
-    """The policy with -1 for pairs that were not observed."""
-    return np.where(target.observed[policy], policy, -1)
+    """The policy with -1 for any of several unobserved pairs that share a prior; others keep their number."""
+    alike = target.prior.exchangeable(target.model, ~target.observed)[target.model.pair_state]
+    return np.where((target.observed | ~alike)[policy], policy, -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 from bellmanifold.ssp import SSP
 
@@ -23,6 +24,19 @@ class Memory:
         self.own_precision, self.own_mean, self.own_scatter, self.own_log_sd = np.zeros((4, model.n_pairs))
         self.own_count, self.exact_reward = np.zeros(model.n_pairs, dtype=np.int64), np.zeros(model.n_pairs)
         self.exact = np.zeros(model.n_pairs, dtype=np.bool_)
+
+        self._landings: dict[tuple[int, int], int] = {}
+
+    @property
+    def landing_counts(self) -> csr_array:
+        """How often each pair led to each state, the goal last, as far as the agent was told."""
+        keys = np.array(list(self._landings), dtype=np.int64).reshape(-1, 2)
+        counts = np.array(list(self._landings.values()), dtype=np.int64)
+        return csr_array((counts, (keys[:, 0], keys[:, 1])), shape=(self.model.n_pairs, self.model.n_states + 1))
+
+    def land(self, pair: int, landing: int) -> None:
+        """A pair led to a state."""
+        self._landings[pair, landing] = self._landings.get((pair, landing), 0) + 1
 
     @property
     def observed(self) -> Bool[np.ndarray, "pairs"]:

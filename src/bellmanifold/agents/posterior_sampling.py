@@ -22,6 +22,7 @@ With optimism M the most promising of M draws is played.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -42,18 +43,20 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
 from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
-from bellmanifold.posteriors.system import member_moments, system_of
+from bellmanifold.posteriors.system import drawn_laws, member_moments, system_of
 from bellmanifold.posteriors.target import Target, noisy_target
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.weight import propose
 from bellmanifold.ssp import SSP
 
-POINTS = 1024
-"""Points weighed at a time in each component of a mixture."""
-TIMES = (4, 8, 32)
+POINTS, LAW_POINTS = 1024, 128
+"""Points weighed at a time in each component of a mixture; fewer where each draws laws, which takes longer."""
+TIMES, LAW_TIMES = (4, 8, 32), (1, 4, 16)
 """How many times that many points are tried before the agent begins to walk, the second only where it cannot."""
-ENOUGH = 100.0
-"""Effective points that policies are drawn from."""
+ENOUGH, ENOUGH_OF_LAWS = 100.0, 16.0
+"""Effective points that policies are drawn from, where laws are given and where they are drawn."""
 MOST_COORDINATES = 150
 """More coordinates than this are walked without trying importance."""
 
@@ -76,9 +79,15 @@ class Pool(NamedTuple):
     q_mean: Float[np.ndarray, "pairs"]
 
 
-def prior_pool(model: SSP) -> Pool:
-    """What an agent that has seen nothing plays: any pair."""
-    return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0, np.zeros(model.n_pairs))
+def prior_pool(model: SSP, prior: ValuePrior) -> Pool:
+    """What an agent that has seen nothing plays: any pair where priors are the same, else what its prior prefers."""
+    alike = prior.exchangeable(model, np.ones(model.n_pairs, dtype=bool))
+    if alike.all():
+        return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0, prior.mean)
+    q = prior.draw(np.random.default_rng(0), POINTS)
+    policy = np.stack([np.where(alike, -1, model.greedy(one)) for one in q], axis=1)
+    share = np.full(POINTS, 1.0 / POINTS)
+    return Pool(policy, model.best(q) @ model.initial, share, float(POINTS), prior.mean)
 
 
 @runtime_checkable
@@ -107,10 +116,14 @@ class PosteriorSampling:
             raise UnsupportedError("method A enumerates routes, which needs a single start: use method B")
         if settings.method == "A" and settings.optimism > 1:
             raise BadInputError("method A draws routes, not values that optimism could compare: use method B")
+        if settings.method == "A" and settings.laws != "known":
+            raise UnsupportedError("method A follows the laws of the problem: use method B where they are not shown")
+        model = model if settings.laws == "known" else model.opened()
         self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.diagnostics: dict[str, float] = {}
-        self._source: Source = _Importance(prior_pool(model), self.memory.observed, model)
+        prior = ValuePrior.stated(model, settings.prior_scale, settings.prior_mean)
+        self._source: Source = _Importance(prior_pool(model, prior), self.memory.observed, model)
         self._stale = False
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
@@ -128,9 +141,14 @@ class PosteriorSampling:
         self.diagnostics = dict(self._source.diagnostics)
         return self._filled(drawn, rng)
 
+    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+        """Remember where a pair led, if its law is not shown."""
+        if self.settings.laws != "known":
+            self.memory.land(pair, landing)
+
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
-        noisy = self.settings.noise_sd is not None or self.settings.infer_noise
+        noisy = self.settings.noise_sd is not None or self.settings.infer_noise or self.settings.laws == "dirichlet"
         is_new, before = self.memory.count[pairs] == 0, self.memory.mean_reward[pairs]
         self.memory.add(pairs, rewards)
         self._stale |= noisy or bool((is_new | (self.memory.mean_reward[pairs] != before)).any())
@@ -151,8 +169,13 @@ class PosteriorSampling:
     def _believed(self) -> Target:
         settings, memory = self.settings, self.memory
         if settings.infer_noise:
-            return noisy_target(memory, HalfNormal(), settings.prior_scale)
-        target = believed(memory, settings).without_lost_tolerance()
+            prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
+            target = noisy_target(memory, HalfNormal(), prior)
+        else:
+            target = believed(memory, settings).without_lost_tolerance()
+        if settings.laws != "known":
+            whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
+            target = replace(target, model=whole, laws=laws, no_law=no_law)
         check_exact(target, "use the agent bayes-br, or a discounted problem")
         return target
 
@@ -202,7 +225,8 @@ class _Importance:
         plays = self.pool.probability
         for pair in route:
             here = self.pool.policy[state[pair]]
-            plays = plays * ((here == pair) if self.observed[pair] else (here < 0) / unknown[state[pair]])
+            any_unknown = 0.0 if self.observed[pair] else (here < 0) / unknown[state[pair]]
+            plays = plays * ((here == pair) + any_unknown)
         return float(plays.sum())
 
 
@@ -216,15 +240,16 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
     if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
     unwalkable = bool(first.cut or first.lingering)
+    enough, often = (ENOUGH, TIMES) if target.laws is None else (ENOUGH_OF_LAWS, LAW_TIMES)
     tried: list[_Importance] = []
-    for times in TIMES if unwalkable else TIMES[::2]:  # where a walk would do, it is cheaper than trying once more
-        if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:
+    for times in often if unwalkable else often[::2]:  # where a walk would do, it is cheaper than trying once more
+        if tried and often[-1] / often[0] * max(source.pool.effective for source in tried) < enough:
             break  # more points would not help
         for way in cover.ways:
             tried.append(_Importance(_weighed(way, chart, times, seed), target.observed, target.model))
             if cover.missed:
                 tried[-1].diagnostics["proper_only"] = 1.0
-            if tried[-1].pool.effective >= ENOUGH:
+            if tried[-1].pool.effective >= enough:
                 return tried[-1]
     best = max(tried, key=lambda source: source.pool.effective, default=None)
     return best if unwalkable and best is not None and best.pool.effective > 0 else None
@@ -232,12 +257,14 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
 
 def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -> Pool:
     target = way[0].target
+    points, rng = POINTS if target.laws is None else LAW_POINTS, np.random.default_rng(seed)
     policies, at_start, log_weights, sums = [], [], [], []
     for number, coordinates in enumerate(way):
         system = system_of(coordinates, chart)
         initial = target.model.initial[np.asarray(system.layout.state)]
         for time in range(times):
-            found = propose(system, random_key(seed, number, time), POINTS)
+            drawn = drawn_laws(target.laws, rng, points)
+            found = propose(system, random_key(seed, number, time), points, drawn)
             policies.append(known_only(target, chart.pairs(np.asarray(found.choice))))
             best = np.asarray(system.layout.greedy(found.q)[1])
             at_start.append(initial @ np.where(np.isfinite(best), best, 0.0))

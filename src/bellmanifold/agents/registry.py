@@ -64,7 +64,15 @@ class AgentKind:
 
     def build(self, model: SSP, given: Options) -> Agent:
         """Build one with the given options and the defaults of the others."""
-        return self.make(model, self.settings_with(given))
+        return self.make(
+            model, self.settings_with(self._stated(model) | {k: v for k, v in given.items() if v is not None})
+        )
+
+    def _stated(self, model: SSP) -> dict[str, Value]:
+        """What the problem states about all action values, for options that are not given."""
+        told = model.prior
+        stated = {} if told is None else {"prior_scale": told.sd, "prior_mean": told.mean}
+        return {name: value for name, value in stated.items() if name in self.options}
 
     def settings_with(self, given: Options) -> Any:
         """Its settings record with the given options and the defaults of the others."""
@@ -130,10 +138,15 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
         if option in resolved:
             NUMBERS.require(int(resolved[option] or 1) * (world.model.n_pairs + NUMBERS_OF_DRAW), option)
     exact = kind.needs_exact_rewards or (resolved.get("epsilon") == 0.0 and not noise)
-    if kind.needs_laws and not world.has_laws:
+    laws = resolved.get("laws", "known")
+    if resolved.get("concentration") is not None and laws != "dirichlet":
+        raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
+    if kind.needs_laws and laws == "known" and not world.has_laws:
         able = ", ".join(other.name for other in AGENTS.values() if not other.needs_laws)
+        learns = "--laws deterministic or --laws dirichlet, or " if "laws" in resolved else ""
         raise UnsupportedError(
-            f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: use {able}"
+            f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: "
+            f"use {learns}{able}"
         )
     if exact and world.has_laws and (world.model.reward_sd > 0).any():
         raise UnsupportedError(

@@ -95,12 +95,14 @@ class DrawSettings:
     Attributes:
         epsilon: tolerance: sd of what an observed pair's value may miss its equation (or its TD target) by; 0 is exact.
         prior_scale: sd of the prior of every action value.
+        prior_mean: mean of that prior.
         noise_sd: known sd of the rewards' noise; if given, it replaces epsilon by noise_sd / sqrt(visits of the pair).
         optimism: play the most promising of this many draws; 1 is the paper.
     """
 
     epsilon: float = not_negative(0.01)
     prior_scale: float = positive(10.0)
+    prior_mean: float = number(0.0)
     noise_sd: float | None = positive(None)
     optimism: int = whole(1)
 
@@ -123,10 +125,17 @@ class SamplingSettings(DrawSettings):
     Attributes:
         infer_noise: unknown sd of the rewards' noise, half-normal prior of scale 1; replaces epsilon.
         method: "B" draws action values, "A" routes.
+        laws: "known" is shown the whole law of every pair it plays, the others only where they land: "deterministic"
+            takes that for the law, "dirichlet" learns it.
+        concentration: of the Dirichlet prior of a law; inferred unless given.
     """
 
     infer_noise: bool = flag(False)
     method: Literal["A", "B"] = choice("B", ("A", "B"), "A (draw a route) or B (draw action values)")
+    laws: Literal["known", "deterministic", "dirichlet"] = choice(
+        "known", ("known", "deterministic", "dirichlet"), "known, deterministic or dirichlet"
+    )
+    concentration: float | None = moderate(None)
 
 
 @dataclass(frozen=True)

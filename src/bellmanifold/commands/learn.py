@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,6 +32,19 @@ def learn(
     prior_scale: Annotated[
         float | None,
         typer.Option(help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."),
+    ] = None,
+    prior_mean: Annotated[
+        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
+    ] = None,
+    laws: Annotated[
+        Literal["known", "deterministic", "dirichlet"] | None,
+        typer.Option(
+            help="Show the agent the law of every pair it plays (known, the default), or only where it lands.",
+            show_default=False,
+        ),
+    ] = None,
+    concentration: Annotated[
+        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of a law; inferred unless given.")
     ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes of a run.")] = 100,
     runs: Annotated[int, typer.Option(help="Independent runs; run i has the seed K + i.")] = 10,
@@ -73,6 +86,7 @@ def learn(
         require_closed(problem, "learn")
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
+    options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration}
     check_supported(find_agent(agent), open_world(problem), options)
     check_memory(problem, episodes, runs)
     entry = {"model": model, "agent": agent, "episodes": episodes} | options

@@ -124,7 +124,7 @@ class BatchWalker:
             return None
         concentration = laws.concentration_given(rng, np.asarray(self.point.log_law))
         self.point = self.point._replace(concentration=jnp.asarray(concentration[None]))
-        row = rng.integers(len(laws.pairs), size=(steps, ROWS))
+        row = rng.choice(laws.active, size=(steps, ROWS))
         drawn = log_dirichlet(rng, laws.counts[row.ravel()][:, :, None] + concentration / laws.nexts)
         return Proposals(jnp.asarray(row), jnp.asarray(drawn.reshape(steps, ROWS, *drawn.shape[1:])))
 

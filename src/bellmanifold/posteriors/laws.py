@@ -35,7 +35,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.special import gammaln, logsumexp
 
-from bellmanifold.data import Dataset
+from bellmanifold.data import Visits
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP, Index
 
@@ -61,6 +61,7 @@ class OpenLaws:
         log_posterior: of these, given all landings, normalised, shape (knots,).
         log_evidence: log density of all landings, in order.
         discount: laws are multiplied by this, and the rest leads to the goal.
+        follows: whether moments of the laws are asked for.
     """
 
     pairs: Int[np.ndarray, "rows"]
@@ -70,6 +71,7 @@ class OpenLaws:
     log_posterior: Float[np.ndarray, "knots"]
     log_evidence: float
     discount: float = 1.0
+    follows: bool = True
 
     @property
     def nexts(self) -> int:
@@ -82,10 +84,18 @@ class OpenLaws:
         return self.landed.toarray()
 
     @cached_property
+    def active(self) -> Int[np.ndarray, "active"]:
+        """Rows that matter: of solved pairs; where all pairs have rows, those of pairs that were seen to lead anywhere."""
+        return np.arange(len(self.pairs)) if self.follows else np.flatnonzero(np.diff(self.landed.indptr))
+
+    @cached_property
     def seen(self) -> tuple[Int[np.ndarray, "seen"], Int[np.ndarray, "seen"]]:
-        """Row and landing of everything that was seen, row by row."""
-        rows, landings = np.nonzero(self.counts)
-        return rows, landings
+        """Row and landing of everything that was seen, row by row, if it is followed."""
+        if not self.follows:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        landed = self.landed.tocoo()
+        order = np.lexsort((landed.col, landed.row))
+        return landed.row[order].astype(np.int64), landed.col[order].astype(np.int64)
 
     def mean_rows(self) -> csr_array:
         """A law for every row that may lead anywhere, or, in large problems, where it was seen to lead and to the goal.
@@ -117,11 +127,12 @@ class OpenLaws:
         return rng.choice(self.concentration, batch, p=np.exp(self.log_posterior))
 
     def draw(
-        self, rng: np.random.Generator, concentration: Float[np.ndarray, "batch"], row: int | None = None
-    ) -> Float[np.ndarray, "_ nexts batch"]:
-        """Logarithms of laws given landings and concentrations: of every row, or of one."""
-        counts = self.counts if row is None else self.counts[row : row + 1]
-        return log_dirichlet(rng, counts[:, :, None] + concentration / self.nexts)
+        self, rng: np.random.Generator, concentration: Float[np.ndarray, "batch"]
+    ) -> Float[np.ndarray, "rows nexts batch"]:
+        """Logarithms of laws given landings and concentrations; those of rows that do not matter are the base law."""
+        laws = np.full((len(self.pairs), self.nexts, len(concentration)), -np.log(self.nexts))
+        laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + concentration / self.nexts)
+        return laws
 
     def concentration_given(
         self, rng: np.random.Generator, log_law: Float[np.ndarray, "rows nexts batch"]
@@ -131,14 +142,14 @@ class OpenLaws:
             return np.full(log_law.shape[-1], self.concentration[0])
         shape = self.concentration / self.nexts
         normaliser = gammaln(self.concentration) - self.nexts * gammaln(shape)
-        total = log_law.sum(axis=(0, 1))
-        log_density = (self.log_prior + len(self.pairs) * normaliser)[:, None] + shape[:, None] * total
+        total = log_law[self.active].sum(axis=(0, 1))
+        log_density = (self.log_prior + len(self.active) * normaliser)[:, None] + shape[:, None] * total
         gumbel = rng.gumbel(size=log_density.shape)
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 
 
 def closed(
-    data: Dataset, laws: LawsName, concentration: float | None = None
+    data: Visits, laws: LawsName, concentration: float | None = None, all_rows: bool = False
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
     """The problem with a law for every pair, open laws as far as they have to be learnt, and pairs without any law.
 
@@ -149,6 +160,8 @@ def closed(
         laws: what is known of these: "known" refuses rewards of such pairs, "deterministic" takes the one landing that
             was seen, "dirichlet" learns them from all landings.
         concentration: of the Dirichlet prior, if it is known.
+        all_rows: hold a law for pairs that are not solved, too, so that arrays keep their shapes as data come in; then
+            no landing is followed.
 
     Raises:
         BadInputError: for pairs that lack what their law needs.
@@ -170,9 +183,10 @@ def closed(
     landed.data[~model.open_law[np.repeat(np.arange(model.n_pairs), np.diff(landed.indptr))]] = 0.0
     landed.eliminate_zeros()
     if laws == "dirichlet":
-        learnt = open_laws(landed, wanted, concentration, model.open_discount)
+        rows_of = np.flatnonzero(model.open_law) if all_rows else wanted
+        learnt = open_laws(landed, rows_of, concentration, model.open_discount, follows=not all_rows)
         rows = learnt.mean_rows()
-        whole = model.with_rows(wanted, rows.indptr, rows.indices, rows.data)
+        whole = model.with_rows(rows_of, rows.indptr, rows.indices, rows.data)
         return whole.closed_at_goal(), learnt if len(wanted) else None, whole.open_law
     several = np.diff(landed.indptr)
     if laws == "deterministic":
@@ -203,6 +217,7 @@ def open_laws(
     pairs: Int[np.ndarray, "rows"],
     concentration: float | None = None,
     discount: float = 1.0,
+    follows: bool = True,
 ) -> OpenLaws:
     """What landings say.
 
@@ -211,6 +226,7 @@ def open_laws(
         pairs: those of them that are solved, ascending.
         concentration: if it is known.
         discount: laws are multiplied by this.
+        follows: whether moments of the laws are asked for.
 
     Raises:
         BadInputError: for a concentration that is not positive.
@@ -230,7 +246,7 @@ def open_laws(
     rest = log_prior + log_landings(landed[np.flatnonzero(~own)], knots)
     joint = rest + log_landings(landed[pairs], knots)
     evidence = float(logsumexp(joint))
-    return OpenLaws(pairs, csr_array(landed[pairs]), knots, rest, joint - evidence, evidence, discount)
+    return OpenLaws(pairs, csr_array(landed[pairs]), knots, rest, joint - evidence, evidence, discount, follows)
 
 
 def log_landings(landed: csr_array, concentration: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:

@@ -4,11 +4,15 @@ The same coordinates and the same moves as `bellmanifold.posteriors.batch_walk`:
 turn together, some unobserved values are visited one at a time, idle ones are drawn anew from their law, a normal below
 a ceiling. A visit that stays idle costs nothing; one that does not changes one value, hardly ever the policy, so that
 policy iteration starts from the policy of a point nearby and its factorised chain serves again.
+
+Where laws are open (`bellmanifold.posteriors.sparse_laws`) each chain has its own, and a chart of its own.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -24,21 +28,27 @@ from bellmanifold.posteriors.batch_walk import PICKS
 from bellmanifold.posteriors.coordinates import TIE_WIDTH, Coordinates
 from bellmanifold.posteriors.noise_scale import combined
 from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.posteriors.trace import Draw, Trace, Welford
 
 MOST_SHRINKS = 200
+CHARTS = 3
+"""Charts that are kept, one for each point's laws."""
+ROWS = 2
+"""How often a step proposes laws of pairs that may be greedy: of one, two, four ... of them, or of all."""
 TILT = 1e-4
 """Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
 the solution without them."""
 
 
 class State(NamedTuple):
-    """Where a chain is: coordinates, action values, log likelihood and greedy policy."""
+    """Where a chain is: coordinates, action values, log likelihood, greedy policy, and laws where they are open."""
 
     x: Float[np.ndarray, "coordinates"]
     q: Float[np.ndarray, "pairs"]
     log_likelihood: float
     policy: Policy | None
+    laws: SparseLaws | None = None
 
 
 class SparseSystem:
@@ -49,7 +59,8 @@ class SparseSystem:
         self.coordinates, self.target, self.prior = coordinates, target, target.prior
         self.free, self.residual = np.flatnonzero(coordinates.free), np.flatnonzero(coordinates.residual)
         self.solved = np.flatnonzero(coordinates.solved)
-        self.chart: SparseChart = sparse_chart(target.model, target.observed, coordinates.free)
+        self.drawer = None if target.laws is None else Drawer(target.laws)
+        self._charts: OrderedDict[int, tuple[SparseLaws | None, SparseChart]] = OrderedDict()
         self.alternatives = coordinates.alternatives[self.free]
         self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
         self.size = coordinates.size
@@ -64,9 +75,23 @@ class SparseSystem:
         table = self.target.noise_scale
         return 1.0 if table is None else float(np.exp(np.interp(x[-1], table.normal, table.log_scale)))
 
-    def evaluate(self, x: Float[np.ndarray, "coordinates"], start: Policy | None) -> State:
+    def chart(self, laws: SparseLaws | None) -> SparseChart:
+        """The chart, for given laws of the open pairs; the last few are kept."""
+        if id(laws) not in self._charts:
+            target = self.target
+            model = target.model if laws is None or target.laws is None else laws.applied(target.laws, target.model)
+            chart = sparse_chart(model, target.observed, self.coordinates.free)
+            while len(self._charts) >= CHARTS:
+                self._charts.popitem(last=False)
+            self._charts[id(laws)] = laws, chart
+        self._charts.move_to_end(id(laws))
+        return self._charts[id(laws)][1]
+
+    def evaluate(
+        self, x: Float[np.ndarray, "coordinates"], start: Policy | None, laws: SparseLaws | None = None
+    ) -> State:
         """Evaluate a point, starting from a policy near it."""
-        target, model, kernel = self.target, self.target.model, self.target.kernel
+        target, model, kernel, chart = self.target, self.target.model, self.target.kernel, self.chart(laws)
         value = np.full(model.n_pairs, -np.inf)
         value[model.pair_start[:-1][~target.coupled]] = 0.0
         value[self.free] = self.values(x)
@@ -83,18 +108,18 @@ class SparseSystem:
         plain[self.residual] = reward + width * residual
         payment[self.residual] = plain[self.residual] + self.split * residual
         splits = bool(self.split.any())
-        point = self.chart.solve(payment, value, start)
+        point = chart.solve(payment, value, start)
         if point.policy is None and splits:  # infinitesimal residuals must not undo a loop that costs less
-            point = self.chart.solve(plain, value, start)
+            point = chart.solve(plain, value, start)
         del payment, value  # large; unobserved values are in q as well
         if point.policy is None:
-            return State(x, point.q, -np.inf, None)
+            return State(x, point.q, -np.inf, None, laws)
         if target.prior.flat:
-            return State(x, point.q, correction, point.policy)
+            return State(x, point.q, correction, point.policy, laws)
         square = self._squares(point.q)
         if splits and TIE_WIDTH * square > TILT:
-            square = self._squares(self.chart.solve(plain, point.q, point.policy).q)
-        return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy)
+            square = self._squares(chart.solve(plain, point.q, point.policy).q)
+        return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy, laws)
 
     def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:
         """The largest unobserved value of each state that has one."""
@@ -109,6 +134,13 @@ class SparseSystem:
     def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
         """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
         return float(np.square(self.prior.standardised(q)[self.solved]).sum())
+
+    def followed(self, here: State) -> Float[np.ndarray, "followed"]:
+        """Probabilities of landings that were seen, and the concentration."""
+        if here.laws is None or self.target.laws is None:
+            return np.zeros(0)
+        rows, landings = self.target.laws.seen
+        return np.append(np.asarray(here.laws.law[rows, landings]).ravel(), here.laws.concentration)
 
     def member_moments(
         self, q: Float[np.ndarray, "pairs"]
@@ -131,12 +163,24 @@ class SparseWalker:
     ) -> None:
         self.coordinates, self.chains, self.is_fresh = coordinates, chains, before is None
         self.system = SparseSystem(coordinates)
-        begin: list[tuple[Float[np.ndarray, "coordinates"], Policy | None]]
+        begin: list[tuple[Float[np.ndarray, "coordinates"], Policy | None, SparseLaws | None]]
         if before is None:
-            begin = [(rng.standard_normal(self.system.size), None) for _ in range(chains)]
+            begin = [(rng.standard_normal(self.system.size), None, self._laws(rng, None, None)) for _ in range(chains)]
         else:
-            begin = [(self._carried(before.system, old.x, rng), old.policy) for old in before.states]
-        self.states: list[State] = [self.system.evaluate(x, policy) for x, policy in begin]
+            begin = [
+                (self._carried(before.system, old.x, rng), old.policy, self._laws(rng, before.system, old.laws))
+                for old in before.states
+            ]
+        self.states: list[State] = [self.system.evaluate(x, policy, laws) for x, policy, laws in begin]
+
+    def _laws(self, rng: np.random.Generator, before: SparseSystem | None, old: SparseLaws | None) -> SparseLaws | None:
+        """Laws to begin with: a chain's own where no more landings were seen since, else new ones."""
+        drawer = self.system.drawer
+        if drawer is None:
+            return None
+        if before is None or before.drawer is None or old is None:
+            return drawer.draw(rng, drawer.first_concentration(rng))
+        return drawer.carried(rng, before.drawer, old)
 
     @property
     def sweep(self) -> int:
@@ -147,6 +191,12 @@ class SparseWalker:
     def ignores_residuals(self) -> bool:
         """Whether residuals, which turn once a step, hardly matter."""
         return self.coordinates.target.is_exact
+
+    @property
+    def _followed(self) -> int:
+        """How many numbers are followed besides the action values."""
+        laws = self.coordinates.target.laws
+        return 0 if laws is None else len(laws.seen[0]) + 1
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
         """Walk a number of steps without recording them."""
@@ -168,7 +218,7 @@ class SparseWalker:
         found = [chain for chain in range(self.chains) if np.isfinite(self.states[chain].log_likelihood)]
         policies = np.zeros((len(found), steps, int(coupled.sum())), dtype=np.int64)
         values = np.zeros((len(found), steps, int(coupled.sum()) + scales))
-        nothing = np.zeros(model.n_pairs)
+        nothing = np.zeros(model.n_pairs + self._followed)
         ends = []
         for number, chain in enumerate(found):
             moments, here = Welford(0.0, nothing, nothing), self.states[chain]
@@ -177,11 +227,13 @@ class SparseWalker:
                 policies[number, k] = model.greedy(here.q)[coupled]
                 eta = [self.system.noise_scale(here.x)] * scales
                 values[number, k] = np.append(model.best(here.q)[coupled], eta)
-                moments = moments.with_one_more(*self.system.member_moments(here.q))
+                mean, variance = self.system.member_moments(here.q)
+                followed = self.system.followed(here)
+                moments = moments.with_one_more(np.append(mean, followed), np.append(variance, np.zeros(len(followed))))
             self.states[chain] = here
             ends.append(moments)
         rows, row = np.unique(np.concatenate([*policies, policies[:0, 0]]), axis=0, return_inverse=True)
-        kept = [np.reshape([getattr(end, name) for end in ends], (-1, model.n_pairs)) for name in ("mean", "square")]
+        kept = [np.reshape([getattr(end, name) for end in ends], (-1, len(nothing))) for name in ("mean", "square")]
         return Trace(
             policy=rows,
             row=row.reshape(len(found), steps),
@@ -208,11 +260,57 @@ class SparseWalker:
 
 
 def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """Residuals turn, some unobserved values are visited, idle ones refreshed."""
-    here = turn(system, here, rng)
+    """Laws are proposed, residuals turn, some unobserved values are visited, idle ones refreshed."""
+    here = propose_laws(system, here, rng) if here.laws is not None else here
+    if len(system.residual) or system.coordinates.scales:
+        here = turn(system, here, rng)
     for _ in range(PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0):
         here = visit(system, here, int(rng.integers(len(system.free))), rng)
     return refresh(system, here, rng) if here.policy is not None else here
+
+
+def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
+    """A concentration given the laws; laws of pairs that stay idle, all at once; laws of any pairs, solved anew."""
+    drawer, target = system.drawer, system.target
+    assert drawer is not None, "laws are open"
+    assert target.laws is not None, "laws are open"
+    assert here.laws is not None, "the chain has laws"
+    here = here._replace(laws=replace(here.laws, concentration=drawer.concentration_given(rng, here.laws)))
+    if here.policy is not None:
+        here = _swap_idle(system, here, rng)
+    rows = len(drawer.total)
+    for _ in range(ROWS):
+        assert here.laws is not None, "the chain has laws"
+        some = rng.choice(rows, size=min(rows, 1 << int(rng.integers(rows.bit_length() + 1))), replace=False)
+        laws = here.laws.with_rows(drawer.draw(rng, here.laws.concentration, some), some)
+        there = system.evaluate(here.x, here.policy, laws)
+        if not np.isfinite(here.log_likelihood) or there.log_likelihood - here.log_likelihood > np.log(rng.random()):
+            here = there
+    return here
+
+
+def _swap_idle(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
+    """Propose the laws of all pairs that are not greedy; those that stay so change nothing but their own values."""
+    drawer, laws, model = system.drawer, system.target.laws, system.target.model
+    assert drawer is not None, "laws are open"
+    assert laws is not None, "laws are open"
+    assert here.laws is not None, "the chain has laws"
+    assert here.policy is not None, "the chain has found a point of positive likelihood"
+    drawn = drawer.draw(rng, here.laws.concentration)
+    best = np.append(model.best(here.q), 0.0)
+    pairs = laws.pairs[laws.active]
+    state = model.pair_state[pairs]
+    value = here.q[pairs] + laws.discount * (drawn.law @ best - here.laws.law @ best)
+    mean, sd = system.prior.mean[pairs], system.prior.sd[pairs]
+    gain = (
+        np.zeros(len(pairs)) if system.prior.flat else 0.5 * ((here.q[pairs] - mean) ** 2 - (value - mean) ** 2) / sd**2
+    )
+    idle = (here.policy[state] != pairs) & (value < best[state])
+    taken = np.flatnonzero(idle & (np.log(rng.random(len(pairs))) < gain))
+    q = here.q.copy()
+    q[pairs[taken]] = value[taken]
+    changed = here.log_likelihood + float(gain[taken].sum())
+    return here._replace(q=q, log_likelihood=changed, laws=here.laws.with_rows(drawn, taken))
 
 
 def turn(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
@@ -222,7 +320,7 @@ def turn(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
     def at(angle: float) -> State:
         x = here.x.copy()
         x[system.turning] = here.x[system.turning] * np.cos(angle) + other * np.sin(angle)
-        return system.evaluate(x, here.policy)
+        return system.evaluate(x, here.policy, here.laws)
 
     return _slice(here, at, rng)
 
@@ -240,7 +338,7 @@ def visit(system: SparseSystem, here: State, which: int, rng: np.random.Generato
         x[which] = here.x[which] * np.cos(angle) + other * np.sin(angle)
         value = system.value(x[which], which)
         if not is_idle or value >= ceiling:
-            return system.evaluate(x, here.policy)
+            return system.evaluate(x, here.policy, here.laws)
         q = here.q.copy()
         q[pair] = value
         return here._replace(x=x, q=q)

@@ -87,7 +87,7 @@ class Target:
         mask = np.zeros_like(self.observed)
         if self.laws is not None:
             mask[self.laws.pairs] = True
-        return mask
+        return mask & self.observed
 
     @cached_property
     def may_tie(self) -> Bool[np.ndarray, "pairs"]:

@@ -1,0 +1,167 @@
+"""Open laws of large problems: a law has few landings that matter, and only those are kept.
+
+A law with distribution Dirichlet(n + a b) is a mixture: a share 1 - F of landings that were seen, split by Dirichlet(n),
+and a share F ~ Beta(a, n.) of *fresh* ones, split by Dirichlet(a b). The latter is a Dirichlet process whose base law is
+discrete, so sticks break it (Sethuraman 1994): the k-th landing is drawn from b and takes a share beta_k ~ Beta(1, a) of
+what its predecessors left. What is left of a law once that is less than 1e-9 is taken to lead to the goal, so every
+policy reaches it.
+
+Given shares and sticks the concentration a has density prior(a) p(landings | a) prod Beta(F; a, n.) prod Beta(beta_k; 1,
+a): a product over rows of functions of a that need log F, the number of sticks and sum log(1 - beta_k) only.
+
+A chain moves laws in two ways. The law of a pair that is not greedy, and stays so, changes nothing but its own value:
+all of these are proposed at once, each accepted with the ratio of its own prior density. The law of any other pair is
+proposed by itself and the equations are solved anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.special import gammaln
+
+from bellmanifold.posteriors.laws import OpenLaws, log_landings
+from bellmanifold.ssp import SSP, row_entries
+
+LEFT = 1e-9
+"""What is left of a law, at most, when no more sticks are broken."""
+MOST_STICKS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class SparseLaws:
+    """The laws of one point.
+
+    Attributes:
+        law: probabilities of landings, the goal last, one row for each active row of the open laws.
+        concentration: that they were drawn with.
+        log_fresh: log F, shape (rows,).
+        sticks: how many were broken, shape (rows,).
+        log_left: sum of log(1 - beta), shape (rows,).
+    """
+
+    law: csr_array
+    concentration: float
+    log_fresh: Float[np.ndarray, "rows"]
+    sticks: Int[np.ndarray, "rows"]
+    log_left: Float[np.ndarray, "rows"]
+
+    def applied(self, laws: OpenLaws, model: SSP) -> SSP:
+        """The problem with these laws."""
+        law = self.law
+        if laws.discount < 1.0:
+            law = csr_array(law * laws.discount)
+            law.data[law.indptr[1:] - 1] += 1.0 - laws.discount  # every law may end at the goal, which comes last
+        return replace_rows(model, laws.pairs[laws.active], law)
+
+    def with_rows(self, other: SparseLaws, rows: Int[np.ndarray, "some"]) -> SparseLaws:
+        """With some rows of another point."""
+        chosen = np.zeros(len(self.sticks), dtype=bool)
+        chosen[rows] = True
+        return replace(
+            self,
+            law=stacked(self.law, other.law, chosen),
+            log_fresh=np.where(chosen, other.log_fresh, self.log_fresh),
+            sticks=np.where(chosen, other.sticks, self.sticks),
+            log_left=np.where(chosen, other.log_left, self.log_left),
+        )
+
+
+def replace_rows(model: SSP, pairs: Int[np.ndarray, "some"], law: csr_array) -> SSP:
+    """The problem with other laws of some pairs, as they are."""
+    return replace(model, open_discount=1.0).with_rows(pairs, law.indptr, law.indices, law.data)
+
+
+def stacked(one: csr_array, other: csr_array, chosen: np.ndarray) -> csr_array:
+    """Rows of one table, or where they are chosen, of another."""
+    rows = len(chosen)
+    source = np.where(chosen, rows + np.arange(rows), np.arange(rows))
+    start = np.append(one.indptr, one.indptr[-1] + other.indptr[1:])
+    entries, begin = row_entries(start, source)
+    data, indices = (np.append(getattr(one, name), getattr(other, name))[entries] for name in ("data", "indices"))
+    return csr_array((data, indices, begin), shape=one.shape)
+
+
+class Drawer:
+    """Draws laws of large problems given what was seen.
+
+    Args:
+        laws: what was seen.
+    """
+
+    def __init__(self, laws: OpenLaws) -> None:
+        self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
+        self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))
+        self.total = np.asarray(self.landed.sum(axis=1)).ravel()
+
+    @cached_property
+    def log_seen(self) -> Float[np.ndarray, "knots"]:
+        """Log prior of each concentration times the density of the landings."""
+        return self.laws.log_prior + log_landings(self.landed, self.laws.concentration)
+
+    def draw(
+        self, rng: np.random.Generator, concentration: float, rows: Int[np.ndarray, "some"] | None = None
+    ) -> SparseLaws:
+        """Laws of all rows, or of some (the others are empty), given the landings and a concentration."""
+        n = len(self.total)
+        wanted = np.ones(n, dtype=bool) if rows is None else np.isin(np.arange(n), rows)
+        seen = rng.standard_gamma(self.landed.data) * wanted[self.rows]
+        of_seen = np.bincount(self.rows, seen, n)
+        log_fresh = np.log(rng.standard_gamma(concentration + 1.0, n)) + np.log1p(-rng.random(n)) / concentration
+        with np.errstate(divide="ignore"):
+            log_fresh = log_fresh - np.logaddexp(log_fresh, np.log(of_seen))
+        fresh = np.exp(log_fresh)
+        share = seen / np.where(of_seen > 0, of_seen, 1.0)[self.rows] * (1.0 - fresh)[self.rows]
+        left = np.where(wanted, fresh, 0.0)
+        sticks, log_left = np.zeros(n, dtype=np.int64), np.zeros(n)
+        parts = [(self.rows[wanted[self.rows]], self.landed.indices[wanted[self.rows]], share[wanted[self.rows]])]
+        for _ in range(MOST_STICKS):
+            long = np.flatnonzero(left > LEFT)
+            if not len(long):
+                break
+            kept = rng.random(len(long)) ** (1.0 / concentration)  # 1 - beta
+            parts.append((long, rng.integers(self.laws.nexts, size=len(long)), left[long] * (1.0 - kept)))
+            left[long] *= kept
+            sticks[long] += 1
+            with np.errstate(divide="ignore"):
+                log_left[long] += np.log(kept)
+        every = np.flatnonzero(wanted)
+        parts.append((every, np.full(len(every), self.laws.nexts - 1), np.maximum(left[every], 1e-300)))
+        row, landing, chance = (np.concatenate(column) for column in zip(*parts, strict=True))
+        law = csr_array((chance, (row, landing)), shape=self.landed.shape)
+        law.sum_duplicates()
+        return SparseLaws(law, concentration, log_fresh, sticks, log_left)
+
+    def carried(self, rng: np.random.Generator, before: Drawer, old: SparseLaws) -> SparseLaws:
+        """Laws given these landings that keep what an earlier point had where no more landings were seen since."""
+        drawn = self.draw(rng, old.concentration)
+        now, then = self.laws.pairs[self.laws.active], before.laws.pairs[before.laws.active]
+        _, here, there = np.intersect1d(now, then, return_indices=True)
+        same = self.total[here] == before.total[there]
+        rows, source = here[same], np.zeros(len(now), dtype=np.int64)
+        source[rows] = there[same]
+        entries, begin = row_entries(old.law.indptr, source)
+        law = csr_array((old.law.data[entries], old.law.indices[entries], begin), shape=drawn.law.shape)
+        earlier = SparseLaws(law, old.concentration, old.log_fresh[source], old.sticks[source], old.log_left[source])
+        return drawn.with_rows(earlier, rows)
+
+    def first_concentration(self, rng: np.random.Generator) -> float:
+        """A concentration given the landings alone."""
+        return float(self.laws.draw_concentration(rng, 1)[0])
+
+    def concentration_given(self, rng: np.random.Generator, here: SparseLaws) -> float:
+        """A concentration given the laws of a point."""
+        knots = self.laws.concentration
+        if len(knots) == 1:
+            return float(knots[0])
+        a, n = knots[:, None], self.total
+        seen = n > 0
+        beta = gammaln(a + n[seen]) - gammaln(a) - gammaln(n[seen])
+        log_density = self.log_seen + (beta + (a - 1.0) * here.log_fresh[seen]).sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            log_density += np.log(knots) * here.sticks.sum() + (knots - 1.0) * here.log_left.sum()
+        return float(knots[np.argmax(np.nan_to_num(log_density, nan=-np.inf) + rng.gumbel(size=len(knots)))])
