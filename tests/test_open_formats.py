@@ -3,7 +3,9 @@
 import copy
 import io
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from bellmanifold import envs
 from bellmanifold.assembly import assemble
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
+from bellmanifold.formats.observations import from_json as data_from_json
 from bellmanifold.formats.observations import load_data, write_data
 from bellmanifold.formats.problem import from_json, read_problem, to_json_text, write_problem
 from bellmanifold.ssp import Description, StatedPrior
@@ -414,7 +417,7 @@ def test_npz_refuses_names_it_would_damage(tmp_path):
         write_data(Dataset.complete(model), tmp_path / "d.npz")
 
 
-@examples(60, 20_000, content=damaged(WHOLE))
+@examples(60, 6_000, content=damaged(WHOLE))
 def test_a_damaged_open_problem(content):
     """What is read can be written and read again."""
     model = read(read_problem, content)
@@ -422,7 +425,7 @@ def test_a_damaged_open_problem(content):
         assert read(read_problem, to_json_text(model).encode()) == model
 
 
-@examples(40, 15_000, content=damaged(DATA))
+@examples(40, 5_000, content=damaged(DATA))
 def test_damaged_open_data(content):
     read(load_data, content, MODEL)
 
@@ -432,12 +435,12 @@ OPEN_ARRAYS += ("reward", "next_start", "next_state", "next_prob", "pair_state")
 DATA_ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward", "sd", "next")
 
 
-@examples(30, 10_000, changes=st.dictionaries(st.sampled_from(OPEN_ARRAYS), ARRAY, max_size=2))
+@examples(30, 3_000, changes=st.dictionaries(st.sampled_from(OPEN_ARRAYS), ARRAY, max_size=2))
 def test_a_damaged_open_npz(changes):
     read(read_problem, npz(**changes))
 
 
-@examples(30, 10_000, changes=st.dictionaries(st.sampled_from(DATA_ARRAYS), ARRAY, max_size=2))
+@examples(30, 3_000, changes=st.dictionaries(st.sampled_from(DATA_ARRAYS), ARRAY, max_size=2))
 def test_a_damaged_data_npz(changes):
     read(load_data, data_npz(**changes), MODEL)
 
@@ -491,3 +494,10 @@ def test_public_names(tmp_path):
     model = bm.load_model(tmp_path / "p.json")
     bm.write_data(bm.Dataset.from_pairs(model, [bm.Observation("b", "right", next="home")]), tmp_path / "d.json")
     assert bm.load_data(tmp_path / "d.json", model).next.tolist() == [2]
+
+
+def test_the_examples_of_the_documentation_are_read():
+    page = (Path(__file__).parent.parent / "docs" / "interface.md").read_text()
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "/2" in block]
+    (problem,), (data,) = ([b for b in blocks if b["format"] == f"bellmanifold.{kind}/2"] for kind in ("ssp", "data"))
+    assert data_from_json(data, from_json(problem)).own_count.tolist() == [1, 0, 1, 0]
