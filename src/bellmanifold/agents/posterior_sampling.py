@@ -17,6 +17,9 @@ of all pairs to enumerate routes, so it is an option for deterministic problems 
 A pair that was never played has an unknown law and an unknown value; nothing of the problem but which pairs a state has
 is looked at beyond what was played. Unknown pairs of a state are exchangeable: which of them is the best is drawn.
 With optimism M the most promising of M draws is played.
+
+With `explore="directed"` a draw decides whether to explore, not where: if it wants something unseen on its way, the
+shortest way to the unseen is played instead (`bellmanifold.agents.news`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.agents.beliefs import believed, known_only, shares
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.news import unseen
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
@@ -55,7 +59,9 @@ TIMES = (4, 8, 32)
 ENOUGH = 100.0
 """Effective points that policies are drawn from."""
 MOST_COORDINATES = 150
-"""More coordinates than this are walked without trying importance."""
+"""More coordinates than this are walked without trying importance,"""
+MOST_PAIRS = 1000
+"""and so are problems with more pairs: the program that weighs takes longer to compile than a walk takes."""
 
 
 class Pool(NamedTuple):
@@ -126,6 +132,8 @@ class PosteriorSampling:
             self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
         self.diagnostics = dict(self._source.diagnostics)
+        if self.settings.explore == "directed":
+            drawn = self._directed(drawn, rng)
         return self._filled(drawn, rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
@@ -142,6 +150,13 @@ class PosteriorSampling:
     def beliefs(self) -> Beliefs:
         """What is believed about every pair; while the agent walks, the one draw it has."""
         return self._source.beliefs()
+
+    def _directed(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The draw, or the shortest way to what was not seen if the draw wants any of that."""
+        knowledge = unseen(self.memory)
+        explores = knowledge.meets_news(drawn)
+        self.diagnostics["explores"] = float(explores)
+        return knowledge.towards_news(drawn, rng) if explores else drawn
 
     def _filled(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""
@@ -216,6 +231,8 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
     if int((first.free | (first.residual & (target.scale > 0))).sum()) > MOST_COORDINATES:
         return None
     unwalkable = bool(first.cut or first.lingering)
+    if target.model.n_pairs > MOST_PAIRS and not unwalkable:
+        return None
     tried: list[_Importance] = []
     for times in TIMES if unwalkable else TIMES[::2]:  # where a walk would do, it is cheaper than trying once more
         if tried and TIMES[-1] / TIMES[0] * max(source.pool.effective for source in tried) < ENOUGH:

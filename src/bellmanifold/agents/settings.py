@@ -123,10 +123,12 @@ class SamplingSettings(DrawSettings):
     Attributes:
         infer_noise: unknown sd of the rewards' noise, half-normal prior of scale 1; replaces epsilon.
         method: "B" draws action values, "A" routes.
+        explore: what to play if a draw wants something unseen: the draw, or the shortest way to the unseen.
     """
 
     infer_noise: bool = flag(False)
     method: Literal["A", "B"] = choice("B", ("A", "B"), "A (draw a route) or B (draw action values)")
+    explore: Literal["thompson", "directed"] = choice("thompson", ("thompson", "directed"), "thompson or directed")
 
 
 @dataclass(frozen=True)
