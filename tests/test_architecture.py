@@ -58,6 +58,7 @@ MAY_IMPORT = {
         "jax_setup",
         "kernels",
         "limits",
+        "linear",
         "noise",
     }
     | {"parametrisation", "posteriors", "priors", "samplers", "ssp"},

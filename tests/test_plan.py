@@ -40,7 +40,7 @@ def test_a_plan_is_a_product(plan):
         plan("model = ['env:swirl', 'env:pyramid']\nagent = 'bayes-br'\nepsilon = [0.01, 1]\nseeds = [3, 1]")
     )
     assert len(runs) == 8
-    usual = (("infer_noise", False), ("method", "B"), ("optimism", 1))
+    usual = (("explore", "thompson"), ("infer_noise", False), ("method", "B"), ("optimism", 1))
     assert runs[0] == RunSettings("env:swirl", "bayes-br", 0.01, 10.0, 100, 3, usual)
     assert {(r.model, r.epsilon, r.seed) for r in runs} == {
         (m, e, s) for m in ("env:swirl", "env:pyramid") for e in (0.01, 1.0) for s in (1, 3)

@@ -281,12 +281,14 @@ def other_world(model, kept, rng):
 
 
 EXACT, RELAXED = SamplingSettings(epsilon=0.0), SamplingSettings(epsilon=0.1, optimism=4)
+DIRECTED = SamplingSettings(epsilon=0.0, explore="directed")
 
 
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [
         pytest.param(EXACT, PosteriorSampling, id="exact-importance"),
+        pytest.param(DIRECTED, PosteriorSampling, id="directed"),
         pytest.param(EXACT, Walking, id="exact-walk", marks=pytest.mark.slow),
         pytest.param(RELAXED, PosteriorSampling, id="relaxed-importance", marks=pytest.mark.slow),
         pytest.param(RELAXED, Walking, id="relaxed-walk", marks=pytest.mark.slow),

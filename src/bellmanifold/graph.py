@@ -127,9 +127,10 @@ def leaving_policy(model: SSP, solved: Pairs, avoided: Pairs | None = None) -> P
     return np.where(at_once, first_free, policy) if states.all() else None
 
 
-def steps_towards(model: SSP, target: States) -> Policy:
-    """For each state that can reach the target, a pair that may bring it one step nearer; else -1."""
-    return _reach_possibly(model, np.append(target, False), ~target[model.pair_state])[1]
+def steps_towards(model: SSP, target: States, allowed: Pairs | None = None) -> Policy:
+    """For each state that can reach the target by allowed pairs, one that may bring it a step nearer; else -1."""
+    keep = ~target[model.pair_state] if allowed is None else allowed & ~target[model.pair_state]
+    return _reach_possibly(model, np.append(target, False), keep)[1]
 
 
 def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:

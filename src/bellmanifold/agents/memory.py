@@ -34,6 +34,18 @@ class Memory:
         counts = np.array(list(self._landings.values()), dtype=np.int64)
         return csr_array((counts, (keys[:, 0], keys[:, 1])), shape=(self.model.n_pairs, self.model.n_states + 1))
 
+    @property
+    def known_model(self) -> SSP:
+        """The problem as far as it is known; a law that the agent was not told is how often the pair led where."""
+        landed = self.landing_counts.astype(np.float64)
+        pairs = np.flatnonzero(np.diff(landed.indptr))
+        if not len(pairs):
+            return self.model
+        rows = csr_array(landed[pairs])
+        rows.sort_indices()
+        rows.data /= np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
+        return self.model.with_rows(pairs, rows.indptr, rows.indices, rows.data)
+
     def land(self, pair: int, landing: int) -> None:
         """A pair led to a state."""
         self._landings[pair, landing] = self._landings.get((pair, landing), 0) + 1

@@ -17,6 +17,9 @@ of all pairs to enumerate routes, so it is an option for deterministic problems 
 A pair that was never played has an unknown law and an unknown value; nothing of the problem but which pairs a state has
 is looked at beyond what was played. Unknown pairs of a state are exchangeable: which of them is the best is drawn.
 With optimism M the most promising of M draws is played.
+
+With `explore="directed"` a draw decides whether to explore, not where: if it wants something unseen on its way, the
+shortest way to the unseen is played instead (`bellmanifold.agents.news`).
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.agents.beliefs import believed, known_only, shares
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.news import unseen
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
@@ -58,7 +62,9 @@ TIMES, LAW_TIMES = (4, 8, 32), (1, 4, 16)
 ENOUGH, ENOUGH_OF_LAWS = 100.0, 16.0
 """Effective points that policies are drawn from, where laws are given and where they are drawn."""
 MOST_COORDINATES = 150
-"""More coordinates than this are walked without trying importance."""
+"""More coordinates than this are walked without trying importance,"""
+MOST_PAIRS = 1000
+"""and so are problems with more pairs: the program that weighs takes longer to compile than a walk takes."""
 
 
 class Pool(NamedTuple):
@@ -139,6 +145,8 @@ class PosteriorSampling:
             self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
         self.diagnostics = dict(self._source.diagnostics)
+        if self.settings.explore == "directed":
+            drawn = self._directed(drawn, rng)
         return self._filled(drawn, rng)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
@@ -160,6 +168,13 @@ class PosteriorSampling:
     def beliefs(self) -> Beliefs:
         """What is believed about every pair; while the agent walks, the one draw it has."""
         return self._source.beliefs()
+
+    def _directed(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The draw, or the shortest way to what was not seen if the draw wants any of that."""
+        knowledge = unseen(self.memory)
+        explores = knowledge.meets_news(drawn)
+        self.diagnostics["explores"] = float(explores)
+        return knowledge.towards_news(drawn, rng) if explores else drawn
 
     def _filled(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""
@@ -241,6 +256,8 @@ def _by_importance(target: Target, chart: BatchChart, seed: int) -> _Importance 
         return None
     unwalkable = bool(first.cut or first.lingering)
     enough, often = (ENOUGH, TIMES) if target.laws is None else (ENOUGH_OF_LAWS, LAW_TIMES)
+    if target.model.n_pairs > MOST_PAIRS and not unwalkable:
+        return None
     tried: list[_Importance] = []
     for times in often if unwalkable else often[::2]:  # where a walk would do, it is cheaper than trying once more
         if tried and often[-1] / often[0] * max(source.pool.effective for source in tried) < enough:

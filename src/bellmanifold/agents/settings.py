@@ -128,6 +128,7 @@ class SamplingSettings(DrawSettings):
         laws: "known" is shown the whole law of every pair it plays, the others only where they land: "deterministic"
             takes that for the law, "dirichlet" learns it.
         concentration: of the Dirichlet prior of a law; inferred unless given.
+        explore: what to play if a draw wants something unseen: the draw, or the shortest way to the unseen.
     """
 
     infer_noise: bool = flag(False)
@@ -136,6 +137,7 @@ class SamplingSettings(DrawSettings):
         "known", ("known", "deterministic", "dirichlet"), "known, deterministic or dirichlet"
     )
     concentration: float | None = moderate(None)
+    explore: Literal["thompson", "directed"] = choice("thompson", ("thompson", "directed"), "thompson or directed")
 
 
 @dataclass(frozen=True)

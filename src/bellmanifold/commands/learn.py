@@ -57,6 +57,10 @@ def learn(
         typer.Option(metavar="ETA", help="Standard deviation of the rewards' noise, instead of a tolerance."),
     ] = None,
     infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False,
+    explore: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="thompson (plays the draw, the default) or directed (to what was not seen)."),
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
@@ -85,7 +89,7 @@ def learn(
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
-    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None}
+    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore}
     options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration}
     check_supported(find_agent(agent), open_world(problem), options)
     check_memory(problem, episodes, runs)

@@ -85,7 +85,7 @@ class OpenLaws:
 
     @cached_property
     def active(self) -> Int[np.ndarray, "active"]:
-        """Rows that matter: of solved pairs; where all pairs have rows, those of pairs that were seen to lead anywhere."""
+        """Rows that matter: all, or where pairs that are not solved have rows too, those with a landing."""
         return np.arange(len(self.pairs)) if self.follows else np.flatnonzero(np.diff(self.landed.indptr))
 
     @cached_property

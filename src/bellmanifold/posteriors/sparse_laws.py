@@ -1,13 +1,16 @@
 """Open laws of large problems: a law has few landings that matter, and only those are kept.
 
-A law with distribution Dirichlet(n + a b) is a mixture: a share 1 - F of landings that were seen, split by Dirichlet(n),
-and a share F ~ Beta(a, n.) of *fresh* ones, split by Dirichlet(a b). The latter is a Dirichlet process whose base law is
-discrete, so sticks break it (Sethuraman 1994): the k-th landing is drawn from b and takes a share beta_k ~ Beta(1, a) of
-what its predecessors left. What is left of a law once that is less than 1e-9 is taken to lead to the goal, so every
-policy reaches it.
+A law with distribution Dirichlet(n + a b) is a mixture: a share 1 - F of landings that were seen, split by
+Dirichlet(n), and a share F ~ Beta(a, n.) of *fresh* ones, split by Dirichlet(a b). The latter is a Dirichlet process
+whose base law is discrete, so sticks break it (Sethuraman 1994): the k-th landing is drawn from b and takes a share
+beta_k ~ Beta(1, a) of what its predecessors left. What is left of a law once that is less than 1e-9 is taken to lead to
+the goal, so every policy reaches it.
 
-Given shares and sticks the concentration a has density prior(a) p(landings | a) prod Beta(F; a, n.) prod Beta(beta_k; 1,
-a): a product over rows of functions of a that need log F, the number of sticks and sum log(1 - beta_k) only.
+Given shares and sticks the concentration has density
+
+    prior(a) p(landings | a) prod_i Beta(F_i; a, n_i.) prod_k Beta(beta_ik; 1, a),
+
+which needs log F, the number of sticks and the sum of log(1 - beta) only.
 
 A chain moves laws in two ways. The law of a pair that is not greedy, and stays so, changes nothing but its own value:
 all of these are proposed at once, each accepted with the ratio of its own prior density. The law of any other pair is

@@ -1,0 +1,196 @@
+"""What is news to an agent, and the shortest way to it.
+
+`Knowledge` says which pairs an agent knows the laws of and which would tell it something if they were played. Today
+news are the pairs that were never played (`unseen`); whatever else an agent may be unsure about, such as the mean of a
+noisy reward or a law of which it saw little, enters as another mask, and a pair may be known and news at once.
+
+**The way** to news is a shortest path problem on the known pairs. A move by a known pair costs 1, a state with a pair
+that is news is a goal, and where news cannot be reached any more, at the goal of the problem too, a whole episode is
+lost, counted as as many moves as there are states:
+
+    m(s) = 0                                      if s has a pair that is news,
+    m(s) = n                                      if news cannot be reached from s (n: the number of states),
+    m(s) = min over known pairs i of s of 1 + sum over s' of p_i(s') m(s')   elsewhere.
+
+Every move costs, and from wherever news can be reached some policy comes to an end, so the equations have one solution.
+Where no known move is random it is found by a breadth-first search, since every way is shorter than n; else by policy
+iteration with sweeps between, from the policy that may come nearer to news in every state. What known moves pay does
+not matter: to prefer, of equally short ways, the one that pays more would look last where an agent is lured away from.
+
+**The coin is Thompson's, the way is the shortest.** Before an episode a policy is drawn from the posterior. If it plays
+nothing that is news on its way from the start, it is played. Otherwise, in every state, the shortest way to news is;
+pairs of a state that are news come in random order; where news cannot be reached the draw is played. The coin is tossed
+once: deciding anew in every state would mix two plans into a bad one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from bellmanifold.agents.memory import Memory
+from bellmanifold.graph import steps_towards
+from bellmanifold.linear import solve_chain
+from bellmanifold.ssp import SSP, row_entries
+
+SWEEPS = 50
+"""Of value iteration between two policies, as in `bellmanifold.solver`."""
+MOST_POLICIES = 100
+STRICTLY = 1e-9
+"""A way must be shorter by this share to count as shorter."""
+
+
+class Way(NamedTuple):
+    """The shortest way to news.
+
+    Attributes:
+        moves: expected number of known moves; 0 where a pair of the state is news, infinite where none can be reached.
+        pair: the known pair to play; -1 where `moves` is 0 or infinite.
+    """
+
+    moves: Float[np.ndarray, "states"]
+    pair: Int[np.ndarray, "states"]
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What an agent knows about where pairs lead, and what would be news.
+
+    Attributes:
+        model: states, pairs and starts; laws of known pairs, others are not looked at.
+        known: pairs whose laws are known, shape (pairs,).
+        news: pairs that would tell something new, shape (pairs,).
+    """
+
+    model: SSP
+    known: Bool[np.ndarray, "pairs"]
+    news: Bool[np.ndarray, "pairs"]
+
+    @cached_property
+    def has_news(self) -> Bool[np.ndarray, "states"]:
+        """Which states have a pair that is news?"""
+        return np.asarray(np.logical_or.reduceat(self.news, self.model.pair_start[:-1]), dtype=np.bool_)
+
+    @cached_property
+    def way(self) -> Way:
+        """The shortest way to news from every state."""
+        successors = np.diff(self.model.next_start)[self.known]
+        return _search(self) if (successors == 1).all() else _plan(self)
+
+    def meets_news(self, policy: Int[np.ndarray, "states"], states: Iterable[int] | None = None) -> bool:
+        """May a policy play news on its way?
+
+        Args:
+            policy: the pair each state plays, -1 for any that is not known.
+            states: where it begins; by default wherever episodes do.
+        """
+        model = self.model
+        found = set(np.flatnonzero(model.initial).tolist() if states is None else states)
+        waiting = list(found)
+        while waiting:
+            pair = int(policy[waiting.pop()])
+            if pair < 0 or self.news[pair] or not self.known[pair]:
+                return True
+            for state in model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist():
+                if state not in found and state < model.n_states:
+                    found.add(state)
+                    waiting.append(state)
+        return False
+
+    def towards_news(self, otherwise: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The policy that goes the shortest way to news, and plays something else where there is none to reach."""
+        moves, pair = self.way
+        chance = np.where(self.news, rng.random(self.model.n_pairs), -1.0)
+        policy = np.where(self.has_news, self.model.greedy(chance), pair)
+        return np.where(np.isfinite(moves), policy, otherwise)
+
+
+def unseen(memory: Memory) -> Knowledge:
+    """What an agent knows: news is what it never played. Laws that it is not told are taken to be what it saw so far."""
+    return Knowledge(memory.known_model, memory.observed, ~memory.observed)
+
+
+def _search(knowledge: Knowledge) -> Way:
+    """Breadth-first from the states with news, against the moves."""
+    model = knowledge.model
+    pairs = np.flatnonzero(knowledge.known & ~knowledge.has_news[model.pair_state])
+    landing = model.next_state[model.next_start[pairs]]
+    root = model.n_states + 1  # all states with news as one node; the one before is the goal
+    source = np.where(np.append(knowledge.has_news, False)[landing], root, landing)
+    backwards = csr_array((np.ones(len(pairs)), (source, model.pair_state[pairs])), shape=(root + 1, root + 1))
+    found = dijkstra(backwards, indices=root, unweighted=True)[:-1]
+    moves = np.where(np.append(knowledge.has_news, False), 0.0, found)
+    ahead = np.full(model.n_pairs, np.inf)
+    ahead[pairs] = moves[landing]
+    on_the_way = np.isfinite(moves[:-1]) & ~knowledge.has_news
+    return Way(moves[:-1], np.where(on_the_way, model.greedy(-ahead), -1))
+
+
+def _plan(knowledge: Knowledge) -> Way:
+    """Policy iteration on the known pairs."""
+    model = knowledge.model
+    policy = steps_towards(model, knowledge.has_news, knowledge.known)
+    on_the_way = policy >= 0
+    value = np.where(np.append(on_the_way | knowledge.has_news, False), 0.0, float(model.n_states))
+    part = _Part(model, np.flatnonzero(knowledge.known & on_the_way[model.pair_state]))
+    ending = part.ahead(value)
+    for _ in range(MOST_POLICIES if on_the_way.any() else 0):
+        played = np.searchsorted(part.pairs, policy[part.states])
+        value[part.states] = solve_chain(model, policy, part.states, ending[played])
+        better = part.better(played, value)
+        if not better.any():
+            break
+        ahead = part.swept(value)
+        switched = part.better(played, ahead)
+        chosen = part.greedy(ahead) if switched.any() else part.greedy(value)
+        policy[part.states] = part.pairs[np.where(switched if switched.any() else better, chosen, played)]
+    moves = np.where(on_the_way | knowledge.has_news, value[:-1], np.inf)
+    return Way(moves, policy)
+
+
+class _Part:
+    """The known pairs of states on the way to news, as rows of a matrix; values have an entry per state and the goal.
+
+    Attributes:
+        pairs, states: which they are, ascending.
+        law: where each of the pairs leads.
+    """
+
+    def __init__(self, model: SSP, pairs: Int[np.ndarray, "known"]) -> None:
+        entries, start = row_entries(model.next_start, pairs)
+        shape = (len(pairs), model.n_states + 1)
+        self.pairs = pairs
+        self.law = csr_array((model.next_prob[entries], model.next_state[entries], start), shape)
+        self.states, self._first, self._own = np.unique(model.pair_state[pairs], return_index=True, return_inverse=True)
+
+    def ahead(self, value: Float[np.ndarray, "states_and_goal"]) -> Float[np.ndarray, "known"]:
+        """The moves that are left when each pair is played."""
+        return np.asarray(1.0 + self.law @ value)
+
+    def swept(self, value: Float[np.ndarray, "states_and_goal"]) -> Float[np.ndarray, "states_and_goal"]:
+        """Some sweeps of value iteration: they start from a policy's value, so they only fall."""
+        value = value.copy()
+        for _ in range(SWEEPS):
+            value[self.states] = np.minimum.reduceat(self.ahead(value), self._first)
+        return value
+
+    def better(
+        self, played: Int[np.ndarray, "own"], value: Float[np.ndarray, "states_and_goal"]
+    ) -> Bool[np.ndarray, "own"]:
+        """Where is some pair better than the one that is played?"""
+        ahead = self.ahead(value)
+        now = ahead[played]
+        return np.asarray(np.minimum.reduceat(ahead, self._first) < now - STRICTLY * np.maximum(now, 1.0))
+
+    def greedy(self, value: Float[np.ndarray, "states_and_goal"]) -> Int[np.ndarray, "own"]:
+        """The first best row of every state."""
+        ahead = self.ahead(value)
+        best = np.minimum.reduceat(ahead, self._first)[self._own]
+        return np.minimum.reduceat(np.where(ahead <= best, np.arange(len(ahead)), len(ahead)), self._first)
