@@ -161,12 +161,6 @@ def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     return Plan(once, problems, notes)
 
 
-def _check_memory(plan: Plan) -> None:
-    """Refuse runs that would not fit into memory."""
-    for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
-        check_memory(plan.problems[name], episodes, 1)
-
-
 def digest(problem: SSP) -> str:
     """A digest of a problem: its names and numbers, but not its metadata."""
     plain = problem.describe()
@@ -193,7 +187,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
             raise BadInputError(f"model: {error}") from None
         except BellmanifoldError as error:
             raise type(error)(f"{label(path)}: model: {error}") from None
-        _check_memory(plan)
+        for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
+            check_memory(plan.problems[name], episodes, 1)
         return plan
 
 
