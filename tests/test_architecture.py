@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "samplers": set(),
     "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
     | {"linear", "noise", "parametrisation", "priors", "samplers", "ssp"},
-    "identifiability": {"chart", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
+    "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {
         "assembly",
