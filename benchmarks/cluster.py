@@ -34,7 +34,6 @@ from bellmanifold.sweeps.progress import Progress
 from bellmanifold.sweeps.runner import Player, sweep
 from bellmanifold.sweeps.store import Store
 from bellmanifold.sweeps.units import attempt, units_of
-from bellmanifold.sweeps.workers import play_here
 
 AGENTS = ("q-learning", "bayes-td")
 MODEL = "env:deep-sea?depth=5"
@@ -132,7 +131,9 @@ def measure(runs: int, episodes: int, repeats: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         rows: dict[str, Any] = {}
-        rows["one process"] = timed_sweeps(play_here, [warm, *plans], home)
+        rows["one process"] = timed_sweeps(
+            lambda units: ((unit, attempt(unit)) for unit in units), [warm, *plans], home
+        )
         answer = attempt(units[0])
         sent, back = len(pickle.dumps(units[0])), len(pickle.dumps(answer))
         for workers in (1, 2):

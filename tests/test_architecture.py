@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "samplers": set(),
     "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
     | {"linear", "noise", "parametrisation", "priors", "samplers", "ssp"},
-    "identifiability": {"chart", "data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
+    "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
         "assembly",
@@ -225,7 +225,7 @@ def test_residuals_are_the_rewards_at_the_solution(rng):
     from bellmanifold.solver import solve
 
     checked = 0
-    while checked < 20:
+    while checked < 5:
         model = random_problem(rng, states=5)
         if assumption_2(model).holds:
             q = jnp.asarray(solve(model).q)

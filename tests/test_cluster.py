@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from test_sweep import numbers, start, toy, wait_for_files, write_plan
-from toy_agents import PLAIN, TOY
+from toy_agents import PLAIN, TOY, play_here
 
 import bellmanifold
 from bellmanifold.agents.registry import AGENTS
@@ -22,7 +22,6 @@ from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.sweeps.cluster import play_on_cluster
 from bellmanifold.sweeps.plan import plan_runs, read_plan
 from bellmanifold.sweeps.runner import sweep
-from bellmanifold.sweeps.workers import play_here
 
 
 @pytest.fixture(autouse=True)

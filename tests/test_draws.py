@@ -1,7 +1,5 @@
 """Draws of the action values: their moments, the equations they satisfy, and when there are none."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,14 +12,13 @@ from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import end_components
 from bellmanifold.jax_setup import random_key
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import covering, needs_cut
+from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.draws import (
     as_dataset,
     chain_draws,
@@ -35,7 +32,7 @@ from bellmanifold.posteriors.draws import (
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
-from bellmanifold.posteriors.walk import CHAINS, ROUND, by_walk
+from bellmanifold.posteriors.walk import CHAINS, ROUND
 from bellmanifold.posteriors.weight import propose
 
 
@@ -202,18 +199,6 @@ def test_chains_draw_from_the_posterior():
     for q in draws.q.values[:5]:
         found = np.asarray(residuals(law, jnp.asarray(q)))
         np.testing.assert_allclose(found[data.observed], model.reward[data.observed], atol=1e-6)
-
-
-def test_chains_of_a_cut_posterior_walk_in_the_action_values():
-    """The chart alone would leave the improper parameters out; without a loop the chart is walked."""
-    for model, centred in ((envs.swirl(3), True), (envs.deep_sea(3), False)):
-        target = relaxed_target(Dataset.complete(model), 0.5, 10.0)
-        assert bool(end_components(model, target.observed)) == centred
-        assert needs_cut(target) == centred
-        assert not needs_cut(replace(target, proper_only=True))
-    for model, way in ((envs.two_state(), "centred"), (envs.deep_sea(2), "non-centred")):
-        found = by_walk(relaxed_target(Dataset.complete(model), 0.5, 10.0), Budget(samples=1), "test")
-        assert found.diagnostics["coordinates"] == way
 
 
 def test_resampled_draws_keep_their_moments():

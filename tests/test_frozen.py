@@ -14,12 +14,26 @@ SHOWN = 5
 
 DECIDING = ("walk", "hmc", "nuts", "grid")
 """Where a last bit may decide, which another processor rounds otherwise; and what takes long."""
+SIBLINGS = (
+    "larger swirl",
+    "swirl, complete",
+    "swirl, wide",
+    "exact swirl, complete",
+    "exact larger sea",
+    "exact pyramid, complete: ties",
+    "sea, narrow",
+    "four states",
+    "two states, uniform",
+    "noisy sea, Laplace",
+    "noisy sea, inferred Student's t",
+)
+"""Larger or other cases of what is asked in a smaller one too."""
 
 
 def case_of(case):
-    """As a case of a test; one whose numbers hang on last bits is left to `make test-slow`."""
-    decides = any(word in case.name for word in DECIDING)
-    return pytest.param(case, id=case.name, marks=[pytest.mark.slow] if decides else [])
+    """As a case of a test; one whose numbers hang on last bits, or that has a sibling, is left to `make test-slow`."""
+    slow = case.name in SIBLINGS or any(word in case.name for word in DECIDING)
+    return pytest.param(case, id=case.name, marks=[pytest.mark.slow] if slow else [])
 
 
 @pytest.mark.parametrize("case", map(case_of, CASES))
@@ -49,6 +63,7 @@ def test_the_table_and_the_files_hold_the_same_cases_and_every_change_has_a_reas
     assert [case.name for case in CASES] == list(OLD)
     assert [played.name for played in PLAYS] == list(PLAYED)
     assert all(case.reason for case in CASES if case.comparison != "same")
+    assert set(SIBLINGS) <= set(OLD)
 
 
 # The comparison itself

@@ -90,7 +90,9 @@ def test_posteriors_without_any_point_are_refused():
 # --- priors of each pair ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("problem", "seen"), [(wandering, SEEN), (two_rings, None), (shared_pair, None)])
+@pytest.mark.parametrize(
+    ("problem", "seen"), [(wandering, SEEN), pytest.param(two_rings, None, marks=pytest.mark.slow), (shared_pair, None)]
+)
 def test_enumeration_agrees_with_importance_sampling_where_each_pair_has_its_prior(problem, seen):
     """Both engines, which share nothing beyond the target: probabilities, means and evidence within 5 combined standard
     errors (t with 15 and 31 degrees of freedom: false alarm below 2e-4 for each of some 25 numbers, fixed seeds), and

@@ -298,16 +298,6 @@ def test_ways_to_cover_a_posterior():
     assert ways(complete(LOOP, 0.0)) == ["non-centred"]
 
 
-def test_where_chains_walk():
-    for target, centred in (
-        (complete(LOOP), True),
-        (complete(LOOP, proper_only=True), False),
-        (complete(LOOP, 0.0), False),
-        (complete(TREE), False),
-    ):
-        assert needs_cut(target) == centred
-
-
 # Importance sampling with nets that find what they are told
 
 
@@ -558,6 +548,20 @@ def test_walks_go_on_until_they_are_good_or_long(walkers, gaps, mixed, samples, 
     assert (r_hat == 1.0) == mixed
     told = {"chains": 2, "lost_chains": 0, "steps": walked * STEPS, "r_hat": r_hat, "coordinates": "non-centred"}
     assert result.diagnostics == {**told, "evaluations_per_step": 3.5}
+
+
+def test_where_chains_walk(walkers):
+    """In the action values where the chart alone would leave improper parameters out."""
+    for target, centred in (
+        (complete(LOOP), True),
+        (complete(LOOP, proper_only=True), False),
+        (complete(LOOP, 0.0), False),
+        (complete(TREE), False),
+    ):
+        assert needs_cut(target) == centred
+        walkers.recorded.clear()
+        result = by_walk(target, Budget(samples=1), "because")
+        assert result.diagnostics["coordinates"] == ("centred" if centred else "non-centred")
 
 
 def test_the_rounds_of_a_walk_are_bounded(walkers):

@@ -4,6 +4,7 @@ import contextlib
 import signal
 
 import pytest
+from toy_agents import play_here
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
@@ -11,7 +12,6 @@ from bellmanifold.errors import StoppedError
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs import learning
 from bellmanifold.sweeps.plan import make_settings, plan_runs
-from bellmanifold.sweeps.workers import play_here
 
 SWIRL = "env:swirl?depth=3"
 

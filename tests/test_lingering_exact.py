@@ -124,7 +124,7 @@ def test_other_prior_scales(scale):
 
 
 @pytest.mark.parametrize(("leak", "worth"), [slow("1e-4", "-2.5"), ("1e-9", "-3.5"), slow("1e-12", "-4")])
-@pytest.mark.parametrize("exits", [2, 3, 8])
+@pytest.mark.parametrize("exits", [slow(2), 3, slow(8)])
 def test_several_untried_exits(leak, worth, exits):
     """All of them must be worth less than lingering; false-alarm rate in the module's docstring."""
     assert_right(lone(rational(leak), rational(worth), exits))
@@ -140,7 +140,8 @@ def test_two_states_beside_each_other(leak, worth):
     assert_right(Known(seen, {"s": 1, "t": 1}), truth=truth)
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [4, 9])
 def test_many_states_beside_each_other(count):
     """More loops than can be enumerated in all their combinations; false-alarm rate in the module's docstring."""
     leak, worth = rational("1e-6"), rational("-3.6")
@@ -181,7 +182,7 @@ def ring(leak, worth, size, exits):
 
 @pytest.mark.parametrize(("leak", "worth"), [slow("1e-2", "-1.5"), slow("1e-6", "-2.4"), ("1e-9", "-3")])
 @pytest.mark.parametrize(
-    ("size", "exits"), [(2, {"s0": 1}), (2, {"s0": 1, "s1": 1}), (3, {"s1": 2}), (3, {"s0": 1, "s2": 3})]
+    ("size", "exits"), [slow(2, {"s0": 1}), slow(2, {"s0": 1, "s1": 1}), slow(3, {"s1": 2}), (3, {"s0": 1, "s2": 3})]
 )
 def test_rounds_of_several_states(leak, worth, size, exits):
     """Nobody leaves unless the best exit is worth more than the round; false-alarm rate in the module's docstring."""
@@ -294,7 +295,8 @@ def stays(known, state, policy):
     return model.pair_name(int(pair)) == (state, "stay")
 
 
-@pytest.mark.parametrize(("leak", "worth"), [slow("1e-2", "-2"), ("1e-9", "-4.4"), slow("1e-12", "-5")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("leak", "worth"), [("1e-2", "-2"), ("1e-9", "-4.4"), ("1e-12", "-5")])
 def test_agents_linger_as_often_as_they_should(leak, worth):
     """100 agents, one policy each: binomial. False-alarm rate: 1e-5 a case."""
     known = lone(rational(leak), rational(worth))

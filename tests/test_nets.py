@@ -360,8 +360,7 @@ def test_members_have_the_moments_of_a_normal_number_again():
         assert second.mean() == pytest.approx(1.0, abs=3e-3)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-@pytest.mark.parametrize("seen", [5, 12])
+@pytest.mark.parametrize(("seen", "epsilon"), [(5, 0.0), (12, 0.1)])
 def test_pieces_are_weighed_as_all_points_at_once(rng, epsilon, seen):
     """Swirl has loops: non-centred coordinates at epsilon 0, a cut at 0.1."""
     model = envs.swirl(depth=3)

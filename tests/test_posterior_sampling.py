@@ -197,13 +197,11 @@ def test_relaxed_walks_are_warm_when_they_are_first_played():
 def test_a_walk_goes_on_where_it_was():
     """What becomes known changes the order of states in the chart, not the number that belongs to a pair."""
     model, rng = envs.deep_sea(4), np.random.default_rng(0)
-    agent = walking(model, SamplingSettings(epsilon=0.0), [0, 2], LEVELS)
-    agent.policy(rng)
-    before = agent._source
-    target = having_seen(model, SamplingSettings(epsilon=0.0), [0, 2, 1, 5, 12])._believed()
-    was = np.array(before.walker.point.x)
-    after = Walk(target, known_chart(model, target.observed, LEVELS), rng, before)
-    np.testing.assert_array_equal(was, after.walker.point.x)
+    before = after = None
+    for seen in ([0, 2], [0, 2, 1, 5, 12]):
+        target = having_seen(model, SamplingSettings(epsilon=0.0), seen)._believed()
+        before, after = after, Walk(target, known_chart(model, target.observed, LEVELS), rng, after)
+    np.testing.assert_array_equal(before.walker.point.x, after.walker.point.x)
     orders = [np.asarray(walk.walker.chart.layout.state) for walk in (before, after)]
     assert (orders[0] != orders[1]).any()
 
@@ -240,8 +238,7 @@ def test_walks_say_whether_they_leave_something_out(batch, likelihood, leak, lef
     assert walk.diagnostics["frontier"] == {"exact": 1, "inferred": 3}.get(likelihood, 2)
 
 
-@pytest.mark.parametrize("name", ["deep_sea", "swirl"])
-@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+@pytest.mark.parametrize(("name", "epsilon"), [("deep_sea", 0.3), ("swirl", 0.0), ("swirl", 0.3)])
 def test_what_a_step_looks_at_is_the_weight(name, epsilon):
     """It leaves out the splitting of ties, which changes no weight here; idle pairs may go anywhere below ceilings."""
     model = getattr(envs, name)(3)
@@ -369,7 +366,7 @@ def test_random_cycles_are_walked_sparsely():
     """49 states, slippery: too many for elimination; every pair that is played belongs to its state."""
     model = envs.grid(7, 7, slip=0.1)
     agent = make_agent("manifold", model, {"optimism": 2})
-    played = run_episodes(model, agent, 4, seed=0)
+    played = run_episodes(model, agent, 2, seed=0)
     assert agent.diagnostics["frontier"] > 0
     for episode in played:
         np.testing.assert_array_equal(model.pair_state[episode.policy], np.arange(model.n_states))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toy_agents import play_here
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
@@ -28,7 +29,6 @@ from bellmanifold.sweeps.plan import make_settings, plan_runs
 from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import Store, encode, load_run, read_arrays
 from bellmanifold.sweeps.validate import require_fit
-from bellmanifold.sweeps.workers import play_here
 from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
 from bellmanifold_paper.plots.style import METHODS

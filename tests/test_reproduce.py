@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.figure import Figure
+from toy_agents import play_here
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
@@ -25,7 +26,6 @@ from bellmanifold.sweeps.plan import plan_runs
 from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.runner import sweep
 from bellmanifold.sweeps.store import PLAN_FILE, Store, encode
-from bellmanifold.sweeps.workers import play_here
 from bellmanifold_paper import paper_runs
 from bellmanifold_paper.comparisons import METHODS, Setting, route_probabilities
 from bellmanifold_paper.demonstrations import demonstration, environments_page, seen_before, show_episode

@@ -19,7 +19,7 @@ import pytest
 import toy_agents
 import xarray as xr
 from test_agents import Masked
-from toy_agents import PLAIN, TOY
+from toy_agents import PLAIN, TOY, play_here
 
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli import run as command
@@ -34,7 +34,7 @@ from bellmanifold.sweeps.progress import Progress, show_progress
 from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.runner import require_success, sweep
 from bellmanifold.sweeps.store import Store, decode, encode, file_name, load_run, load_runs
-from bellmanifold.sweeps.workers import play_here, play_in_processes
+from bellmanifold.sweeps.workers import play_in_processes
 
 PROGRAM = [sys.executable, str(Path(toy_agents.__file__))]
 TWO_WORKERS = partial(play_in_processes, workers=2)

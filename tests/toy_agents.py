@@ -14,6 +14,13 @@ import numpy as np
 from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.agents.settings import option, positive
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.sweeps.units import attempt
+
+
+def play_here(units):
+    """Play units in this process, one after the other."""
+    for unit in units:
+        yield unit, attempt(unit)
 
 
 class Toy:

@@ -22,9 +22,7 @@ with positive dual variable form an optimal policy, which policy iteration confi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -130,12 +128,11 @@ def solve(
     if method == "vi" and level is not None:
         value, gross = _sweep(model, level)
         return _solution(model, value, gross, ("vi", 1, 0.0))
-    methods: dict[str, Callable[[SSP, Policy], Solution]] = {
-        "vi": partial(_value_iteration, max_sweeps=max_sweeps),
-        "pi": _policy_iteration,
-        "lp": _linear_program,
-    }
-    return methods[method](model, verdict.proper_policy)
+    if method == "lp":
+        return _linear_program(model)
+    if method == "vi":
+        return _value_iteration(model, verdict.proper_policy, max_sweeps)
+    return _policy_iteration(model, verdict.proper_policy)
 
 
 def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
@@ -260,7 +257,7 @@ def _rise(
     return value, sweeps
 
 
-def _linear_program(model: SSP, policy: Policy) -> Solution:
+def _linear_program(model: SSP) -> Solution:
     from scipy.optimize import linprog
 
     inner = model.next_state < model.n_states

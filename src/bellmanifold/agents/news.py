@@ -113,7 +113,7 @@ class Knowledge:
 
 
 def unseen(memory: Memory) -> Knowledge:
-    """What an agent knows: news is what it never played. Laws that it is not told are taken to be what it saw so far."""
+    """What an agent knows: news is what it never played; a law that it is not told is what it saw of it so far."""
     return Knowledge(memory.known_model, memory.observed, ~memory.observed)
 
 

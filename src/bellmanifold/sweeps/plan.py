@@ -170,12 +170,6 @@ def _load_whole(reference: str) -> Any:
     return problem
 
 
-def _check_memory(plan: Plan) -> None:
-    """Refuse runs that would not fit into memory."""
-    for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
-        check_memory(plan.problems[name], episodes, 1)
-
-
 def digest(problem: SSP) -> str:
     """A digest of a problem: its names and numbers, but not its metadata."""
     plain = problem.describe()
@@ -204,7 +198,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
             raise BadInputError(f"model: {error}") from None
         except BellmanifoldError as error:
             raise type(error)(f"{label(path)}: model: {error}") from None
-        _check_memory(plan)
+        for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
+            check_memory(plan.problems[name], episodes, 1)
         return plan
 
 

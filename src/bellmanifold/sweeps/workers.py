@@ -31,12 +31,6 @@ from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
 READY = "ready"
 
 
-def play_here(units: Sequence[Unit]) -> Generator[Played, None, None]:
-    """Play units in this process, one after the other."""
-    for unit in units:
-        yield unit, attempt(unit)
-
-
 def play_in_processes(units: Sequence[Unit], workers: int) -> Generator[Played, None, None]:
     """Play units in a number of processes; answers come as they are ready.
 
