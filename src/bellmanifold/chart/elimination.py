@@ -40,8 +40,10 @@ def policy_iteration(
         here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
         return jnp.sum(jnp.where(here, table, 0.0), axis=0)
 
+    eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
+
     def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array, Array]:
-        pivots, values = eliminate_batch(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
+        pivots, values = eliminate(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
         proper = jnp.all(pivots > 0, axis=0)
         values = jnp.where(proper, values, 0.0)
         if inside.shape[-1] == 1:
@@ -86,6 +88,34 @@ def eliminate_batch(
             total = total + moves[k, j] * x[j]
         x.append(total / jnp.where(pivots[k] > 0, pivots[k], 1.0))
     return jnp.stack(pivots), jnp.stack(x)
+
+
+def eliminate_in_loops(
+    moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
+) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
+    """The same in loops that are not unrolled: compiled ten times as fast, and up to twice as slow.
+
+    For laws that differ from draw to draw: there every state may be followed by any other, so that blocks are large.
+    """
+    states = jnp.arange(len(out))
+
+    def down(step: Int[Array, ""], state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        moves, out, right, pivots = state
+        k = len(states) - 1 - step
+        before = (states < k)[:, None]
+        row = jnp.where(before, moves[k], 0.0)
+        pivot = jnp.sum(row, axis=0) + out[k]
+        share = jnp.where(before, moves[:, k], 0.0) / jnp.where(pivot > 0, pivot, 1.0)
+        return moves + share[:, None] * row, out + share * out[k], right + share * right[k], pivots.at[k].set(pivot)
+
+    begin = (moves, out, right, jnp.ones_like(out))
+    moves, out, right, pivots = jax.lax.fori_loop(0, len(states), down, begin)
+
+    def up(k: Int[Array, ""], x: Float[Array, "own batch"]) -> Float[Array, "own batch"]:
+        known = jnp.sum(jnp.where((states < k)[:, None], moves[k] * x, 0.0), axis=0)
+        return x.at[k].set((right[k] + known) / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+
+    return pivots, jax.lax.fori_loop(0, len(states), up, jnp.zeros_like(right))
 
 
 def moves_within(
