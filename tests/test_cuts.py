@@ -344,7 +344,7 @@ def visits_by_policy(model, allowed):
 
 
 def open_problems(rng, count):
-    """Random problems and some of their pairs that hold no policy for ever."""
+    """Random problems and some of their pairs that hold no policy forever."""
     found = []
     while len(found) < count:
         model = random_problem(rng, states=3, actions=3)

@@ -469,7 +469,7 @@ def test_what_coordinates_miss_is_a_doubt(nets):
 
 
 def lingering(closed):
-    """State a is hardly ever left; another state loops for ever, or not."""
+    """State a is hardly ever left; another state loops forever, or not."""
     moves = {("a", "stay"): Move(-1.0, {"a": 0.999, "goal": 0.001}), ("a", "out"): Move(-1.0, {"b": 1.0})}
     moves |= {("b", "stay"): Move(-1.0, {"b" if closed else "goal": 1.0}), ("b", "out"): Move(-1.0, {"goal": 1.0})}
     return from_moves("lingering", moves, start="a")
