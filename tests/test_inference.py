@@ -564,6 +564,17 @@ def test_where_chains_walk(walkers):
         assert result.diagnostics["coordinates"] == ("centred" if centred else "non-centred")
 
 
+def test_where_weights_fail_few_cells_are_enumerated_and_anything_else_is_walked(nets, walkers):
+    """Asked for more effective points than importance sampling has, another engine takes over and says so."""
+    nets.share = {"non-centred": 1e-9, "centred": 1e-9}
+    exact = posterior_of(complete(TREE, 0.0), Budget())
+    assert (exact.engine, len(walkers.recorded)) == ("chart", 1)
+    assert exact.reason.endswith("slice chains instead")
+    relaxed = posterior_of(complete(TREE), Budget())
+    assert (relaxed.engine, len(walkers.recorded)) == ("mixture", 1)
+    assert "too uneven" in relaxed.reason
+
+
 def test_the_rounds_of_a_walk_are_bounded(walkers):
     walkers.gaps = [2] * 8
     by_walk(complete(TREE), Budget(accuracy=1 / 16, rounds=2), "because")
