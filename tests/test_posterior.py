@@ -194,7 +194,7 @@ def test_two_state_by_quadrature():
     model = envs.two_state()
     for epsilon, sigma in ((2.0, 10.0), (0.5, 3.0)):
         summary = bm.posterior(model, Dataset.complete(model), epsilon=epsilon, prior_scale=sigma)
-        stay, go = np.meshgrid(*[np.linspace(-6 * sigma, 6 * sigma, 3001)] * 2, indexing="ij")
+        stay, go = np.meshgrid(*[np.linspace(-6 * sigma, 6 * sigma, 3001)] * 2, indexing="ij", sparse=True)
         area = (12 * sigma / 3000) ** 2
         prior = stats.norm.pdf(stay, scale=sigma) * stats.norm.pdf(go, scale=sigma)
         residual = stay - np.maximum(stay, go)
