@@ -213,7 +213,7 @@ def test_loops_of_gain_0_do_not_look_improper():
 
 
 def test_policy_iteration_counts_its_switches_down(monkeypatch):
-    """So that policies which rounding makes look better than each other do not swap for ever: here, one switch."""
+    """So that policies which rounding makes look better than each other do not swap forever: here, one switch."""
     left = []
 
     def plain_loop(goes_on, body, state):

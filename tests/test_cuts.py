@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from problems import random_problem
 
-from bellmanifold import posterior
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.graph import end_components, is_proper
@@ -344,7 +343,7 @@ def visits_by_policy(model, allowed):
 
 
 def open_problems(rng, count):
-    """Random problems and some of their pairs that hold no policy for ever."""
+    """Random problems and some of their pairs that hold no policy forever."""
     found = []
     while len(found) < count:
         model = random_problem(rng, states=3, actions=3)
@@ -455,4 +454,3 @@ def test_lingering_in_a_part_of_a_loop_is_not_covered():
     model = from_moves("part", moves, start="s")
     data = Dataset.from_pairs(model, [("s", "stay"), ("s", "go"), ("t", "back")])
     assert lingering_loops(relaxed_target(data, 0.0, 1.0))[1] == MISSED
-    assert not posterior(model, data, prior_scale=1.0).trustworthy

@@ -180,7 +180,7 @@ def in_a_process(*arguments, **options):
 
 
 def test_pipes_sockets_and_devices_are_refused_at_once(tmp_path):
-    """Nobody ever writes into the pipe: whoever opened it would wait for ever."""
+    """Nobody ever writes into the pipe: whoever opened it would wait forever."""
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     done = in_a_process("check", str(pipe))

@@ -90,7 +90,7 @@ def test_messages_a_person_understands():
         ("b", "go"): Move(-1.0, {"goal": 1.0}),
     }
     assert check(from_moves("free", free, start="a")).messages[0] == (
-        "the loop a -> b -> a costs nothing, so waiting for ever is as good as arriving (Assumption 2): "
+        "the loop a -> b -> a costs nothing, so waiting forever is as good as arriving (Assumption 2): "
         "give its moves a negative reward"
     )
     paid = {**free, ("a", "on"): Move(1.0, {"b": 1.0})}

@@ -74,7 +74,7 @@ def test_untried_actions_that_no_point_met_have_errors_each():
 
 
 def test_what_is_said_of_a_policy_and_of_loops_that_no_point_met_has_an_error():
-    """The untried move stays for ever: its policy is optimal, and improper, with probability 7.9e-7."""
+    """The untried move stays forever: its policy is optimal, and improper, with probability 7.9e-7."""
     moves = choice(4.8) | {("s", "untried"): Move(-1.0, {"s": 1.0})}
     model, data = surrounded(moves, "chart")
     summary = bm.posterior(model, data, prior_scale=1.0, samples=256)

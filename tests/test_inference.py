@@ -469,7 +469,7 @@ def test_what_coordinates_miss_is_a_doubt(nets):
 
 
 def lingering(closed):
-    """State a is hardly ever left; another state loops for ever, or not."""
+    """State a is hardly ever left; another state loops forever, or not."""
     moves = {("a", "stay"): Move(-1.0, {"a": 0.999, "goal": 0.001}), ("a", "out"): Move(-1.0, {"b": 1.0})}
     moves |= {("b", "stay"): Move(-1.0, {"b" if closed else "goal": 1.0}), ("b", "out"): Move(-1.0, {"goal": 1.0})}
     return from_moves("lingering", moves, start="a")
@@ -562,6 +562,17 @@ def test_where_chains_walk(walkers):
         walkers.recorded.clear()
         result = by_walk(target, Budget(samples=1), "because")
         assert result.diagnostics["coordinates"] == ("centred" if centred else "non-centred")
+
+
+def test_where_weights_fail_few_cells_are_enumerated_and_anything_else_is_walked(nets, walkers):
+    """Asked for more effective points than importance sampling has, another engine takes over and says so."""
+    nets.share = {"non-centred": 1e-9, "centred": 1e-9}
+    exact = posterior_of(complete(TREE, 0.0), Budget())
+    assert (exact.engine, len(walkers.recorded)) == ("chart", 1)
+    assert exact.reason.endswith("slice chains instead")
+    relaxed = posterior_of(complete(TREE), Budget())
+    assert (relaxed.engine, len(walkers.recorded)) == ("mixture", 1)
+    assert "too uneven" in relaxed.reason
 
 
 def test_the_rounds_of_a_walk_are_bounded(walkers):

@@ -71,7 +71,7 @@ def right(state):
 
 
 def test_regret_of_episodes_made_by_hand():
-    """Deep sea of depth 3: right for ever is optimal, 0.85; left for ever earns 3 times 0.05."""
+    """Deep sea of depth 3: right forever is optimal, 0.85; left forever earns 3 times 0.05."""
     found = play_run(envs.deep_sea(3), scripted(left, right, left), 4, seed=0)
     assert found.optimal_value == pytest.approx(0.85)
     np.testing.assert_allclose(found.regret, [0.7, 0.0, 0.7, 0.7], atol=1e-12)

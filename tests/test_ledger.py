@@ -520,7 +520,7 @@ def test_tables(kept):
         with redirect_stdout(out):
             tables.print_claims(kept)
         shown = out.getvalue()
-        assert shown.endswith("2 claims: 0 hold, 1 hold with a remark, 1 do not hold, from 10 runs a cell\n")
+        assert shown.endswith("2 claims: 0 hold, 1 hold with a remark, 1 do not hold, from 10 runs per cell\n")
         assert all(words in shown.replace("\n", " ") for words in ("one", "Barely.", "equal to 3"))
     page = tables.page(kept)
     assert page.startswith("Measured on 2026-01-02 by bellmanifold 0.1, commit abc. 2 claims: ")
@@ -531,8 +531,8 @@ def test_tables(kept):
 
 def test_few_runs_are_called_few(kept, capsys):
     tables.print_claims(replace(kept, runs=2))
-    assert "do not hold, from 2 runs a cell (so few runs decide little" in capsys.readouterr().out
-    assert "from 1 run a cell (so few" in tables.page(replace(kept, runs=1))
+    assert "do not hold, from 2 runs per cell (so few runs decide little" in capsys.readouterr().out
+    assert "from 1 run per cell (so few" in tables.page(replace(kept, runs=1))
 
 
 @pytest.mark.slow

@@ -123,12 +123,14 @@ def test_evidence_counts_every_repeat():
         assert summary.q_sd[0] == pytest.approx(precision**-0.5, rel=1e-2)
 
 
-@pytest.mark.parametrize("law", [pytest.param(Gaussian(), marks=pytest.mark.slow), Laplace(), StudentT(3.0)], ids=str)
+@pytest.mark.parametrize(
+    "law", [*(pytest.param(law, marks=pytest.mark.slow) for law in (Gaussian(), StudentT(3.0))), Laplace()], ids=str
+)
 def test_two_state_by_quadrature(law):
     """Example 1, whose improper half needs a cut, for every law: evidence and improper mass within 5 SE + 1e-4."""
     model, sigma, eta = envs.two_state(), 2.0, 0.5
     summary = bm.posterior(model, Dataset.complete(model), noise_sd=eta, prior_scale=sigma, noise=law)
-    stay, go = np.meshgrid(*[np.linspace(-8 * sigma, 8 * sigma, 3201)] * 2, indexing="ij")
+    stay, go = np.meshgrid(*[np.linspace(-8 * sigma, 8 * sigma, 3201)] * 2, indexing="ij", sparse=True)
     area = (16 * sigma / 3200) ** 2
     prior = stats.norm.pdf(stay, scale=sigma) * stats.norm.pdf(go, scale=sigma)
     noise = REFERENCE.get(law, stats.t(3))

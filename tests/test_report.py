@@ -223,7 +223,7 @@ def test_names_of_others_stay_text(html):
     assert "<b>bold</b>" in elements.text
     assert "q<sub>: 0.5 [0.25, 1] (wanted above 0: established)" in elements.text
     assert "but " + "x" * 1500 + " end" in elements.text, "sentences are longer than names"
-    assert any("from 1 run a cell (so few runs decide little" in text for text in elements.text)
+    assert any("from 1 run per cell (so few runs decide little" in text for text in elements.text)
     assert "Measured on 2026-01-02 by bellmanifold 0.1, commit abc." in elements.text
     assert "a&<b>.json" in "".join(elements.text)
 
@@ -506,7 +506,7 @@ def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypa
     [
         ({}, "moves is missing"),
         ({"moves": np.ones(2)}, "moves holds no such numbers"),
-        ({"moves": np.ones(3, dtype=int)}, "moves has not one entry an episode"),
+        ({"moves": np.ones(3, dtype=int)}, "moves does not have one entry per episode"),
         ({"moves": np.array([1, 2]), "pair": np.array([0, 1])}, "moves and pair disagree"),
         ({"moves": np.array([1, 1]), "pair": np.array([0, 9])}, "pair is not one of the problem's"),
         ({"moves": np.array([1, 1]), "route": np.zeros((1, 1), dtype=int)}, "routes are incomplete"),

@@ -405,7 +405,14 @@ NOISES = {
 }
 
 
-@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "laplace",
+        "inferred student-t",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("known gaussian", "inferred gaussian", "uniform")),
+    ],
+)
 def test_sparse_points_weigh_as_points_of_a_batch(rng, name):
     """The same normal numbers of residuals, of the noise scale and of largest values: the same values and weights."""
     coordinates = Coordinates(leaky_target(*NOISES[name]))

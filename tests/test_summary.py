@@ -60,7 +60,7 @@ def test_a_summary_is_its_result_and_its_budget():
 
 
 def test_improper_mass_is_none_where_nothing_improper_is_left():
-    """Staying for ever has a quarter of the weight; but not on the manifold, nor where the loop was not seen."""
+    """Staying forever has a quarter of the weight; but not on the manifold, nor where the loop was not seen."""
     assert float(summary_of(two_state(), [[1, 3]]).improper_mass.value) == 0.25
     assert float(summary_of(two_state(0.0), [[1, 3]]).improper_mass.value) == 0.0
     only_go = relaxed_target(Dataset.from_pairs(envs.two_state(), [("s1", "go")]), 0.5, 10.0)

@@ -130,10 +130,10 @@ def test_a_record_carries_its_origin():
 
 def test_a_run_of_a_plan_is_a_run_of_learn():
     """... to the bit."""
-    for model, agent in (("env:swirl?depth=3", "manifold"), ("gym:CliffWalking-v1", "q-learning")):
-        entry = {"model": model, "agent": agent, "episodes": 8, "seed": 5}
+    for model, agent in (("env:deep-sea?depth=2", "manifold"), ("gym:CliffWalking-v1", "q-learning")):
+        entry = {"model": model, "agent": agent, "episodes": 3, "seed": 5}
         record = record_run(make_settings(entry))
-        run = learn(load_problem(model), agent, episodes=8, runs=2, seed=4).runs[1]
+        run = learn(load_problem(model), agent, episodes=3, runs=2, seed=4).runs[1]
         assert (record.regret.values == run.regret).all()
         assert (record.coverage.values == run.coverage).all()
         names = [run.model.pair_name(i) for i in np.concatenate([e.pairs for e in run.played])]

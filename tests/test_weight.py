@@ -416,7 +416,9 @@ def quantiles(target, exits, points=2**15):
     return np.repeat(x[None], target.model.n_pairs, axis=0)
 
 
-LINGERING = pytest.mark.parametrize(("exits", "mean", "sd"), [(1, 0.0, 1.0), (3, 0.0, 1.0), (2, -1.0, 2.0)])
+LINGERING = pytest.mark.parametrize(
+    ("exits", "mean", "sd"), [pytest.param(1, 0.0, 1.0, marks=pytest.mark.slow), (3, 0.0, 1.0), (2, -1.0, 2.0)]
+)
 
 
 @LINGERING

@@ -6,7 +6,7 @@ A random sample of places in the modules that decide what is right (Bellman equa
 changed: a comparison, an operator, a number, a condition, the order of two choices. The tests of that module run until
 one fails. Messages, annotations and constants that only trade speed for memory are left alone. A mutant that every test
 passes *survives*; docs/mutants.md says why each of them may, or what was done about it. One whose tests have not ended
-after --limit seconds, which has to be several times what they need, is taken to loop for ever, and killed. The tests
+after --limit seconds, which has to be several times what they need, is taken to loop forever, and killed. The tests
 have to pass without any change first.
 
 The package is copied for every worker and mutants are run as separate processes: nothing is forked.

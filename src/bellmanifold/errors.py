@@ -17,7 +17,7 @@ class BellmanifoldError(Exception):
 
 
 class BadInputError(BellmanifoldError, ValueError):
-    """A file, an option or an argument is wrong; the message says which and how to mend it."""
+    """A file, an option or an argument is wrong; the message says which and how to fix it."""
 
     exit_code = 2
 

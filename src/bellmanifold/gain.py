@@ -1,8 +1,8 @@
-"""The best mean reward per step of a policy that stays in an end component for ever, and its sign.
+"""The best mean reward per step of a policy that stays in an end component forever, and its sign.
 
 Assumption 2 of the paper asks that every improper policy loses without bound from some state. Given that a proper
 policy exists, that holds if and only if in every maximal end component the best mean reward g is negative: zero is not
-enough, because a loop that costs nothing can be walked for ever. So the sign of g must be *exact*.
+enough, because a loop that costs nothing can be walked forever. So the sign of g must be *exact*.
 
 Howard's policy iteration finds g. A policy's closed classes have gains
 
@@ -104,7 +104,7 @@ def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains
         relative = chains.relative_values(policy, loop[0], gain)
         advantage = chains.ahead(relative) - relative[inside.pair_state] - gain
         top = np.maximum.reduceat(advantage, inside.pair_start[:-1])
-        noise = np.abs(advantage[policy]).max()  # 0 but for rounding: the policy's own equations
+        noise = np.abs(advantage[policy]).max()  # 0 except for rounding: the policy's own equations
         tolerance = max(chains.tolerance(relative), 4 * noise)
         if not (top > tolerance).any():
             break

@@ -5,7 +5,7 @@ Every function takes the set of pairs that may be played (`allowed`, all by defa
 asks the same questions of the *observed* pairs alone.
 
 *End component*: a set of states and, for each of them, at least one pair, such that no pair leaves the set and
-every state can reach every other within it. A policy can stay in an end component for ever, and conversely
+every state can reach every other within it. A policy can stay in an end component forever, and conversely
 the states a policy visits infinitely often form one. So, without the goal: improper policies exist if and
 only if some end component does. The union of overlapping ones is again one; `end_components` lists the maximal ones.
 

@@ -201,11 +201,11 @@ def complaint(model: SSP, mean: MeanReward) -> str:
     shown = (" -> " if cycle else ", ").join(_name(model, s) for s in loop[: SHOWN + 1])
     shown += f" -> ... ({len(mean.loop)} moves)" if cycle and len(loop) > SHOWN + 1 else ""
     shown += "" if cycle else _and_more(len(loop) - SHOWN - 1)
-    what = f"the loop {shown}" if cycle else f"wandering among {shown} for ever"
+    what = f"the loop {shown}" if cycle else f"wandering among {shown} forever"
     if not mean.decided:
         verb = f"has a mean reward of about {mean.value:.3g}, too near 0 to tell its sign, so it may not lose anything"
     elif mean.sign == 0:
-        verb = "costs nothing, so waiting for ever is as good as arriving"
+        verb = "costs nothing, so waiting forever is as good as arriving"
     else:
         verb = f"pays {mean.value:.3g} a move, so never arriving is better than arriving"
     return f"{what} {verb} (Assumption 2): give its moves a negative reward"

@@ -66,7 +66,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on (-1, 1). A residual that is on the edge but for rounding counts as outside."""
+    """Uniform on (-1, 1). A residual that is on the edge except for rounding counts as outside."""
 
     def __str__(self) -> str:
         return "uniform"

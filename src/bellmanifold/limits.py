@@ -48,7 +48,7 @@ class Limit:
 BYTES = Limit("BELLMANIFOLD_MAX_BYTES", 2**30, "bytes")
 """Of a file, also after decompression."""
 TEXT_SHARE = 16
-"""Text may be so many times smaller than other files: parsed it takes up to thirty times its bytes."""
+"""Text must be this many times smaller than other files: parsed, it takes up to thirty times its bytes."""
 SIZE = Limit("BELLMANIFOLD_MAX_SIZE", 5_000_000, "pairs and successors")
 """Of a problem."""
 RUNS = Limit("BELLMANIFOLD_MAX_RUNS", 200_000, "runs")

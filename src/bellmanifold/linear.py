@@ -25,7 +25,7 @@ TINY, DENSE = 40, 200
 """Systems up to the first size are always eliminated densely, without subtraction; systems up to the second if a
 factorisation would lose digits."""
 TRAPPED = 1e-6
-"""A pivot below this has lost so many digits."""
+"""A pivot below this has lost too many digits."""
 EXPANDER = 0.1
 """A reordered bandwidth above this share of the size means that a factorisation would fill in."""
 ITERATIONS = 1000
@@ -33,7 +33,7 @@ ACCURACY = 1e-10
 ROUNDING = 1e-13
 NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
 ROOM = 4
-"""Factors begin with room for so many times the entries of the matrix, and grow where they fill in more."""
+"""Factors begin with room for this many times the entries of the matrix, and grow where they fill in more."""
 FILLS_IN = 5000
 """Above this size an expander cannot be factorised in reasonable time; rounding is then accepted."""
 
@@ -231,7 +231,7 @@ def _refined(factors: SuperLU, matrix: csc_array, right: Float[np.ndarray, "n"])
 def _factors(matrix: csc_array) -> SuperLU | None:
     """An LU factorisation without pivoting; None if the matrix is singular to rounding.
 
-    `spilu` that drops nothing is `splu`, but for the room it starts with: `splu` reserves thirty times the matrix for
+    `spilu` that drops nothing is `splu` except for the room it starts with: `splu` reserves thirty times the matrix for
     each factor and keeps that, where three to six times both together are filled.
     """
     try:

@@ -99,7 +99,7 @@ def solve(
         model: the problem.
         method: "vi", "pi" or "lp"; by default "vi" (one sweep) on acyclic problems and "pi" otherwise.
         discount: solve the discounted problem instead.
-        max_sweeps: value iteration gives up after so many.
+        max_sweeps: value iteration gives up after this many.
 
     Raises:
         BadInputError: if a pair is open, or rewards are so large that values may leave the range of floating point.

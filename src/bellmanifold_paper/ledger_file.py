@@ -80,7 +80,7 @@ class Ledger:
 
     Attributes:
         claims: in their order.
-        runs: how many runs a cell had.
+        runs: how many runs per cell had.
         version: of this package.
         commit: of its source; empty if it was no checkout.
         date: of the measurement, as YYYY-MM-DD.

@@ -14,7 +14,7 @@ from bellmanifold_paper.verdicts import Measurement
 COLOURS = {"holds": "green", "holds with a remark": "yellow", "does not hold": "red"}
 PLURAL = ("hold", "hold with a remark", "do not hold")
 ENOUGH = 10
-"""Runs a cell, as many as in the paper; verdicts from fewer come with a warning."""
+"""Runs per cell, as many as in the paper; verdicts from fewer come with a warning."""
 SHOWN = 3
 """Numbers of a claim that the table shows; the file has all of them."""
 
@@ -49,7 +49,7 @@ def totals(claims: Sequence[JudgedClaim]) -> str:
 
 def basis(ledger: Ledger) -> str:
     """From how many runs a ledger was measured, and what that means if they are few."""
-    runs = f"from {ledger.runs} run{'s' * (ledger.runs != 1)} a cell"
+    runs = f"from {ledger.runs} run{'s' * (ledger.runs != 1)} per cell"
     return runs if ledger.runs >= ENOUGH else f"{runs} (so few runs decide little: the paper has {ENOUGH})"
 
 

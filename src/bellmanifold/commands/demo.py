@@ -86,9 +86,7 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
     typer.echo(
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
     )
-    typer.echo(
-        "policy may miss the goal for ever. manifold draws from the exact posterior, bayes-br at tolerance 0.01."
-    )
+    typer.echo("policy may miss the goal forever. manifold draws from the exact posterior, bayes-br at tolerance 0.01.")
     publish(out, out / "report.html")
 
 

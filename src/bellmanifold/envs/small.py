@@ -7,7 +7,7 @@ from bellmanifold.ssp import SSP
 
 
 def two_state() -> SSP:
-    """Example 1 of the paper: stay (pays -1) or go to the goal (pays -1). Staying for ever is improper.
+    """Example 1 of the paper: stay (pays -1) or go to the goal (pays -1). Staying forever is improper.
 
     >>> two_state().reward
     array([-1., -1.])

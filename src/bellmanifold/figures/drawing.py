@@ -23,7 +23,7 @@ LONGEST_NAME = 24
 NAME_WIDTH, CHARACTER = 1.2, 4.3
 """How wide the name of a state may be, in units of the drawing, and how wide a character is, in points."""
 NAMED_STATES = 60
-"""Up to so many states are named, unless they lie on a grid, which says it all."""
+"""Up to this many states are named, unless they lie on a grid, which says it all."""
 
 
 Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]

@@ -46,7 +46,7 @@ from scipy.special import log_ndtr, ndtri_exp
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 
 FAR = 6.0
-"""So many sds below the mean the continued fraction takes over."""
+"""This many sds below the mean the continued fraction takes over."""
 LEVELS = 16
 """Of the continued fraction."""
 SQRT_2_PI = math.sqrt(2.0 * math.pi)

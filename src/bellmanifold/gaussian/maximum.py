@@ -158,7 +158,7 @@ def _integrate(
 
 
 def _densities(z: Float[np.ndarray, "rows nodes k"]) -> Float[np.ndarray, "rows nodes k"]:
-    """phi(z_a) times the product of Phi(z_j) over all j but a, for every a; products from both sides, no division."""
+    """phi(z_a) times the product of Phi(z_j) over all j except a, for each a; products from both sides, no division."""
     np.clip(z, -OUT_OF_REACH, OUT_OF_REACH, out=z)
     below = ndtr(z)
     others = np.ones_like(z)

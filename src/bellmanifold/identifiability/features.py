@@ -57,7 +57,7 @@ def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]
 
     Args:
         data: observations with deterministic rewards; each pair counts once.
-        features: one row a pair.
+        features: one row per pair.
 
     Raises:
         BadInputError: if the features do not fit the problem, or no pair was observed.

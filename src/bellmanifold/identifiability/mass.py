@@ -13,7 +13,7 @@ pair the bound does not depend on the tolerance.) Where no policy is improper q 
 cells' images B O^mu fill the space: the probabilities above, summed over all policies, are 1.
 
 If mu is improper, A is singular. Then the mass is infinite if and only if the cell holds a flat direction
-(`flat.flat_direction`): a ball in the cell can be moved along it for ever at the same likelihood. If there is none,
+(`flat.flat_direction`): a ball in the cell can be moved along it forever at the same likelihood. If there is none,
 |B q| grows at least like |q| on the cell and the mass is finite. Every policy that maximises u has one. The same
 criterion serves incomplete data.
 """

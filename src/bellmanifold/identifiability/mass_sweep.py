@@ -3,7 +3,7 @@
 The likelihood is flat over cones of improper policies (`flat`), so the prior alone bounds what they weigh. They vanish
 as the tolerance falls, weigh most where it is of the order of the rewards and the prior is wide, and keep their share
 of the prior where it is so wide that the data say nothing. A discount ends every move at the goal with some
-probability; then no policy is improper and nothing is flat, but policies that *would* loop for ever in the original
+probability; then no policy is improper and nothing is flat, but policies that *would* loop forever in the original
 problem still get some mass. That is what is measured here: the probability that the greedy policy is improper in the
 original problem, unobserved pairs taken to end at the goal.
 """

@@ -23,7 +23,7 @@ MOST_NUMBERS = 120_000
 """Numbers of all curves together, as far as `LEAST_POINTS` allow."""
 MOST_CURVES = 800
 MOST_TOGETHER = 12
-"""Up to so many curves share a panel."""
+"""Up to this many curves share a panel."""
 
 
 def curves(cells: Sequence[Cell]) -> tuple[dict[str, Any], str]:

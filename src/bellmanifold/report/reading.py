@@ -191,7 +191,7 @@ def _places(reference: str, directory: Path) -> list[str]:
 
 
 def _require_plain_file(place: str) -> None:
-    """Refuse what is neither a built-in problem nor a file: a pipe would keep us waiting for ever."""
+    """Refuse what is neither a built-in problem nor a file: a pipe would keep us waiting forever."""
     if not place.startswith(("env:", "gym:")) and os.path.exists(place) and not os.path.isfile(place):
         raise BadInputError(f"{label(place)}: is not a file")
 

@@ -77,7 +77,7 @@ class _Pick(NamedTuple):
 def visit(
     key: PRNGKeyArray, state: State, evaluate: Evaluate, visited: Visited, picks: Int[Array, ""]
 ) -> tuple[State, Int[Array, ""]]:
-    """Every chain of positive likelihood visits so many coordinates; also how often the slowest evaluated it."""
+    """Every chain of positive likelihood visits `picks` coordinates; also how often the slowest evaluated it."""
     chains = jnp.arange(state.evaluation.log_likelihood.shape[0])
     key_first, key_free, key = jax.random.split(key, 3)
     picks = jnp.where(visited.number > 0, picks, 0)

@@ -12,7 +12,7 @@ BlackJAX makes the moves (leapfrog steps, accept or reject); this module tunes t
    coordinate in proportion to its standard deviation (the mass matrix is the inverse of the variances).
 
 Position, step size and variances are the state that one episode hands to the next, whose log density may be another
-one. A coordinate that did not move at all keeps its variance: 0 would freeze it for ever, and the paper does not say.
+one. A coordinate that did not move at all keeps its variance: 0 would freeze it forever, and the paper does not say.
 
 Each chain has its own key, state and argument of the log density, along the leading axis. Chains never exchange
 anything, so a batch of them is the chains one by one.
@@ -118,7 +118,7 @@ def episode(
     """Tune every chain and walk on.
 
     Args:
-        key: one a chain, shape (chains,).
+        key: one per chain, shape (chains,).
         state: of all chains.
         log_density: of a single chain's position and argument.
         argument: a tree of arrays with chains along the leading axis.

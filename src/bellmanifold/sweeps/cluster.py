@@ -45,7 +45,7 @@ def play_on_cluster(
 
 @contextmanager
 def _looking_for_workers(client: Any, address: str, patience: float) -> Iterator[None]:
-    """Say so, once, if the scheduler has no worker after a while: it would keep us waiting for ever."""
+    """Say so, once, if the scheduler has no worker after a while: it would keep us waiting forever."""
 
     def look() -> None:
         if client.status == "running" and not client.scheduler_info()["workers"]:

@@ -224,7 +224,7 @@ def _parse(content: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 TOML") from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise BadInputError(f"not valid TOML: {error}: mend it there") from None
+        raise BadInputError(f"not valid TOML: {error}: fix it there") from None
 
 
 def _known_options() -> list[str]:

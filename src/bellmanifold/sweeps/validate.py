@@ -51,9 +51,9 @@ def require_fit(found: Mapping[str, Any], required: Iterable[str], episodes: int
         if name in SINGLE:
             _require(array.shape == (), f"{name} is not one number")
         if name in EACH_EPISODE:
-            _require(array.shape == (episodes,), f"{name} has not one entry an episode")
+            _require(array.shape == (episodes,), f"{name} does not have one entry per episode")
         if name in ("action_probability", "q_mean") and pairs is not None:
-            _require(array.shape == (episodes, pairs), f"{name} has not one entry an episode and pair")
+            _require(array.shape == (episodes, pairs), f"{name} does not have one entry per episode and pair")
     if "pair" in found and "moves" in found:
         pair, moves = found["pair"], found["moves"]
         fits = pair.ndim == 1 and np.all((moves >= 0) & (moves <= len(pair))) and moves.sum() == len(pair)
