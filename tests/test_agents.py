@@ -26,11 +26,13 @@ from bellmanifold.agents.settings import (
     PSRLSettings,
     QLearningSettings,
     RLSVISettings,
+    UCBQSettings,
     options_of,
 )
+from bellmanifold.agents.ucb_q import UCBQ
 from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld
 from bellmanifold.assembly import assemble
-from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.gymnasium import to_gymnasium
 from bellmanifold.solver import solve
@@ -428,10 +430,37 @@ def test_q_learning_is_not_stopped_by_a_loop():
     assert any(len(set(e.pairs.tolist())) < len(e.pairs) for e in played)
 
 
+def test_ucb_q_by_hand():
+    """Two visits of one pair with H = 3: rates 1 and 4/5, bonuses 0.1 sqrt(3) and 0.1 sqrt(3/2)."""
+    model = envs.two_state()
+    agent = UCBQ(model, UCBQSettings(bonus=0.1, horizon=3, start_value=2.0))
+    go = int(np.flatnonzero(model.next_state == model.n_states)[0])
+    nothing = np.zeros(0, dtype=int)
+    agent.moved(go, -1.0, model.n_states, nothing)
+    first = -1.0 + 0.1 * np.sqrt(3)
+    assert agent.q[go] == pytest.approx(first)
+    agent.moved(go, -1.0, model.n_states, nothing)
+    assert agent.q[go] == pytest.approx(first + 0.8 * (-1.0 + 0.1 * np.sqrt(1.5) - first))
+    agent.q[:] = 5.0
+    agent.moved(1 - go, 0.0, 0, np.array([0, 1]))
+    assert agent.q[1 - go] == pytest.approx(2.0 + 0.1 * np.sqrt(3)), "no state is hoped to be worth more than 2"
+    assert UCBQ(model, UCBQSettings()).horizon == model.n_states
+
+
+def test_nearest_sees_all_of_deep_sea_in_as_few_episodes_as_can_be():
+    """One of the 2 N bottom pairs is played in an episode; after 2 N episodes all were, and the best is played."""
+    for seed in range(5):
+        model = with_action_order(envs.deep_sea(7), seed)
+        played = run_episodes(model, make_agent("nearest", model), 16, seed)
+        assert len({pair for episode in played[:14] for pair in episode.pairs.tolist()}) == model.n_pairs
+        assert all(episode.rewards.sum() == pytest.approx(0.85) for episode in played[14:])
+        assert [episode.diagnostics["explores"] for episode in played] == [1.0] * 14 + [0.0] * 2
+
+
 # --- all agents
 
 
-CHARTLESS = ("bayes-td", "bayes-td-en", "bayes-td-max", "psrl", "rlsvi", "q-learning")
+CHARTLESS = ("bayes-td", "bayes-td-en", "bayes-td-max", "psrl", "rlsvi", "q-learning", "ucb-q", "nearest")
 """Agents that compile nothing: many different problems cost them nothing."""
 OPTIONS = {"psrl": {"noise_sd": 0.1}, "rlsvi": {"noise_sd": 0.1}}
 

@@ -61,7 +61,7 @@ MAY_IMPORT = {
         "linear",
         "noise",
     }
-    | {"parametrisation", "posteriors", "priors", "samplers", "ssp"},
+    | {"parametrisation", "posteriors", "priors", "samplers", "solver", "ssp"},
     "runs": {"agents", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},

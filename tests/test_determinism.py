@@ -20,6 +20,11 @@ model = ["env:deep-sea?depth=3", "env:swirl?depth=3"]
 agent = ["bayes-br", "manifold", "bayes-td-max", "rlsvi"]
 episodes = 6
 seeds = [0, 1]
+
+[[override]]
+match = {agent = "manifold", seeds = 1}
+explore = "directed"
+replan = true
 """
 LARGER = """
 model = "env:deep-sea?depth=8"

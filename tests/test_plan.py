@@ -40,7 +40,7 @@ def test_a_plan_is_a_product(plan):
         plan("model = ['env:swirl', 'env:pyramid']\nagent = 'bayes-br'\nepsilon = [0.01, 1]\nseeds = [3, 1]")
     )
     assert len(runs) == 8
-    usual = (("explore", "thompson"), ("infer_noise", False), ("method", "B"), ("optimism", 1))
+    usual = (("explore", "thompson"), ("infer_noise", False), ("method", "B"), ("optimism", 1), ("replan", False))
     assert runs[0] == RunSettings("env:swirl", "bayes-br", 0.01, 10.0, 100, 3, usual)
     assert {(r.model, r.epsilon, r.seed) for r in runs} == {
         (m, e, s) for m in ("env:swirl", "env:pyramid") for e in (0.01, 1.0) for s in (1, 3)
@@ -185,7 +185,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         runs_of(tmp_path / "q.toml")
 
 
-RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, (("optimism", 1),))
+RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, (("optimism", 1), ("replan", False)))
 
 
 def test_names_are_functions_of_the_settings_alone():
@@ -214,7 +214,7 @@ def test_names_are_functions_of_the_settings_alone():
 
 
 def test_settings_survive_a_round_trip():
-    others = (("noise_sd", 1.0), ("optimism", 1))
+    others = (("noise_sd", 1.0), ("optimism", 1), ("replan", False))
     for run in (RUN, RunSettings("env:swirl", "psrl", None, None, 5, 0, others)):
         entry = json.loads(json.dumps(run.to_dict()))
         assert RunSettings.from_dict(entry) == make_settings(entry) == run

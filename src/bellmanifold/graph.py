@@ -133,6 +133,11 @@ def steps_towards(model: SSP, target: States, allowed: Pairs | None = None) -> P
     return _reach_possibly(model, np.append(target, False), keep)[1]
 
 
+def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
+    """For each state that can reach the goal by allowed pairs, one that may bring it a step nearer; else -1."""
+    return _reach_possibly(model, np.append(np.zeros(model.n_states, dtype=bool), True), allowed)[1]
+
+
 def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:
     """The same for any set of states as the target (the last entry is the goal)."""
     n = model.n_states

@@ -10,11 +10,18 @@ shown the pairs that were played and what they paid. An episode ends
 - when an environment outside cuts it off;
 - after `cap` moves, by default ten times the number of states and at least 1,000.
 
+With `replan` an episode goes on instead. Whenever a pair was played that was never played before, the agent learns from
+what it saw since it last looked, and looks again: it names another policy. A policy that can reach neither the goal nor
+anything new gives way to the best way home by what is known; if there is none, to the shortest way to something new; if
+there is neither, the episode ends as a loop. New pairs run out and ways home arrive, so episodes end. Where laws are
+unknown nobody can tell, and the cap is what is left.
+
 Agents need no base class. Besides `policy` and `observe` an agent may have
 
 - `moved` (`SeesMoves`): it is shown every single move, with the state it led to;
 - `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
   measures judge that), and loops do not end an episode: the agent may leave them by itself;
+- `look` (`Looks`): how to go on from a state in the midst of an episode that is replanned; else `policy` is asked;
 - `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results;
 - `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal;
 - `beliefs` (`ShowsBeliefs`): the same of each action, with the mean of its value.
@@ -29,6 +36,9 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.news import unseen
+from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import reaches_goal
@@ -64,6 +74,14 @@ class Acts(Protocol):
 
     def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
         """Which of these pairs of the current state to play."""
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """An agent that can make up its mind again in the midst of an episode."""
+
+    def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The pair each state plays from now on, being in this state, after something new was seen."""
 
 
 @runtime_checkable
@@ -111,9 +129,10 @@ class Episode:
         pairs: pairs played, in order, shape (moves,).
         rewards: what they paid, shape (moves,).
         end: why it ended.
-        policy: the policy it was played with, shape (states,).
+        policy: the policy it was played with, shape (states,); at its start, if another took over.
         last: the state it ended in; the number of states is the goal.
         diagnostics: what the agent had to say.
+        changed: did another policy take over on the way?
     """
 
     pairs: Int[np.ndarray, "moves"]
@@ -122,6 +141,7 @@ class Episode:
     policy: Int[np.ndarray, "states"]
     last: int
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    changed: bool = False
 
     @property
     def reached_goal(self) -> bool:
@@ -135,7 +155,12 @@ def default_cap(model: SSP) -> int:
 
 
 def run_episodes(
-    problem: Any, agent: Agent, episodes: int, seed: int | np.random.Generator = 0, cap: int | None = None
+    problem: Any,
+    agent: Agent,
+    episodes: int,
+    seed: int | np.random.Generator = 0,
+    cap: int | None = None,
+    replan: bool = False,
 ) -> list[Episode]:
     """Let an agent play and learn for a number of episodes.
 
@@ -146,51 +171,114 @@ def run_episodes(
         episodes: how many.
         seed: fixes the agent's draws, the starts, the transitions and the noise of rewards.
         cap: most moves of an episode; by default ten times the number of states and at least 1,000.
+        replan: let episodes go on when a state repeats, and the agent look again when it has seen something new.
     """
-    return list(play_episodes(problem, agent, episodes, seed, cap))
+    return list(play_episodes(problem, agent, episodes, seed, cap, replan))
 
 
 def play_episodes(
-    problem: Any, agent: Agent, episodes: int, seed: int | np.random.Generator = 0, cap: int | None = None
+    problem: Any,
+    agent: Agent,
+    episodes: int,
+    seed: int | np.random.Generator = 0,
+    cap: int | None = None,
+    replan: bool = False,
 ) -> Iterator[Episode]:
     """The same, one episode at a time: each is handed over once the agent has learnt from it."""
     world = open_world(problem)
     cap = default_cap(world.model) if cap is None else cap
     if cap < 1:
         raise BadInputError(f"cap is {cap}: an episode needs at least one move")
+    if replan and isinstance(agent, Acts):
+        raise BadInputError("this agent chooses every move on its own and has no plan to make again: leave replan out")
     rng = np.random.default_rng(seed)
-    visited = np.zeros(world.model.n_pairs, dtype=bool)
+    memory = Memory(world.model)
     for _ in range(episodes):
-        episode = _play(world, agent, visited, rng, cap)
-        agent.observe(episode.pairs, episode.rewards)
-        yield replace(episode, diagnostics=dict(agent.diagnostics)) if isinstance(agent, Diagnosed) else episode
+        episode = _Trip(world, agent, memory, rng).played(cap, replan)
+        said = dict(agent.diagnostics) if isinstance(agent, Diagnosed) else {}
+        yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
 
-def _play(
-    world: World, agent: Agent, visited: Bool[np.ndarray, "pairs"], rng: np.random.Generator, cap: int
-) -> Episode:
-    """Play one episode; `visited` is kept up to date."""
-    policy = agent.policy(rng)
-    choose = _chooser(world, agent, policy, rng)
-    hopeless = _never if isinstance(agent, Acts) else _loop_detector(world, policy, visited)
-    goal = world.model.n_states
-    state, end = world.start(rng), None
-    pairs: list[int] = []
-    rewards: list[float] = []
-    while end is None:
-        pair = choose(state)
-        reward, landing, cut_off = world.step(pair, rng)
-        is_new = not visited[pair]
-        visited[pair] = True
-        pairs.append(pair)
-        rewards.append(reward)
-        if isinstance(agent, SeesMoves):
-            agent.moved(pair, reward, landing, world.playable(landing))
-        end = _end(landing == goal, cut_off, len(pairs) >= cap)
-        if end is None and hopeless(state, landing, is_new):
-            end = "loop"
-        state = landing
-    return Episode(np.array(pairs, dtype=np.int64), np.array(rewards, dtype=np.float64), end, policy, state)
+class _Trip:
+    """One episode while it is played.
+
+    Args:
+        world: what it is played in.
+        agent: who plays.
+        memory: all that was ever played; kept up to date.
+        rng: fixes what is drawn.
+    """
+
+    def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator) -> None:
+        self.world, self.agent, self.memory, self.rng = world, agent, memory, rng
+        self.pairs: list[int] = []
+        self.rewards: list[float] = []
+        self.learnt = 0
+        self.looks = 0
+        self.changed = False
+        self.first = agent.policy(rng)
+        self._follow(self.first)
+
+    def played(self, cap: int, replan: bool) -> Episode:
+        """Play to the end."""
+        state, end = self.world.start(self.rng), None
+        while end is None:
+            pair = self.choose(state)
+            is_new = self.memory.count[pair] == 0
+            landing, cut_off = self._step(pair)
+            end = _end(landing == self.world.model.n_states, cut_off, len(self.pairs) >= cap)
+            if end is None and replan and is_new:
+                self._look_again(landing)
+            elif end is None and self.hopeless(state, landing, bool(is_new)):
+                end = None if replan and self._give_way(landing) else "loop"
+            state = landing
+        self._learn()
+        said = {"looks": float(self.looks)} if replan else {}
+        pairs, rewards = np.array(self.pairs, dtype=np.int64), np.array(self.rewards, dtype=np.float64)
+        return Episode(pairs, rewards, end, self.first, state, said, self.changed)
+
+    def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
+        """Play a policy from now on."""
+        self.choose = _chooser(self.world, self.agent, policy, self.rng)
+        acts = isinstance(self.agent, Acts)
+        self.hopeless = _never if acts else _loop_detector(self.world, policy, self.memory)
+
+    def _step(self, pair: int) -> tuple[int, bool]:
+        """Play a pair; where that led, and whether the episode was cut off."""
+        reward, landing, cut_off = self.world.step(pair, self.rng)
+        self.pairs.append(pair)
+        self.rewards.append(reward)
+        self.memory.add_one(pair, reward)
+        if isinstance(self.agent, SeesMoves):
+            self.agent.moved(pair, reward, landing, self.world.playable(landing))
+        return landing, cut_off
+
+    def _learn(self) -> None:
+        """Show the agent what was played since it last learnt."""
+        since, self.learnt = self.learnt, len(self.pairs)
+        self.agent.observe(
+            np.array(self.pairs[since:], dtype=np.int64), np.array(self.rewards[since:], dtype=np.float64)
+        )
+
+    def _look_again(self, state: int) -> None:
+        """Let the agent make up its mind again."""
+        self._learn()
+        self.looks += 1
+        self.changed = True
+        looks = isinstance(self.agent, Looks)
+        self._follow(self.agent.look(state, self.rng) if looks else self.agent.policy(self.rng))
+
+    def _give_way(self, state: int) -> bool:
+        """Play the best way home, or the shortest to something new; False if there is neither."""
+        model, knowledge = self.world.model, unseen(self.memory)
+        policy = way_home(model, knowledge.known, self.memory.mean_reward)
+        if policy[state] < 0:
+            if not np.isfinite(knowledge.way.moves[state]):
+                return False
+            policy = knowledge.towards_news(policy, self.rng)
+        self.changed = True
+        self._follow(np.where(policy < 0, model.pair_start[:-1], policy))
+        return True
 
 
 def _end(at_goal: bool, cut_off: bool, at_cap: bool) -> End | None:
@@ -227,9 +315,7 @@ def _never(state: int, landing: int, is_new: bool) -> bool:
     return False
 
 
-def _loop_detector(
-    world: World, policy: Int[np.ndarray, "states"], visited: Bool[np.ndarray, "pairs"]
-) -> Callable[[int, int, bool], bool]:
+def _loop_detector(world: World, policy: Int[np.ndarray, "states"], memory: Memory) -> Callable[[int, int, bool], bool]:
     """After a move from a state to another (with a pair that was new or not): can nothing new or good follow?"""
     model = world.model
     if not (world.has_laws and world.may_loop):
@@ -247,7 +333,7 @@ def _loop_detector(
     def trapped(state: int, landing: int, is_new: bool) -> bool:
         nonlocal hopeful
         if hopeful is None or is_new:
-            hopeful = reaches_goal(model, policy, ends=~visited[policy])
+            hopeful = reaches_goal(model, policy, ends=memory.count[policy] == 0)
         return not hopeful[landing]
 
     return trapped

@@ -58,7 +58,11 @@ class Memory:
     def add(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Add observations."""
         for pair, reward in zip(pairs.tolist(), rewards.tolist(), strict=True):
-            self.count[pair] += 1
-            deviation = reward - self.mean_reward[pair]
-            self.mean_reward[pair] += deviation / self.count[pair]
-            self.scatter[pair] += deviation * (reward - self.mean_reward[pair])
+            self.add_one(pair, reward)
+
+    def add_one(self, pair: int, reward: float) -> None:
+        """Add one of them."""
+        self.count[pair] += 1
+        deviation = reward - self.mean_reward[pair]
+        self.mean_reward[pair] += deviation / self.count[pair]
+        self.scatter[pair] += deviation * (reward - self.mean_reward[pair])

@@ -1,4 +1,4 @@
-"""Solving the problems that agents make up: small, new in every episode, and never quite closed.
+"""Solving the problems that agents make up: small, new in every episode, and never quite closed; and the way home.
 
 A made-up problem pays reward_i for pair i and moves to state s with probability law[i, s]. The rows of `law` sum to
 *less* than 1: from every pair the problem may end. Then every policy ends, the Bellman equations have one solution
@@ -6,17 +6,24 @@ whatever the rewards are, and policy iteration finds it; Assumption 2, which a s
 needed. Where the law is sparse, a few sweeps of value iteration before each switch carry news several states far at a
 fraction of the price of a linear system: they start from a policy's value, so they only rise, and what is greedy at
 their end is better still.
+
+The best way home by known pairs, in contrast, is an ordinary problem: that of the states from which known pairs reach
+the goal surely. From elsewhere there may be a way that reaches it with luck.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
+from bellmanifold.errors import BellmanifoldError
+from bellmanifold.graph import is_proper, reach_goal, steps_to_goal
+from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
 Law: TypeAlias = csr_array | np.ndarray
@@ -67,3 +74,34 @@ def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float
     """The draw of action values that promises most at the start (optimism; one draw is plain posterior sampling)."""
     at_start = model.best(draws) @ model.initial
     return draws[int(np.argmax(at_start))]
+
+
+def way_home(
+    model: SSP, known: Bool[np.ndarray, "pairs"], reward: Float[np.ndarray, "pairs"]
+) -> Int[np.ndarray, "states"]:
+    """The pair that each state plays on the best way to the goal by known pairs; -1 where they do not lead there.
+
+    States that cannot be sure to arrive play a pair that may bring them nearer, and so do all if known loops pay, or
+    cost so little that no best way can be told.
+
+    Args:
+        model: the problem; of pairs that are not known nothing is looked at.
+        known: the pairs that may be played.
+        reward: what they pay.
+    """
+    policy = steps_to_goal(model, known)
+    sure, proper = reach_goal(model, known)
+    policy = np.where(sure, proper, policy)
+    safe = np.logical_and.reduceat(np.append(sure, True)[model.next_state], model.next_start[:-1])
+    pairs = np.flatnonzero(known & sure[model.pair_state] & safe)
+    if len(pairs):
+        keep = np.zeros(model.n_pairs, dtype=bool)
+        keep[pairs] = True
+        part = replace(model, reward=np.where(keep, reward, 0.0)).subproblem(keep)
+        try:
+            best = part.greedy(solve(part).q)
+        except BellmanifoldError:
+            return policy
+        if is_proper(part, best):
+            policy[sure] = pairs[best]
+    return policy

@@ -36,6 +36,7 @@ from bellmanifold.agents.beliefs import believed, known_only, shares
 from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
+from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
@@ -131,6 +132,7 @@ class PosteriorSampling:
         prior = ValuePrior.stated(model, settings.prior_scale, settings.prior_mean)
         self._source: Source = _Importance(prior_pool(model, prior), self.memory.observed, model)
         self._stale = False
+        self._explores = False
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
@@ -154,6 +156,16 @@ class PosteriorSampling:
         if self.settings.laws != "known":
             self.memory.land(pair, landing)
 
+    def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """How to go on in an episode that is replanned: still exploring, then home; or by another draw."""
+        if not self._explores:
+            return self.policy(rng)
+        knowledge = unseen(self.memory)
+        if np.isfinite(knowledge.way.moves[state]):
+            return self._filled(knowledge.towards_news(self._drawn, rng), rng)
+        home = way_home(knowledge.model, knowledge.known, self.memory.mean_reward)
+        return self._filled(np.where(home < 0, self._drawn, home), rng)
+
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
         noisy = self.settings.noise_sd is not None or self.settings.infer_noise or self.settings.laws == "dirichlet"
@@ -172,9 +184,9 @@ class PosteriorSampling:
     def _directed(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The draw, or the shortest way to what was not seen if the draw wants any of that."""
         knowledge = unseen(self.memory)
-        explores = knowledge.meets_news(drawn)
-        self.diagnostics["explores"] = float(explores)
-        return knowledge.towards_news(drawn, rng) if explores else drawn
+        self._explores, self._drawn = knowledge.meets_news(drawn), drawn
+        self.diagnostics["explores"] = float(self._explores)
+        return knowledge.towards_news(drawn, rng) if self._explores else drawn
 
     def _filled(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""

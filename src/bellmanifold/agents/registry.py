@@ -184,6 +184,7 @@ KINDS = (
         "the same by Hamiltonian Monte Carlo, as the paper ran it",
         records.HMCSettings,
         _imported("bayes_hmc", "LoneHMC"),
+        fixed={"replan": False},
         make_block=_imported("bayes_hmc", "block_of_agents"),
     ),
     AgentKind(
@@ -224,6 +225,19 @@ KINDS = (
         records.QLearningSettings,
         _imported("q_learning", "QLearning"),
         needs_laws=False,
+    ),
+    AgentKind(
+        "ucb-q",
+        "Q-learning with upper confidence bounds",
+        records.UCBQSettings,
+        _imported("ucb_q", "UCBQ"),
+        needs_laws=False,
+    ),
+    AgentKind(
+        "nearest",
+        "the shortest way to what was not seen, without a posterior",
+        records.NearestSettings,
+        _imported("nearest", "Nearest"),
     ),
 )
 AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}

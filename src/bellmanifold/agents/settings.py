@@ -88,8 +88,19 @@ whole = partial(option, allows=lambda x: type(x) is int and x >= 1, wanted="a wh
 flag = partial(option, allows=lambda x: isinstance(x, bool), wanted="true or false")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """What agents that name policies share.
+
+    Attributes:
+        replan: episodes go on when a state repeats, and the agent looks again when it has seen something new.
+    """
+
+    replan: bool = flag(False)
+
+
 @dataclass(frozen=True)
-class DrawSettings:
+class DrawSettings(PlanSettings):
     """What agents that draw action values from a posterior share; all that `bayes-td` and `bayes-td-max` have.
 
     Attributes:
@@ -153,7 +164,7 @@ class HMCSettings(DrawSettings):
 
 
 @dataclass(frozen=True)
-class PSRLSettings:
+class PSRLSettings(PlanSettings):
     """`psrl`.
 
     Attributes:
@@ -166,7 +177,7 @@ class PSRLSettings:
 
 
 @dataclass(frozen=True)
-class RLSVISettings:
+class RLSVISettings(PlanSettings):
     """`rlsvi`.
 
     Attributes:
@@ -193,3 +204,23 @@ class QLearningSettings:
     exploration: float = share(0.1)
     step_size: float = share(0.5)
     start_value: float = number(1.0)
+
+
+@dataclass(frozen=True)
+class UCBQSettings:
+    """`ucb-q`.
+
+    Attributes:
+        bonus: what is added for a pair that was seen once, in units of the square root of the horizon.
+        horizon: how many moves an episode is thought to have; the number of states unless given.
+        start_value: what every value begins at, and the most a state is hoped to be worth.
+    """
+
+    bonus: float = not_negative(0.001)
+    horizon: int | None = whole(None)
+    start_value: float = number(1.0)
+
+
+@dataclass(frozen=True)
+class NearestSettings(PlanSettings):
+    """`nearest`, which has nothing to set but what agents that name policies share."""

@@ -61,6 +61,10 @@ def learn(
         str | None,
         typer.Option(metavar="HOW", help="thompson (plays the draw, the default) or directed (to what was not seen)."),
     ] = None,
+    replan: Annotated[
+        bool,
+        typer.Option("--replan", help="Episodes go on when a state repeats; the agent looks again when it saw news."),
+    ] = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
@@ -89,7 +93,7 @@ def learn(
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
-    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore}
+    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore, "replan": replan or None}
     options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration}
     check_supported(find_agent(agent), open_world(problem), options)
     check_memory(problem, episodes, runs)

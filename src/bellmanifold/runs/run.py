@@ -49,9 +49,9 @@ class Run:
         optimal_value: expected optimal value of an episode; NaN if it is not known.
         regret: optimal value minus the reward collected, shape (episodes,).
         completed_regret: the same, had an optimal policy gone on where an episode did not arrive.
-        expected_regret: optimal value minus the played policy's own; NaN where the policy is improper.
+        expected_regret: optimal value minus the played policy's own; NaN where it is improper or did not stay the same.
         reached_goal: did the episode end at the goal?
-        optimal: was the played policy optimal from the start?
+        optimal: was the played policy optimal from the start, and played to the end?
         coverage: share of the reachable pairs that were played up to then.
         moves: how many were made.
         capped: was the episode given up after too many moves?
@@ -159,8 +159,9 @@ def _play_block(
     else:
         check_supported(kind, worlds[0], options)
         agents = kind.make_block([world.model for world in worlds], kind.settings_with(options), seeds)
+    replan = bool(kind.resolve_options(options).get("replan", False))
     pairs = zip(worlds, agents, seeds, strict=True)
-    recorders = [_Recorder(world, agent, episodes, seed, optimum) for world, agent, seed in pairs]
+    recorders = [_Recorder(world, agent, episodes, seed, optimum, replan) for world, agent, seed in pairs]
     for _ in range(episodes):
         took = sum(recorder.next_episode() for recorder in recorders)
         for recorder in recorders:
@@ -171,10 +172,12 @@ def _play_block(
 class _Recorder:
     """One run, played an episode at a time, and what is noted of it."""
 
-    def __init__(self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None) -> None:
+    def __init__(
+        self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None, replan: bool
+    ) -> None:
         self.world, self.agent, self.seed = world, agent, seed
         self.yardstick = Yardstick(world.model, optimum) if world.has_laws else None
-        self.episodes = play_episodes(world, agent, episodes, play_seed(seed))
+        self.episodes = play_episodes(world, agent, episodes, play_seed(seed), replan=replan)
         self.played: list[Episode] = []
         self.seconds: list[float] = []
         self.routes = all_routes(world.model) if world.has_laws and isinstance(agent, Believes) else ()
@@ -267,7 +270,7 @@ def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> 
             "optimal": never,
         }
     best = yardstick.optimal_value
-    value = np.array([yardstick.value(episode.policy) for episode in played])
+    value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
     bad = yardstick.bad_pairs
     return {
         "optimal_value": best,

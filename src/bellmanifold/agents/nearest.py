@@ -1,0 +1,46 @@
+"""The shortest way to what was not seen, and no posterior: what counting alone can do.
+
+While a pair that was never played can be reached, the agent goes the shortest way to one (`bellmanifold.agents.news`),
+whatever that costs; afterwards it plays the best way home by the mean rewards it saw. It never weighs what it might
+find against what looking costs: the comparison shows what a posterior adds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.news import unseen
+from bellmanifold.agents.planning import way_home
+from bellmanifold.agents.settings import NearestSettings
+from bellmanifold.ssp import SSP
+
+
+class Nearest:
+    """Explores until nothing new can be reached, then plays the best it knows."""
+
+    def __init__(self, model: SSP, settings: NearestSettings) -> None:
+        self.model, self.settings = model, settings
+        self.memory = Memory(model)
+        self.diagnostics: dict[str, float] = {}
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """Towards news from wherever an episode may start."""
+        return self._way(np.flatnonzero(self.model.initial), rng)
+
+    def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """Towards news from here."""
+        return self._way(np.array([state]), rng)
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Remember the visits."""
+        self.memory.add(pairs, rewards)
+
+    def _way(self, states: Int[np.ndarray, "here"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        knowledge = unseen(self.memory)
+        explores = bool(np.isfinite(knowledge.way.moves[states]).any())
+        self.diagnostics = {"explores": float(explores)}
+        home = way_home(self.model, knowledge.known, self.memory.mean_reward)
+        home = np.where(home < 0, self.model.pair_start[:-1], home)
+        return knowledge.towards_news(home, rng) if explores else home
