@@ -211,6 +211,8 @@ class PosteriorSampling:
         if self.settings.method == "A":
             return _Routes(target, int(rng.integers(2**31)))
         try:
+            if target.laws is not None and not target.laws.fits_batch:
+                raise TooLargeError("open laws of many states are kept sparse")
             chart = known_chart(target.model, target.observed)
         except TooLargeError:
             return Walk(target, None, rng, self._source)

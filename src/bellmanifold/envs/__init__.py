@@ -5,6 +5,8 @@ from collections.abc import Callable
 from bellmanifold.envs.deep_sea import deep_sea
 from bellmanifold.envs.grid import grid
 from bellmanifold.envs.pyramid import pyramid
+from bellmanifold.envs.roads import roads
+from bellmanifold.envs.robot import robot
 from bellmanifold.envs.small import four_state, two_state
 from bellmanifold.envs.swirl import swirl
 from bellmanifold.ssp import SSP
@@ -16,7 +18,9 @@ BUILT_IN: dict[str, Callable[..., SSP]] = {
     "two-state": two_state,
     "four-state": four_state,
     "grid": grid,
+    "robot": robot,
+    "roads": roads,
 }
 """Name after `env:` -> the function that builds the problem; its parameters are the keys after `?`."""
 
-__all__ = ["BUILT_IN", "deep_sea", "four_state", "grid", "pyramid", "swirl", "two_state"]
+__all__ = ["BUILT_IN", "deep_sea", "four_state", "grid", "pyramid", "roads", "robot", "swirl", "two_state"]

@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.nets import PIECE
+from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 
 EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
@@ -60,7 +61,7 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     check_exact(target)
     near = check_leaks(target)
     try:
-        chart = batch_chart(target.model, budget.chart)
+        chart = chart_of(target, budget.chart)
         _check_pieces(chart, budget)
     except TooLargeError as refusal:
         return Choice("sparse walk", str(refusal))

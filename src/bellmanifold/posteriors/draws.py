@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
-from bellmanifold.posteriors.system import Drawn, drawn_laws, system_of
+from bellmanifold.posteriors.system import Drawn, chart_of, drawn_laws, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
 from bellmanifold.posteriors.weight import propose
@@ -40,7 +40,7 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
         UnsupportedError: if neither importance weights nor chains can be trusted.
     """
     try:
-        chart = batch_chart(target.model, budget.chart)
+        chart = chart_of(target, budget.chart)
     except TooLargeError as refusal:
         raise UnsupportedError(f"no draws of a problem this large ({refusal}): use the summary's numbers") from None
     try:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from bellmanifold.chart.batch import BatchChart, batch_chart
+from bellmanifold.chart.batch import BatchChart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import Covering, other_cut
 from bellmanifold.posteriors.nets import REPLICATES, Nets, Sample
 from bellmanifold.posteriors.policies import improper_mass, largest_error
 from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 
 GOOD = 0.2
@@ -35,7 +36,7 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     Raises:
         UnsupportedError: if no point fits the data.
     """
-    chart, largest = batch_chart(target.model, budget.chart), cover.largest
+    chart, largest = chart_of(target, budget.chart), cover.largest
     most_points = min(budget.points, budget.held // max(1, largest))
     if budget.samples is not None and budget.samples * largest > budget.held:
         most = budget.held // largest

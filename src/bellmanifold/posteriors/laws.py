@@ -74,6 +74,11 @@ class OpenLaws:
     follows: bool = True
 
     @property
+    def fits_batch(self) -> bool:
+        """Whether laws are kept as dense tables."""
+        return self.nexts <= DENSE
+
+    @property
     def nexts(self) -> int:
         """States and the goal."""
         return int(self.landed.shape[1])
@@ -103,7 +108,7 @@ class OpenLaws:
         The mean of the first of these; how probable the goal is in the second does not matter.
         """
         concentration = self.moments[0]
-        if self.nexts <= DENSE:
+        if self.fits_batch:
             dense = self.counts + concentration / self.nexts
             return csr_array(dense / dense.sum(axis=1, keepdims=True))
         goal = (

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
-from bellmanifold.chart.batch import BatchChart
+from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart
 from bellmanifold.chart.layout import Law, Layout, Solved
 from bellmanifold.gaussian.exchangeable import jax_member_moments
 from bellmanifold.jax_setup import bound_programs
@@ -23,6 +23,7 @@ from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combined
+from bellmanifold.posteriors.target import Target
 
 NUMBERED = 2**62
 """Up to this many policies have a number each; the codes of more are hashes."""
@@ -188,6 +189,17 @@ class System:
             return jnp.zeros((0, point.x.shape[-1]))
         landings = jnp.exp(jnp.maximum(point.log_law[self.seen[0], self.seen[1]], LEAST_LOG))
         return jnp.concatenate([landings, point.concentration])
+
+
+def chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
+    """The chart of a posterior's problem for batches.
+
+    Raises:
+        TooLargeError: if the problem does not fit a batch.
+    """
+    if target.laws is not None and not target.laws.fits_batch:
+        raise TooLargeError(f"laws of pairs that may lead to {target.laws.nexts} states are open, too many for batches")
+    return batch_chart(target.model, limits)
 
 
 def system_of(coordinates: Coordinates, chart: BatchChart) -> System:

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Result
-from bellmanifold.posteriors.system import System, from_normals, normal_point, system_of
+from bellmanifold.posteriors.system import System, chart_of, from_normals, normal_point, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
@@ -45,7 +45,7 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
     if not _may_split(target) or result.diagnostics.get("ties_split") == []:
         return result
     try:
-        chart = batch_chart(target.model, budget.chart)
+        chart = chart_of(target, budget.chart)
     except TooLargeError:
         return result
     states = near_ties(Coordinates(target), chart, budget.seed)

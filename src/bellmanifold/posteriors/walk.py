@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bellmanifold.chart.batch import BatchChart, batch_chart
+from bellmanifold.chart.batch import BatchChart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
@@ -27,6 +27,7 @@ from bellmanifold.posteriors.cuts import missed_by_walks, needs_cut
 from bellmanifold.posteriors.policies import largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.sparse_walk import SparseWalker
+from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.trace import Trace
 
@@ -66,7 +67,7 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
     """Slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
     coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
     rng = np.random.default_rng(budget.seed)
-    walker = walker_of(coordinates, batch_chart(target.model, budget.chart), rng, CHAINS)
+    walker = walker_of(coordinates, chart_of(target, budget.chart), rng, CHAINS)
     walker.advance(rng, ROUND)
     rounds = 1 if budget.samples is None else max(1, budget.samples // (CHAINS * ROUND))
     missed = "" if coordinates.centred else missed_by_walks(target, batch=True, most=budget.cut)

@@ -1,0 +1,62 @@
+"""A road network: forty junctions, two-way roads between neighbours, and what each road costs.
+
+Junctions lie on a grid of five rows and eight columns, moved a little, as on a map; `metadata["positions"]` says where.
+A move is a road, named by where it leads. Costs are drawn once: about 5, give or take 2, and at least 1. The way goes
+from the junction in one corner to the depot in the opposite one, from which no road leads back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError
+from bellmanifold.ssp import SSP
+
+ROWS, COLUMNS = 5, 8
+MEAN, SPREAD, LEAST = 5.0, 2.0, 1.0
+SEED = 2026
+
+
+def roads(slip: float = 0.0) -> SSP:
+    """The road network with its true costs.
+
+    Args:
+        slip: the chance that a driver misses the turn and takes another road of the junction, each alike.
+
+    >>> roads()
+    SSP("roads", 39 states, 132 pairs)
+    """
+    if not 0.0 <= slip < 1.0:
+        raise BadInputError(f"slip is {slip}: give a number from 0 to below 1")
+    rng = np.random.default_rng(SEED)
+    names = [f"J{number:02d}" for number in range(ROWS * COLUMNS)]
+    positions = {
+        name: [c + rng.uniform(-0.2, 0.2), -r + rng.uniform(-0.2, 0.2)]
+        for name, (r, c) in zip(names, np.ndindex(ROWS, COLUMNS), strict=True)
+    }
+    cost = {road: max(LEAST, rng.normal(MEAN, SPREAD)) for road in _neighbours(names)}
+    leaving: dict[str, list[str]] = {}
+    for here, there in cost:
+        leaving.setdefault(here, []).append(there)
+    moves = {}
+    for here, there in cost:
+        others = [other for other in leaving[here] if other != there]
+        ends = {there: 1.0 - (slip if others else 0.0)} | {other: slip / len(others) for other in others if slip}
+        moves[here, there] = Move(-round(cost[here, there], 2), ends)
+    model = from_moves("roads", moves, start=names[0], goal=names[-1])
+    return replace(model, metadata={"positions": {name: [round(x, 3) for x in at] for name, at in positions.items()}})
+
+
+def _neighbours(names: list[str]) -> list[tuple[str, str]]:
+    """Roads to the neighbours of every junction but the last, which is the depot."""
+    found = []
+    for number, here in enumerate(names[:-1]):
+        row, column = divmod(number, COLUMNS)
+        for down, right in ((0, 1), (1, 0), (0, -1), (-1, 0)):
+            r, c = row + down, column + right
+            if 0 <= r < ROWS and 0 <= c < COLUMNS:
+                found.append((here, names[r * COLUMNS + c]))
+    return found
