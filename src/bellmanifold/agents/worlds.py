@@ -3,11 +3,12 @@
 A world speaks of states and pairs by their numbers in `model`. Where its transition laws are unknown (`has_laws` is
 False) `model` is only a table of states and actions, and its laws and rewards mean nothing.
 
-Any environment can be stepped whose observations and actions are single numbers. States and actions are named by those
-numbers and a terminated step leads to the goal, as in `bellmanifold.formats.gymnasium`. An environment that exposes its
-transition table `P` has laws; of any other one only its sizes are known and, if it tells, which actions a state has
-(`info["action_mask"]`, as Gymnasium's own convention is). Where there is a table it decides which pairs exist, and
-masks, which there mark moves that are merely useless, are not looked at.
+Any environment can be stepped whose observations and actions are whole numbers, one or several
+(`bellmanifold.formats.numbered`). States and actions are named by those numbers and a terminated step leads to the
+goal, as in `bellmanifold.formats.gymnasium`. An environment that exposes its transition table `P` has laws; of any other
+one only its sizes are known and, if it tells, which actions a state has (`info["action_mask"]`, as Gymnasium's own
+convention is). Where there is a table it decides which pairs exist, and masks, which there mark moves that are merely
+useless, are not looked at.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import BadInputError
 from bellmanifold.graph import levels
 from bellmanifold.ssp import SSP, Description, require_closed
 
@@ -99,7 +100,9 @@ class SteppedWorld:
     def __init__(self, env: Any, model: SSP | None = None) -> None:
         """Wrap an environment; `model` may give its pairs in another order (as `with_action_order` does)."""
         from bellmanifold.formats.gymnasium import from_gymnasium, has_table
+        from bellmanifold.formats.numbered import numbered
 
+        env = numbered(env) if not has_table(env) else env
         self.env = env
         self.label = env.unwrapped.spec.id if env.unwrapped.spec is not None else type(env.unwrapped).__name__
         self.has_laws = has_table(env)
@@ -173,13 +176,7 @@ def _drawn(cumulative: np.ndarray, rng: np.random.Generator) -> int:
 
 def _table_of_pairs(env: Any, label: str) -> SSP:
     """Every state with every action, for an environment whose laws are unknown; where the pairs lead means nothing."""
-    from gymnasium.spaces import Discrete
-
     spaces = (env.observation_space, env.action_space)
-    if not all(isinstance(space, Discrete) for space in spaces):
-        raise UnsupportedError(
-            f"gym:{label}: observations and actions must be single numbers (Discrete spaces): wrap it so that they are"
-        )
     first_state, states = int(spaces[0].start), int(spaces[0].n)
     first_action, actions = int(spaces[1].start), int(spaces[1].n)
     pairs = states * actions

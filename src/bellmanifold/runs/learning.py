@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from bellmanifold.agents.registry import check_supported, find_agent
 from bellmanifold.agents.worlds import open_world
+from bellmanifold.data import SAME_REWARD
 from bellmanifold.errors import BadInputError
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, share_of_runs, spread
@@ -57,7 +58,7 @@ class Learning:
         """The `learn` object of the interface."""
         runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
         optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
-        return {
+        return ({"warnings": list(self.messages)} if self.messages else {}) | {
             "agent": self.agent,
             "options": dict(runs[0].options),
             "episodes": len(runs[0].regret),
@@ -127,13 +128,31 @@ def learn(
     check_memory(world, episodes, runs)
     check_supported(kind, world, options)
     best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
-    messages = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
+    messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
     for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best):
         done.append(run)
         if after_run is not None:
             after_run(run)
+    noisy = options.get("noise_sd") is not None or bool(options.get("infer_noise"))
+    if "epsilon" in kind.options or kind.needs_exact_rewards:
+        messages += () if noisy else _varying(done)
     return Learning(agent, tuple(done), perf_counter() - began, messages)
+
+
+def _varying(runs: list[Run]) -> tuple[str, ...]:
+    """What to say where a pair did not always pay the same: its mean is taken for exact."""
+    for run in runs:
+        pairs = np.concatenate([episode.pairs for episode in run.played])
+        rewards = np.concatenate([episode.rewards for episode in run.played])
+        order = np.argsort(pairs, kind="stable")
+        same = np.diff(pairs[order]) == 0
+        if (same & (np.abs(np.diff(rewards[order])) > SAME_REWARD)).any():
+            return (
+                "what a pair pays varies, and its mean is taken for exact: "
+                "bayes-br with --noise-sd or --infer-noise takes it for noise",
+            )
+    return ()
 
 
 def _listed(values: Float[np.ndarray, "n"]) -> list[float | None]:

@@ -1,0 +1,101 @@
+"""Environments whose observations or actions are several numbers, with one number for all of them.
+
+`MultiDiscrete` spaces, and tuples of `Discrete` ones (Blackjack's observations), have finitely many values. They are
+numbered as digits are, the last one changing fastest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete, Tuple
+
+from bellmanifold.errors import UnsupportedError
+
+
+class Digits:
+    """How the values of a space are numbered.
+
+    Attributes:
+        first, size: the least value of each number and how many there are.
+    """
+
+    def __init__(self, space: Any) -> None:
+        if isinstance(space, MultiDiscrete):
+            self.first, self.size = np.ravel(space.start).astype(int), np.ravel(space.nvec).astype(int)
+        else:
+            self.first = np.array([int(part.start) for part in space.spaces])
+            self.size = np.array([int(part.n) for part in space.spaces])
+        self.is_tuple, self.shape = isinstance(space, Tuple), np.shape(getattr(space, "nvec", self.first))
+
+    @property
+    def count(self) -> int:
+        """How many values the space has."""
+        return int(np.prod(self.size, dtype=object))
+
+    def number(self, value: Any) -> int:
+        """The number of a value."""
+        return int(np.ravel_multi_index(np.ravel(np.asarray(value, dtype=int)) - self.first, self.size))
+
+    def value(self, number: int) -> Any:
+        """The value that has a number."""
+        digits = np.array(np.unravel_index(int(number), self.size)) + self.first
+        return tuple(digits.tolist()) if self.is_tuple else digits.reshape(self.shape)
+
+
+class Numbered(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose observations and actions are single numbers; see `numbered`."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._seen, self._played = (
+            Digits(space) if is_several(space) else None for space in (env.observation_space, env.action_space)
+        )
+        if self._seen is not None:
+            self.observation_space = Discrete(self._seen.count)
+        if self._played is not None:
+            self.action_space = Discrete(self._played.count)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; the first observation as a number."""
+        observation, info = self.env.reset(**options)
+        return self._number(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment by the number of an action."""
+        played = action if self._played is None else self._played.value(int(action))
+        observation, reward, terminated, truncated, info = self.env.step(played)
+        return self._number(observation), reward, terminated, truncated, info
+
+    def _number(self, observation: Any) -> Any:
+        return observation if self._seen is None else self._seen.number(observation)
+
+
+def is_several(space: Any) -> bool:
+    """Whether a space has several numbers, each of which has finitely many values."""
+    is_tuple = isinstance(space, Tuple) and len(space.spaces) > 0
+    return isinstance(space, MultiDiscrete) or (is_tuple and all(isinstance(part, Discrete) for part in space.spaces))
+
+
+def numbered(env: Any) -> Any:
+    """An environment whose observations and actions are single numbers: itself, or wrapped so that they are.
+
+    Raises:
+        UnsupportedError: for spaces that do not have finitely many values.
+
+    >>> import gymnasium
+    >>> numbered(gymnasium.make("Blackjack-v1")).observation_space
+    Discrete(704)
+    """
+    spaces = (env.observation_space, env.action_space)
+    if all(isinstance(space, Discrete) for space in spaces):
+        return env
+    if not all(isinstance(space, Discrete) or is_several(space) for space in spaces):
+        label = env.unwrapped.spec.id if env.unwrapped.spec is not None else type(env.unwrapped).__name__
+        raise UnsupportedError(
+            f"gym:{label}: observations and actions must be whole numbers, one or several (spaces Discrete, "
+            "MultiDiscrete or a tuple of Discrete): wrap it so that they are"
+        )
+    return Numbered(env)
