@@ -5,10 +5,10 @@ False) `model` is only a table of states and actions, and its laws and rewards m
 
 Any environment can be stepped whose observations and actions are whole numbers, one or several
 (`bellmanifold.formats.numbered`). States and actions are named by those numbers and a terminated step leads to the
-goal, as in `bellmanifold.formats.gymnasium`. An environment that exposes its transition table `P` has laws; of any other
-one only its sizes are known and, if it tells, which actions a state has (`info["action_mask"]`, as Gymnasium's own
-convention is). Where there is a table it decides which pairs exist, and masks, which there mark moves that are merely
-useless, are not looked at.
+goal, as in `bellmanifold.formats.gymnasium`. An environment that exposes its transition table `P` has laws; of any
+other one only its sizes are known and, if it tells, which actions a state has (`info["action_mask"]`, as Gymnasium's
+own convention is). Where there is a table it decides which pairs exist, and masks, which there mark moves that are
+merely useless, are not looked at.
 """
 
 from __future__ import annotations

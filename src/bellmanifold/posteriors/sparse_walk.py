@@ -34,8 +34,10 @@ from bellmanifold.posteriors.trace import Draw, Trace, Welford
 MOST_SHRINKS = 200
 CHARTS = 3
 """Charts that are kept, one for each point's laws."""
+LAWS_SHARE = 0.25
+"""The share of the steps that propose laws: these take the longest."""
 ROWS = 2
-"""How often a step proposes laws of pairs that may be greedy: of one, two, four ... of them, or of all."""
+"""How often such a step proposes laws of pairs that may be greedy: of one, two, four ... of them, or of all."""
 TILT = 1e-4
 """Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
 the solution without them."""
@@ -260,8 +262,9 @@ class SparseWalker:
 
 
 def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """Laws are proposed, residuals turn, some unobserved values are visited, idle ones refreshed."""
-    here = propose_laws(system, here, rng) if here.laws is not None else here
+    """Laws are proposed now and then, residuals turn, some unobserved values are visited, idle ones refreshed."""
+    if here.laws is not None and rng.random() < LAWS_SHARE:
+        here = propose_laws(system, here, rng)
     if len(system.residual) or system.coordinates.scales:
         here = turn(system, here, rng)
     for _ in range(PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0):
