@@ -49,6 +49,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
 from bellmanifold.posteriors.system import drawn_laws, member_moments, system_of
 from bellmanifold.posteriors.target import Target, noisy_target
@@ -203,7 +204,9 @@ class PosteriorSampling:
         if settings.laws != "known":
             whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
             target = replace(target, model=whole, laws=laws, no_law=no_law)
-        check_exact(target, "use the agent bayes-br, or a discounted problem")
+        remedy = "use the agent bayes-br, or a discounted problem"
+        check_exact(target, remedy)
+        check_leaks(target, remedy)
         return target
 
     def _renewed(self, target: Target, rng: np.random.Generator) -> Source:

@@ -12,7 +12,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
-from bellmanifold.posteriors.leaks import check_leaks
+from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
 from bellmanifold.posteriors.nets import PIECE
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
@@ -28,11 +28,13 @@ class Choice:
         engine: which one; "prior" where there are no data.
         reason: why that one, if it was not the first choice.
         cover: coordinates for importance sampling.
+        doubt: why its numbers are not to be trusted, whatever it finds; empty if they may be.
     """
 
     engine: Literal["prior", "importance", "walk", "sparse walk", "mixture", "rejection", "hmc", "nuts"]
     reason: str = "asked for"
     cover: Covering | None = None
+    doubt: str = ""
 
 
 def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
@@ -59,14 +61,15 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     if asked != "auto" and asked != "chart":
         return Choice(asked)
     check_exact(target)
-    near = check_leaks(target)
+    check_leaks(target)
+    doubt = lacking_variance(target)
     try:
         chart = chart_of(target, budget.chart)
         _check_pieces(chart, budget)
     except TooLargeError as refusal:
-        return Choice("sparse walk", str(refusal))
-    if near:
-        return Choice("walk", near)
+        return Choice("sparse walk", str(refusal), doubt=doubt)
+    if doubt:
+        return Choice("walk", "importance weights would be too uneven", doubt=doubt)
     try:
         cover = covering(target, budget.cut)
     except LargeCutError as refusal:

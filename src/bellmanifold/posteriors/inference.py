@@ -154,7 +154,7 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
         result = _run(target, choice, budget)
     if choice.engine == "importance" and result.doubts and choice.cover and not choice.cover.missed:
         result = _run(target, after_doubt(target, asked, budget, result.doubts[0]), budget)
-    result = without_near_ties(target, result, budget)
+    result = without_near_ties(target, result.doubted(choice.doubt), budget)
     if budget.samples is None and not result.stopped:
         error = largest_error(target.model, result.table, budget.top)
         if error > budget.accuracy:

@@ -1,9 +1,10 @@
 """Does a posterior with open laws exist, and do importance weights have a variance?
 
 `bellmanifold.posteriors.laws` says when: every class of pairs with exact rewards that pays exactly nothing on average
-must be left with a total weight w = sum (n_out + a b_out) above 1, and above 2 for weights with a variance. Classes
-that nothing was seen to leave are the end components of the landings that were seen; those that were left once are end
-components once that landing is taken away. Classes that were left twice have w > 2.
+must be left with a total weight w = sum (n_out + a b_out) above 1, and above 2 for weights with a variance. A landing
+that was seen counts 1, so only two kinds of classes have to be looked for. Those that nothing was seen to leave are the
+end components of the landings that were seen, where a pair without any may lead back to its own state. Those that were
+left once are end components once that landing is taken away.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import end_components
+from bellmanifold.graph import end_components, state_graph
 from bellmanifold.health import state_names
 from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.target import Target
@@ -25,51 +28,93 @@ MOST_LOOKED_AT = 64
 """Landings that are taken away, one after the other."""
 
 
-def check_leaks(target: Target) -> str:
-    """Refuse a posterior that does not exist; otherwise why its weights may have no variance, or nothing.
+def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd or --discount 0.99") -> None:
+    """Refuse a posterior that does not exist.
+
+    Args:
+        target: the posterior.
+        remedy: what to do instead, in words.
 
     Raises:
         UnsupportedError: naming a class that pays nothing and may be left as rarely as one likes.
     """
     laws = target.laws
-    exact = target.observed & (target.scale == 0)
-    if laws is None or target.prior.flat or laws.discount < 1.0 or not (exact & (target.reward >= 0)).any():
-        return ""
-    idle = _idle_class(target, target.support, exact, 1.0)
+    if laws is None or not _may_idle(target):
+        return
+    idle = _idle_class(target, laws, _model_of(target, laws, laws.landed), 1.0)
     if idle is not None:
         raise UnsupportedError(
-            f"the pairs that were seen to stay in {state_names(target.model, np.sort(idle.loop))} pay nothing on "
-            "average, and their laws are unknown: the posterior does not exist, as the less a loop is left the more it "
-            "weighs; use --epsilon above 0, --noise-sd or --discount 0.99"
+            f"the pairs that may stay in {state_names(target.model, np.sort(idle.loop))} pay nothing on average, and "
+            "their laws are unknown: the posterior does not exist, as the less a loop is left the more it weighs; "
+            f"{remedy}"
         )
-    rows, landings = laws.seen
-    once = np.flatnonzero(laws.counts[rows, landings] == 1)
-    if len(once) > MOST_LOOKED_AT:
-        return "open laws in loops that pay nothing: too many to show that weights have a variance"
-    for entry in once:
-        counts = laws.counts.copy()
-        counts[rows[entry], landings[entry]] = 0
-        fewer = replace(target, laws=replace_counts(laws, counts))
-        if counts[rows[entry]].any() and _idle_class(target, fewer.support, exact, 0.0) is not None:
+
+
+def lacking_variance(target: Target) -> str:
+    """Why the weights of a posterior that exists may have no variance, in words; empty if they have one.
+
+    Neither importance nor chains that propose laws can be trusted then: what is left hardly ever weighs too much.
+    """
+    laws = target.laws
+    if laws is None or not _may_idle(target):
+        return ""
+    model = _model_of(target, laws, laws.landed)
+    if _idle_class(target, laws, model, 2.0) is not None:
+        return "a loop that pays nothing was never left, and its laws are unknown: weights have no variance"
+    rows, landings = _single_exits(target, laws, model)
+    if len(rows) > MOST_LOOKED_AT:
+        return "open laws in loops that may pay nothing: too many to show that weights have a variance"
+    for row, landing in zip(rows, landings, strict=True):
+        once = csr_array(([1.0], ([row], [landing])), shape=laws.landed.shape)
+        fewer = csr_array(laws.landed - once)
+        fewer.eliminate_zeros()
+        if _idle_class(target, laws, _model_of(target, laws, fewer), 1.0) is not None:
             return "a loop that pays nothing was left only once, and its laws are unknown: weights have no variance"
     return ""
 
 
-def replace_counts(laws: OpenLaws, counts: np.ndarray) -> OpenLaws:
-    """The same open laws with other landings."""
-    return replace(laws, landed=type(laws.landed)(counts))
+def _may_idle(target: Target) -> bool:
+    """Whether a class may pay exactly nothing, and weigh the more the less it is left."""
+    exact = target.observed & (target.scale == 0) & (target.reward >= 0)
+    undiscounted = target.laws is not None and target.laws.discount == 1.0
+    return undiscounted and not target.prior.flat and bool(exact.any())
 
 
-def _idle_class(target: Target, support: SSP, exact: Bool[np.ndarray, "pairs"], most: float) -> MeanReward | None:
+def _exact(target: Target) -> Bool[np.ndarray, "pairs"]:
+    return target.observed & (target.scale == 0)
+
+
+def _model_of(target: Target, laws: OpenLaws, landed: csr_array) -> SSP:
+    """The problem in which open laws lead only where they were seen to lead; back if nobody saw that."""
+    lost = np.flatnonzero(np.diff(landed.indptr) == 0)
+    back = csr_array((np.ones(len(lost)), (lost, target.model.pair_state[laws.pairs[lost]])), shape=landed.shape)
+    rows = csr_array(landed + back)
+    rows.sort_indices()
+    share = rows.data / np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
+    return replace(target.model.with_rows(laws.pairs, rows.indptr, rows.indices, share), reward=target.reward)
+
+
+def _single_exits(
+    target: Target, laws: OpenLaws, model: SSP
+) -> tuple[Int[np.ndarray, "exits"], Int[np.ndarray, "exits"]]:
+    """Row and landing of what was seen once, by pairs that were also seen to stay in a loop with their own state."""
+    landed = laws.landed.tocoo()
+    row, landing = landed.row.astype(np.int64), landed.col.astype(np.int64)
+    _, label = connected_components(state_graph(model, _exact(target)), connection="strong")
+    stays = label[landing] == label[model.pair_state[laws.pairs[row]]]
+    others = np.bincount(row, stays, len(laws.pairs))[row] - stays
+    single = (landed.data == 1) & (others > 0) & _exact(target)[laws.pairs[row]]
+    return row[single], landing[single]
+
+
+def _idle_class(target: Target, laws: OpenLaws, model: SSP, most: float) -> MeanReward | None:
     """A class of pairs with exact rewards that pays exactly nothing and is left with a weight of `most` or less."""
-    laws = target.laws
-    assert laws is not None, "only asked where laws are open"
-    model = replace(support, reward=target.reward)
+    exact = _exact(target)
     for allowed in (exact, exact & (target.reward == 0)):
         for component in end_components(model, allowed):
             best = best_mean_reward(model, component)
             open_pairs = int(target.open[best.policy].sum())
-            out = 1.0 - len(best.loop) / laws.nexts
-            if best.sign == 0 and open_pairs and (not most or laws.concentration[0] * out * open_pairs <= most):
+            out = laws.concentration[0] * (1.0 - len(best.loop) / laws.nexts)
+            if best.sign == 0 and open_pairs and out * open_pairs <= most:
                 return best
     return None
