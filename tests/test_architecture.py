@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "samplers": set(),
     "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
     | {"linear", "noise", "parametrisation", "priors", "samplers", "ssp"},
+    "decisions": {"chart", "data", "errors", "posteriors", "ssp"},
     "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
@@ -66,7 +67,18 @@ MAY_IMPORT = {
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
-    "commands": {"agents", "data", "errors", "figures", "formats", "graph", "interrupts", "limits", "models"}
+    "commands": {
+        "agents",
+        "data",
+        "decisions",
+        "errors",
+        "figures",
+        "formats",
+        "graph",
+        "interrupts",
+        "limits",
+        "models",
+    }
     | {"posteriors", "report", "runs", "ssp", "stderr", "sweeps"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
     | {"health", "interrupts", "models", "posteriors", "runs", "solver", "stderr"},

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
     from bellmanifold.data import Observation as Observation
+    from bellmanifold.decisions.advice import Advice as Advice
+    from bellmanifold.decisions.advice import advise as advise
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Advice": "decisions.advice",
     "Dataset": "data",
     "Observation": "data",
     "SSP": "ssp",
     "Summary": "posteriors.summary",
+    "advise": "decisions.advice",
     "check": "health",
     "evidence_curve": "posteriors.inference",
     "from_gymnasium": "formats.gymnasium",

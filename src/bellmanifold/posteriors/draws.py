@@ -7,7 +7,7 @@ weights, or come from chains and weigh the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -85,11 +85,24 @@ def completed(
     return values
 
 
-def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
-    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
+class Points(NamedTuple):
+    """Importance draws as plain arrays.
 
-    An inferred noise scale comes along as `noise_scale`.
+    Attributes:
+        q: action values of every pair, shape (draws, pairs).
+        weight: sums to 1, or is 0 everywhere, shape (draws,).
+        noise_scale: eta, if it is inferred, shape (1 or 0, draws).
+        laws: open laws, part by part; empty if all laws are given.
     """
+
+    q: Float[np.ndarray, "draws pairs"]
+    weight: Float[np.ndarray, "draws"]
+    noise_scale: Float[np.ndarray, "scales draws"]
+    laws: list[Drawn]
+
+
+def importance_points(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> Points:
+    """Importance draws from a mixture of coordinates in equal shares."""
     rng = np.random.default_rng(seed)
     each = -(-count // len(components))
     parts: list[np.ndarray] = []
@@ -108,8 +121,16 @@ def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int,
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
     weight = weight / max(weight.sum(), 1e-300)
-    found = as_dataset(target.model, np.concatenate(parts), weight, np.concatenate(scales, axis=1))
-    return with_laws(found, target, laws)
+    return Points(np.concatenate(parts), weight, np.concatenate(scales, axis=1), laws)
+
+
+def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
+    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
+
+    An inferred noise scale comes along as `noise_scale`.
+    """
+    target, points = components[0].target, importance_points(components, chart, count, seed)
+    return with_laws(as_dataset(target.model, points.q, points.weight, points.noise_scale), target, points.laws)
 
 
 def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarray.Dataset:

@@ -1,0 +1,302 @@
+"""Advice from a posterior: which policy is the best now, what stopping costs, and what to try next.
+
+The best policy pi maximises E[V^pi(s_0)], the posterior mean of its value at the start. Even it has a *loss* to expect,
+
+    E[V*(s_0)] - max_pi E[V^pi(s_0)] = E[V*(s_0) - V^pi(s_0)]:
+
+the Bayes risk of acting on what is known now. It is 0 where everything that matters is known, and it is what any amount
+of further trials could save at most. If it is at most what trials cost, stop. The *gain* of a pair is how much of it
+would be saved if that pair's value were known (`bellmanifold.decisions.trials`).
+
+The best policy is chosen on one half of the draws and judged on the other, both ways round: on the draws it was chosen
+on, its loss would look too small. So the estimates err on the side of caution: the policy that half of the draws prefer
+is at most as good as the best, and the loss is not understated.
+
+Draws whose greedy policy is improper have no values, so posteriors that leave such policies mass are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from bellmanifold.data import Dataset
+from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
+from bellmanifold.decisions.planner import Planner, greedy
+from bellmanifold.decisions.trials import Trials
+from bellmanifold.decisions.valuation import Policies, Valuation, Walks
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.policies import Estimate, resolution_of
+from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.target import Target
+from bellmanifold.ssp import SSP
+
+LAW_POLICIES = 24
+"""Greedy policies of draws that are candidates where every draw has laws of its own."""
+NOTHING = -1e6
+"""A free pair is worth so many times what others are where only solved pairs are to be played."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The best policy under a posterior.
+
+    Attributes:
+        policy: the pair that each state plays, shape (states,).
+        by_half: the best policy of each half of the draws, shape (2, states).
+        value: its expected value at the start.
+        loss: what stopping with it costs, in expectation.
+        optimal: the probability that nothing is better at any start.
+    """
+
+    policy: Int[np.ndarray, "states"]
+    by_half: Policies
+    value: Estimate
+    loss: Estimate
+    optimal: Estimate
+
+
+def decide(draws: JointDraws) -> Decision:
+    """The best policy of some draws, with its value and its expected loss."""
+    model, valuation = draws.target.model, Valuation(draws)
+    every = np.ones(len(draws.weight), dtype=bool)
+    by_half = np.array([_best(draws, half) for half in draws.halves])
+    policy = _best(draws, every)
+    value, is_best = np.empty(len(every)), np.ones(len(every), dtype=bool)
+    for one, judges in zip(by_half, draws.halves[::-1], strict=True):
+        value[judges] = valuation.at_start(one[None])[0, judges]
+        for state in np.flatnonzero(model.initial):
+            begin = np.zeros(model.n_states)
+            begin[state] = 1.0
+            short = draws.best[:, state] - valuation.from_start(one[None], begin)[0]
+            is_best[judges] &= short[judges] <= draws.tie
+    gap = draws.at_start - value
+    loss = draws.estimate(np.where(gap > draws.tie, gap, 0.0))
+    missed = resolution_of(draws.effective) if (draws.sd > 0).any() else 0.0
+    optimal = draws.estimate(is_best.astype(np.float64))
+    return Decision(
+        policy,
+        by_half,
+        draws.estimate(value),
+        _at_least(loss, missed * float(draws.sd.max()) if (gap <= draws.tie).all() else 0.0),
+        _at_least(optimal, missed),
+    )
+
+
+def _at_least(found: Estimate, least: float) -> Estimate:
+    """With a standard error of at least so much."""
+    return Estimate.of(found.value, np.maximum(found.se, least))
+
+
+def _best(draws: JointDraws, half: Bool[np.ndarray, "draws"]) -> Int[np.ndarray, "states"]:
+    """The policy of the largest mean value over some draws."""
+    planner, mean = Planner(draws), draws.mean(draws.pay, half)
+    share = (draws.weight * half / (draws.weight @ half))[:, None]
+    if draws.law is None:
+        return planner.plan(share, mean[:, None])[0]
+    observed = draws.target.observed
+    worthless = NOTHING * max(1.0, float(np.abs(mean).max()))
+    pays = np.stack([mean, np.where(observed, mean, worthless)], axis=1)
+    rows = np.flatnonzero(half)[:: max(1, int(half.sum()) // LAW_POLICIES)]
+    candidates = np.concatenate(
+        [planner.plan(np.repeat(share, 2, axis=1), pays), greedy(draws.target.model, draws.q[rows])]
+    )
+    candidates = np.unique(candidates, axis=0)
+    return candidates[np.argmax(draws.mean(Valuation(draws).at_start(candidates), half))]
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """What to do, and what to try.
+
+    Attributes:
+        summary: the posterior.
+        decision: the best policy, and what stopping with it costs.
+        gain: the value of a trial of every pair.
+        uncertain: pairs whose value is not known, shape (pairs,).
+        tried: how often each pair was tried, shape (pairs,).
+        tolerance: an expected loss up to which to stop; None if nobody asked.
+    """
+
+    summary: Summary
+    decision: Decision
+    gain: Estimate
+    uncertain: Bool[np.ndarray, "pairs"]
+    tried: Int[np.ndarray, "pairs"]
+    tolerance: float | None = None
+
+    @property
+    def expected_loss(self) -> Estimate:
+        """What stopping now costs, in expectation."""
+        return self.decision.loss
+
+    @property
+    def trustworthy(self) -> bool:
+        """False if a diagnostic says not to trust the posterior."""
+        return self.summary.trustworthy
+
+    @property
+    def stop(self) -> bool | None:
+        """Whether the expected loss is at most the tolerance, if the posterior is to be trusted; None without one."""
+        if self.tolerance is None:
+            return None
+        return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
+
+    @property
+    def target(self) -> Target:
+        """The posterior that the advice is about."""
+        return self.summary.target
+
+    @cached_property
+    def policy(self) -> dict[str, str]:
+        """The best policy in the states that it can come to, as far as is known: state -> action."""
+        model, own = self.target.model, self.decision.policy
+        reached = Walks(self.target.support, self.target.observed).reached(own[None], model.initial)[0]
+        return dict(model.pair_name(own[state]) for state in np.flatnonzero(reached))
+
+    @cached_property
+    def trials(self) -> Int[np.ndarray, "uncertain"]:
+        """Pairs whose value is uncertain, the largest gain first."""
+        pairs = np.flatnonzero(self.uncertain)
+        return pairs[np.argsort(-self.gain.value[pairs], kind="stable")]
+
+    @cached_property
+    def telling(self) -> Bool[np.ndarray, "pairs"]:
+        """Pairs that another trial would tell something about: a reward and a law that are known stay what they are."""
+        target = self.target
+        return ~target.observed | target.open | ((target.scale > 0) & (not target.epsilon))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `advise` object of the interface."""
+        model, warnings = self.target.model, self.summary.warnings
+        found: dict[str, Any] = {"warnings": warnings} if warnings else {}
+        return found | {
+            "best": {
+                "policy": self.policy,
+                "value": _mean(self.decision.value),
+                "optimal": {
+                    "probability": min(1.0, max(0.0, float(self.decision.optimal.value))),
+                    "se": float(self.decision.optimal.se),
+                },
+            },
+            "expected_loss": _mean(self.expected_loss),
+            "stop": self.stop,
+            "trials": [
+                {
+                    "state": model.pair_name(pair)[0],
+                    "action": model.pair_name(pair)[1],
+                    "gain": {"mean": float(self.gain.value[pair]), "se": float(self.gain.se[pair])},
+                    "tried": int(self.tried[pair]),
+                }
+                for pair in self.trials
+            ],
+            "engine": self.summary.engine,
+            "reason": self.summary.reason,
+            "trustworthy": self.trustworthy,
+        }
+
+    def sentences(self) -> tuple[str, str]:
+        """What to do, in two sentences that a person understands."""
+        loss = float(self.expected_loss.value)
+        if not self.uncertain.any() or loss <= 0.0:
+            return "Stopping now costs nothing.", "No trial could improve on the best policy."
+        first = f"Stopping now costs {loss:.3g} on average."
+        telling = self.trials[self.telling[self.trials]]
+        best = telling[0] if len(telling) else self.trials[0]
+        gain = float(self.gain.value[best])
+        if not len(telling) or gain <= 2.0 * float(self.gain.se[best]):
+            return first, "No single trial is known to save any of it."
+        state, action = self.target.model.pair_name(best)
+        return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
+
+    def __repr__(self) -> str:
+        loss, optimal = self.expected_loss, self.decision.optimal
+        return (
+            f"Advice(expected_loss={float(loss.value):.3g} +- {float(loss.se):.1g}, "
+            f"optimal={float(optimal.value):.3g}, stop={self.stop})"
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(state)}</td><td>{escape(action)}</td><td>{self.gain.value[pair]:.3g}</td></tr>"
+            for pair in self.trials[:10]
+            for state, action in [self.target.model.pair_name(pair)]
+        )
+        told = " ".join(escape(sentence) for sentence in self.sentences())
+        return f"<p>{told}</p><table><tr><th>state</th><th>action</th><th>gain</th></tr>{rows}</table>"
+
+
+def _mean(found: Estimate) -> dict[str, float]:
+    return {"mean": float(found.value), "se": float(found.se)}
+
+
+def advise(model: SSP, data: Dataset, tolerance: float | int | None = None, **options: Any) -> Advice:
+    """What to do with what is known, what that may cost, and what to try next.
+
+    Args:
+        model: the problem.
+        data: observations of it; with none the prior speaks.
+        tolerance: an expected loss up to which to stop.
+        options: keywords of `bellmanifold.posterior`.
+
+    Raises:
+        BadInputError: for wrong arguments or contradicting data.
+        UnsupportedError: where the posterior leaves improper policies any mass, or has no draws.
+
+    >>> from bellmanifold import envs
+    >>> model = envs.two_state()
+    >>> advise(model, Dataset.complete(model), tolerance=0.1)
+    Advice(expected_loss=0 +- 0, optimal=1, stop=True)
+    """
+    if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
+        raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
+    summary = posterior(model, data, **options)
+    return advice_of(summary, _tries(data), None if tolerance is None else float(tolerance))
+
+
+def _tries(data: Dataset) -> Int[np.ndarray, "pairs"]:
+    """How often each pair was tried: beliefs, rewards with an sd that led nowhere, are no trials."""
+    is_belief = (data.sd > 0) & (data.next < 0)
+    return np.bincount(data.pair[~is_belief], minlength=data.model.n_pairs)
+
+
+def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: float | None = None) -> Advice:
+    """The advice that a posterior gives.
+
+    Args:
+        summary: the posterior.
+        tried: how often each pair was tried.
+        tolerance: an expected loss up to which to stop.
+    """
+    check_proper(summary.target)
+    draws = _draws(summary)
+    decision = decide(draws)
+    gain = Trials(draws, decision.by_half).gains(float(decision.loss.value))
+    return Advice(summary, decision, gain, draws.sd > 0, tried, tolerance)
+
+
+def check_proper(target: Target) -> None:
+    """Refuse posteriors that leave improper policies any mass.
+
+    Raises:
+        UnsupportedError: naming the remedy.
+    """
+    if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
+        raise UnsupportedError(
+            "the posterior leaves policies mass that never reach the goal, and these have no value: use --proper-only "
+            "or --epsilon 0"
+        )
+
+
+def _draws(summary: Summary) -> JointDraws:
+    target, budget, own = summary.target, summary.budget, summary.result.draws
+    if own is None:
+        return joint_draws(target, budget)
+    return given_draws(target, budget, np.asarray(own().q.values, dtype=np.float64))

@@ -1,0 +1,256 @@
+"""Draws from a posterior with all that the value of a policy depends on: action values, payments and laws.
+
+In a draw theta a solved pair i pays what its equation says, payment_i = theta_i - sum p_i(s') max_a theta(s', a), with
+the law p_i of the draw; for an exact reward that is the reward. A free pair pays its value theta_u and ends: what comes
+after it nobody knows, and theta_u is what it is worth if all goes on as well as possible. So each draw is a whole
+decision problem M~, in which every policy has a value, and the best has V*(s) = max_a theta(s, a).
+
+Draws come from importance sampling where that weighs well, else from chains; they are independent, or follow each other
+in the order of chains. They fall into blocks of neighbours, and the blocks into two halves: what is chosen on one half
+is judged on the other, and the spread between blocks gives standard errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
+from bellmanifold.posteriors.draws import Points, completed, importance_points
+from bellmanifold.posteriors.leaks import check_leaks
+from bellmanifold.posteriors.policies import Estimate, ratio
+from bellmanifold.posteriors.system import Drawn
+from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, BatchWalker, SparseWalker, check_sparse
+from bellmanifold.posteriors.weight import weigh_normals
+
+BLOCKS = 64
+"""Blocks of draws; half of them choose, the other half judges."""
+MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**16, 2**12, 2**22
+"""Importance draws: as many as hold so many numbers, within these bounds."""
+MORE = 2**17
+"""Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
+LAW_DRAWS, LAW_NUMBERS = 2**11, 2**23
+"""Draws that keep laws of their own, and numbers of the laws that they are resampled from."""
+STRETCHES, STRETCH = 16, 50
+"""Points kept of each chain, and steps between two of them."""
+SPARSE_STRETCHES, SPARSE_STRETCH = 256, 4
+TIE = 1e-6
+"""Values that differ by less than this share of their size are the same: ties at epsilon 0 are split by 1e-8 of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointDraws:
+    """Draws with their weights.
+
+    Attributes:
+        target: the posterior.
+        chart: of its problem; None if it does not fit a batch.
+        q: action values of every pair, shape (draws, pairs).
+        weight: sums to 1, shape (draws,).
+        law: of open pairs, as they are listed in the target's laws; None if all laws are given, shape
+            (rows, nexts, draws).
+    """
+
+    target: Target
+    chart: BatchChart | None
+    q: Float[np.ndarray, "draws pairs"]
+    weight: Float[np.ndarray, "draws"]
+    law: Float[np.ndarray, "rows nexts draws"] | None = None
+
+    @cached_property
+    def effective(self) -> float:
+        """How many draws of equal weight these are worth."""
+        return effective(self.weight)
+
+    @cached_property
+    def best(self) -> Float[np.ndarray, "draws states"]:
+        """V* of every draw."""
+        return self.target.model.best(self.q)
+
+    @cached_property
+    def at_start(self) -> Float[np.ndarray, "draws"]:
+        """V* of every draw, expected over the starts."""
+        return self.best @ self.target.model.initial
+
+    @cached_property
+    def pay(self) -> Float[np.ndarray, "pairs draws"]:
+        """What each pair pays when it is played: solved pairs their payment, free pairs all they are worth."""
+        target = self.target
+        ahead = target.model.expected_next(self.best)
+        if self.law is not None and target.laws is not None:
+            value = np.append(self.best.T, np.zeros((1, len(self.q))), axis=0)
+            ahead[:, target.laws.pairs] = np.einsum("rnd,nd->dr", self.law, value)
+        exact = target.observed & (target.scale == 0)
+        pay = np.where(target.observed, self.q - ahead, self.q)
+        return np.ascontiguousarray(np.where(exact, target.reward, pay).T)
+
+    @cached_property
+    def tie(self) -> float:
+        """Values closer than this are the same."""
+        target = self.target
+        paid = float(np.abs(target.reward[target.observed]).max(initial=0.0))
+        split = paid or float(target.may_tie.any())  # as wide as `Coordinates.tie_width`
+        return TIE * max(split, float(self.weight @ np.abs(self.at_start)))
+
+    @cached_property
+    def sd(self) -> Float[np.ndarray, "pairs"]:
+        """Standard deviation of every action value; 0 where it is certain."""
+        centred = self.q - self.weight @ self.q
+        sd = np.sqrt(self.weight @ centred**2)
+        return np.where(sd > self.tie, sd, 0.0)
+
+    @cached_property
+    def block(self) -> Int[np.ndarray, "draws"]:
+        """The block of every draw: neighbours share one."""
+        return np.arange(len(self.weight)) * BLOCKS // len(self.weight)
+
+    @cached_property
+    def halves(self) -> tuple[Bool[np.ndarray, "draws"], Bool[np.ndarray, "draws"]]:
+        """The two halves."""
+        first = self.block < BLOCKS // 2
+        return first, ~first
+
+    def mean(self, values: Float[np.ndarray, "*k draws"], half: Bool[np.ndarray, "draws"]) -> Float[np.ndarray, "*k"]:
+        """Weighted mean over one half."""
+        weight = self.weight[half]
+        return values[..., half] @ weight / max(float(weight.sum()), 1e-300)
+
+    def estimate(self, values: Float[np.ndarray, "draws"]) -> Estimate:
+        """Weighted mean over all draws, its standard error from the spread between blocks."""
+        part = np.bincount(self.block, self.weight * values, BLOCKS)
+        return ratio(part, np.bincount(self.block, self.weight, BLOCKS))
+
+
+def effective(weight: Float[np.ndarray, "draws"]) -> float:
+    """The effective number of weighted draws; 0 if none has any weight."""
+    square = float((weight**2).sum())
+    return float(weight.sum()) ** 2 / square if square > 0 else 0.0
+
+
+def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pairs"]) -> JointDraws:
+    """Draws that an engine made itself, of equal weight, in the order of its chains."""
+    try:
+        chart = batch_chart(target.model, budget.chart)
+    except TooLargeError:
+        chart = None
+    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)))
+
+
+def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None, most: int = MOST_DRAWS) -> JointDraws:
+    """Draws from a posterior: by importance where that weighs well, else by walking.
+
+    Args:
+        target: the posterior; it must leave no improper policy any mass.
+        budget: bounds the work.
+        chart: of the problem, if there is one already.
+        most: no more importance draws than this.
+
+    Raises:
+        UnsupportedError: where no draws can be made.
+    """
+    try:
+        chart = batch_chart(target.model, budget.chart) if chart is None else chart
+    except TooLargeError as refusal:
+        return _sparse(target, budget, str(refusal))
+    try:
+        cover = covering(target, budget.cut)
+    except LargeCutError:
+        cover = Covering([])
+    count = int(np.clip(NUMBERS // target.model.n_pairs, LEAST_DRAWS, MOST_DRAWS))
+    more = max(count, min(MORE, budget.kept // target.model.n_pairs))
+    if target.laws is not None:
+        count = more = min(count, max(LAW_DRAWS, LAW_NUMBERS // max(1, target.laws.counts.size)))
+    for way in [] if check_leaks(target) else cover.ways:
+        if way[0].dimension > budget.coordinates:
+            continue
+        for points in {min(count, most), more}:
+            found = importance_points(way, chart, points, budget.seed)
+            if effective(found.weight) >= budget.enough:
+                return _mixed(target, chart, found, min(count, most), budget.seed)
+    return _walked(target, chart, budget)
+
+
+def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
+    """Importance draws in random order, resampled where they are more than are wanted."""
+    rng = np.random.default_rng([seed, 1])
+    if target.laws is not None:
+        count = min(count, LAW_DRAWS)
+    if len(found.weight) > count:
+        level = (np.arange(count) + rng.random()) / count
+        rows = np.minimum(np.searchsorted(np.cumsum(found.weight), level), len(found.weight) - 1)
+        rows, weight = rng.permutation(rows), np.full(count, 1.0 / count)
+    else:
+        rows = rng.permutation(len(found.weight))
+        weight = found.weight[rows]
+    return JointDraws(target, chart, found.q[rows], weight, _laws(target, found.laws, rows))
+
+
+def _laws(target: Target, drawn: list[Drawn], rows: Int[np.ndarray, "draws"]) -> Float[np.ndarray, "r n d"] | None:
+    """Open laws of some draws, discounted."""
+    if target.laws is None:
+        return None
+    law = np.exp(np.concatenate([np.asarray(part.log_law) for part in drawn], axis=-1)[..., rows])
+    law *= target.laws.discount
+    law[:, -1] += 1.0 - target.laws.discount
+    return law
+
+
+def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
+    """Points of chains in the chart, chain by chain."""
+    coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
+    rng = np.random.default_rng(budget.seed)
+    walker = BatchWalker(coordinates, chart, rng, CHAINS)
+    walker.advance(rng, 2 * ROUND)
+    walker.advance(rng, STRETCH)
+    kept = np.isfinite(weigh_normals(walker.system, walker.point).log_weight)  # they stay where the posterior is
+    _check_found(int(kept.sum()))
+    parts, laws = [], []
+    for _ in range(STRETCHES if target.laws is None else LAW_DRAWS // CHAINS):
+        walker.advance(rng, STRETCH)
+        parts.append(np.asarray(weigh_normals(walker.system, walker.point).q)[:, kept])
+        if walker.point.log_law is not None and walker.point.concentration is not None:
+            laws.append(Drawn(walker.point.log_law[..., kept], walker.point.concentration[:, kept]))
+    order = np.arange(len(parts) * parts[0].shape[1]).reshape(len(parts), -1).T.ravel()
+    q = completed(coordinates, np.concatenate(parts, axis=1)[:, order], rng)
+    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)), _laws(target, laws, order))
+
+
+def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
+    """Points of chains on sparse systems, chain by chain."""
+    check_sparse(target, why)
+    if target.laws is not None:
+        raise UnsupportedError(f"{why}, and advice needs the laws of every draw: use --laws deterministic")
+    coordinates, rng = Coordinates(target), np.random.default_rng(budget.seed)
+    walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
+    walker.advance(rng, budget.sparse_steps // (4 * SPARSE_CHAINS))
+    kept = [chain for chain, state in enumerate(walker.states) if np.isfinite(state.log_likelihood)]
+    _check_found(len(kept))
+    found = np.empty((len(kept), SPARSE_STRETCHES, target.model.n_pairs))
+    for k in range(SPARSE_STRETCHES):
+        walker.advance(rng, SPARSE_STRETCH)
+        found[:, k] = [walker.states[chain].q for chain in kept]
+    q = np.concatenate(found)
+    q = completed(coordinates, q.T, rng)
+    return JointDraws(target, None, q, np.full(len(q), 1.0 / len(q)))
+
+
+def _check_found(chains: int) -> None:
+    if not chains:
+        raise UnsupportedError(
+            "no chain found a parameter that fits the data: check the rewards, or use a larger --epsilon"
+        )
+
+
+def restricted(target: Target) -> Target:
+    """The same posterior without parameters that are known to be improper, if it has any."""
+    if not target.loops or target.is_exact or target.proper_only or target.laws is not None:
+        return target
+    return replace(target, proper_only=True)

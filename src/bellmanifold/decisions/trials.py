@@ -1,0 +1,142 @@
+"""What it is worth to know the value of a pair: the expected value of partial perfect information.
+
+Knowing theta_i before choosing a policy is worth
+
+    gain_i = E[ max_pi E[V^pi | theta_i] ] - max_pi E[V^pi],
+
+at least 0 and at most the whole expected loss. Given draws it is estimated by *learning a rule on one half and judging
+it on the other*. On the first half the draws are grouped by theta_i, and the best policy of each group is found. The
+advantage V^pi - V^best of each is regressed on theta_i (continuous, linear between a few quantiles); where that
+explains no more than chance would, its mean is taken. The rule plays, at each theta_i, the policy whose predicted
+advantage is the largest, or the best policy if none is positive. On the second half the rule collects
+V^rule(theta_i) - V^best, draw by draw. The mean of that is never above the loss, since no rule beats V*; it is at most
+gain_i in expectation, as no rule beats the best one, and its standard error is that of a mean. Then the halves change
+places.
+
+Exchangeable pairs have the same gain: one of each group is looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.decisions.joint_draws import JointDraws
+from bellmanifold.decisions.planner import Planner
+from bellmanifold.decisions.valuation import Policies, Valuation
+from bellmanifold.posteriors.coordinates import stand_ins
+from bellmanifold.posteriors.policies import Estimate, resolution_of
+
+EDGES = (0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0)
+"""Groups of draws by theta_i, as quantiles."""
+KNOTS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
+"""Quantiles between which advantages are linear in theta_i."""
+SURE = 4.0
+"""A group's mean payment counts as its own if it is so many standard errors from the mean of all draws."""
+CHANCE = 5.0
+"""A regression explains more than chance if its F statistic is so many standard deviations above its mean."""
+
+
+class Trials:
+    """Values of trials.
+
+    Args:
+        draws: draws from the posterior.
+        best: the best policy of each half, chosen on it.
+    """
+
+    def __init__(self, draws: JointDraws, best: Policies) -> None:
+        self.draws, self.best = draws, best
+        self.valuation, self.planner = Valuation(draws), Planner(draws)
+        self.best_value = self.valuation.at_start(best)
+        self.mean = np.stack([draws.mean(draws.pay, half) for half in draws.halves])
+        self._centred = [draws.pay - mean[:, None] for mean in self.mean]
+
+    def gains(self, loss: float) -> Estimate:
+        """The value of a trial of each pair; 0 where its value is certain.
+
+        Args:
+            loss: the expected loss; where it is 0 there is nothing to gain.
+        """
+        target, draws = self.draws.target, self.draws
+        value, se = np.zeros((2, target.model.n_pairs))
+        alike = stand_ins(target, ~target.observed)
+        floor = loss * resolution_of(draws.effective)
+        for pair in np.flatnonzero((draws.sd > 0) & self._matters & (loss > 0)):
+            if alike[pair] == pair:
+                found = draws.estimate(self.advantage(int(pair)))
+                value[pair], se[pair] = max(0.0, float(found.value)), max(float(found.se), floor)
+        return Estimate(value[alike], se[alike])
+
+    @property
+    def _matters(self) -> Bool[np.ndarray, "pairs"]:
+        """Pairs that anything depends on: of states that data or starts touch."""
+        model = self.draws.target.model
+        return (self.draws.target.coupled | (model.initial > 0))[model.pair_state]
+
+    def advantage(self, pair: int) -> Float[np.ndarray, "draws"]:
+        """What the rule for a pair collects more than the best policy, in every draw: each half by the other's rule."""
+        draws, known = self.draws, self.draws.q[:, pair]
+        collected = np.zeros(len(known))
+        for k, (learns, judges) in enumerate((draws.halves, draws.halves[::-1])):
+            policies = self._candidates(k, learns, known)
+            if len(policies):
+                advantage = self.valuation.at_start(policies) - self.best_value[k]
+                predicted = _regressed(known, advantage, draws.weight * learns, draws.tie)
+                choice = np.argmax(predicted, axis=0)
+                rule = np.where(predicted.max(axis=0) > draws.tie, np.take_along_axis(advantage, choice[None], 0)[0], 0)
+                collected[judges] = rule[judges]
+        return collected
+
+    def _candidates(self, k: int, learns: Bool[np.ndarray, "draws"], known: Float[np.ndarray, "draws"]) -> Policies:
+        """The best policies of groups of draws by theta_i, among those that learn; not the best of all of these."""
+        draws = self.draws
+        group = _grouped(known, draws.weight * learns)
+        own = np.where(np.arange(group.max() + 1) == group[:, None], (draws.weight * learns)[:, None], 0.0)
+        own = own[:, own.any(axis=0)]
+        own = own / own.sum(axis=0)
+        shift = self._centred[k] @ own
+        spread = np.sqrt(np.maximum(self._centred[k] ** 2 @ own - shift**2, 0.0) * (own**2).sum(axis=0))
+        pays = self.mean[k][:, None] + np.where(np.abs(shift) > SURE * spread + draws.tie, shift, 0.0)
+        return self._distinct(k, self.planner.plan(own, pays))
+
+    def _distinct(self, k: int, policies: Policies) -> Policies:
+        """Policies that differ from each other, and from the best one of a half, where they can come to."""
+        start = self.draws.target.model.initial
+        both = np.concatenate([self.best[k : k + 1], policies])
+        shown = np.where(self.valuation.walks.reached(both, start), both, -1)
+        _, first = np.unique(shown, axis=0, return_index=True)
+        return both[np.sort(first[first > 0])]
+
+
+def _grouped(known: Float[np.ndarray, "draws"], weight: Float[np.ndarray, "draws"]) -> Int[np.ndarray, "draws"]:
+    """The group of every draw: equal values share one."""
+    order = np.argsort(known, kind="stable")
+    level = np.cumsum(weight[order]) / max(float(weight.sum()), 1e-300)
+    edges = known[order][np.minimum(np.searchsorted(level, EDGES[1:-1]), len(order) - 1)]
+    return np.searchsorted(np.unique(edges), known, side="right")
+
+
+def _regressed(
+    known: Float[np.ndarray, "draws"],
+    advantage: Float[np.ndarray, "policies draws"],
+    weight: Float[np.ndarray, "draws"],
+    tie: float,
+) -> Float[np.ndarray, "policies draws"]:
+    """Predicted advantages, by least squares over draws with a weight; their means where chance explains as much."""
+    some = np.flatnonzero(weight)
+    order = some[np.argsort(known[some], kind="stable")]
+    level = np.cumsum(weight[order]) / weight.sum()
+    knots = np.unique(known[order][np.minimum(np.searchsorted(level, KNOTS), len(order) - 1)])
+    scale = max(float(np.ptp(knots)), tie) or 1.0
+    basis = np.maximum((known - knots[:, None]) / scale, 0.0)
+    basis = np.concatenate([np.ones((1, len(known))), (known - knots[0])[None] / scale, basis])
+    root = np.sqrt(weight[some] / weight.sum())
+    left, right = (basis[:, some] * root).T, (advantage[:, some] * root).T
+    fit, _, rank, _ = np.linalg.lstsq(left, right, rcond=1e-9)
+    mean = advantage[:, some] @ (root**2)
+    rest = ((right - left @ fit) ** 2).sum(axis=0)
+    explained = np.maximum((right**2).sum(axis=0) - mean**2 - rest, 0.0)
+    count, freedom = weight.sum() ** 2 / (weight**2).sum(), max(1, int(rank) - 1)
+    chance = (freedom + CHANCE * np.sqrt(2.0 * freedom)) * rest / count
+    return np.where((explained > chance)[:, None], fit.T @ basis, mean[:, None])

@@ -1,0 +1,221 @@
+"""What policies are worth in each of many draws.
+
+In a draw (`bellmanifold.decisions.joint_draws`) a policy walks a chain: where it plays a solved pair it is paid and
+moves on by the pair's law, where it plays a free pair it is paid that pair's value and ends. With x_s the expected
+number of visits to state s its value at the start is
+
+    V^pi = sum_s x_s pay(pi(s)),      x_s = initial_s + sum_{s'} x_{s'} p(s | s', pi(s')).
+
+Where all laws are given, visits are the same in all draws, and the values of many policies in many draws are one
+product of matrices: known pay until the first free pair, and what that is worth. Where laws are open, each draw has
+visits of its own. Systems are eliminated without subtraction, as in `bellmanifold.linear`, on those states alone that a
+policy can come to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csc_array, eye_array
+from scipy.sparse.linalg import splu
+
+from bellmanifold.chart.batch import padded_successors
+from bellmanifold.decisions.joint_draws import JointDraws
+from bellmanifold.posteriors.target import Target
+from bellmanifold.ssp import SSP
+
+Policies = Int[np.ndarray, "_ states"]
+"""The pair that each state plays, policy by policy."""
+HELD = 2**23
+"""Numbers in an array of transition probabilities that is eliminated at a time."""
+DENSE = 300
+"""Chains on more states are factorised one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """Chains of policies on solved pairs of a problem.
+
+    Attributes:
+        model: the problem.
+        solved: pairs that lead on; all others end.
+    """
+
+    model: SSP
+    solved: Bool[np.ndarray, "pairs"]
+
+    @classmethod
+    def of(cls, target: Target) -> Walks:
+        """In the problem of a posterior."""
+        return cls(target.model, target.observed)
+
+    @cached_property
+    def _padded(self) -> tuple[Int[np.ndarray, "pairs k"], Float[np.ndarray, "pairs k"]]:
+        successor, law = padded_successors(self.model)
+        return successor, np.where(self.solved[:, None], law, 0.0)
+
+    def reached(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Bool[np.ndarray, "policies states"]:
+        """The states that each policy can come to."""
+        successor, law = self._padded
+        found = np.zeros((len(policies), self.model.n_states + 1), dtype=bool)
+        found[:, :-1] = start > 0
+        new = found.copy()
+        while new[:, :-1].any():
+            rows, states = np.nonzero(new[:, :-1])
+            pairs = policies[rows, states]
+            after = np.zeros_like(found)
+            after[rows[:, None], np.where(law[pairs] > 0, successor[pairs], self.model.n_states)] = True
+            new = after & ~found
+            found |= after
+        return found[:, :-1]
+
+    def visits(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Float[np.ndarray, "policies states"]:
+        """Expected visits of each policy to each state."""
+        reached = self.reached(policies, start)
+        total = np.zeros(policies.shape)
+        size = reached.sum(axis=1)
+        for rows in _chunks(size):
+            if size[rows].max(initial=0) > DENSE:
+                total[rows] = [self._sparse_visits(policies[k], reached[k], start) for k in rows]
+            else:
+                total[rows] = self._dense_visits(policies[rows], reached[rows], start)
+        return total
+
+    def _dense_visits(
+        self, policies: Policies, reached: Bool[np.ndarray, "policies states"], start: Float[np.ndarray, "states"]
+    ) -> Float[np.ndarray, "policies states"]:
+        successor, law = self._padded
+        count, states = policies.shape
+        own, place = compact(reached)
+        safe = np.minimum(own, states - 1)
+        rows = np.arange(count)[:, None]
+        pair = np.where(own < states, policies[rows, safe], 0)
+        moves = np.zeros((count, own.shape[1], own.shape[1] + 1))
+        for k in range(successor.shape[1]):
+            prob = np.where(own < states, law[pair, k], 0.0)
+            np.add.at(moves, (rows, np.arange(own.shape[1]), place[rows, successor[pair, k]]), prob)
+        out = moves[:, :, -1] + np.where((own < states) & self.solved[pair], 0.0, 1.0)
+        found = occupancy(moves[:, :, :-1], out, np.where(own < states, start[safe], 0.0))
+        total = np.zeros((count, states + 1))
+        total[rows, own] = found
+        return total[:, :-1]
+
+    def _sparse_visits(
+        self, policy: Int[np.ndarray, "states"], reached: Bool[np.ndarray, "states"], start: Float[np.ndarray, "states"]
+    ) -> Float[np.ndarray, "states"]:
+        successor, law = self._padded
+        own = np.flatnonzero(reached)
+        number = np.full(self.model.n_states + 1, -1)
+        number[own] = np.arange(len(own))
+        column, prob = number[successor[policy[own]]], law[policy[own]]
+        inside = (column >= 0) & (prob > 0)
+        source = np.broadcast_to(np.arange(len(own))[:, None], column.shape)
+        moves = csc_array((prob[inside], (column[inside], source[inside])), shape=(len(own), len(own)))
+        total = np.zeros(self.model.n_states)
+        total[own] = splu(csc_array(eye_array(len(own)) - moves)).solve(start[own])
+        return total
+
+
+def _chunks(size: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
+    """Rows that are eliminated together: of similar size, few enough to be held."""
+    order = np.argsort(size, kind="stable")
+    chunks, begin = [], 0
+    while begin < len(order):
+        most = max(1, HELD // max(1, int(size[order[min(len(order) - 1, begin + 255)]]) ** 2))
+        chunks.append(order[begin : begin + min(256, most)])
+        begin += min(256, most)
+    return chunks
+
+
+def compact(reached: Bool[np.ndarray, "n states"]) -> tuple[Int[np.ndarray, "n own"], Int[np.ndarray, "n places"]]:
+    """The states that are reached, row by row, padded by the number of states; and the place of each among them.
+
+    The place of a state that is not reached, and of the goal, is the number of columns.
+    """
+    count, states = reached.shape
+    most = max(1, int(reached.sum(axis=1).max(initial=0)))
+    place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)
+    own = np.full((count, most + 1), states)
+    own[np.arange(count)[:, None], place] = np.where(reached, np.arange(states), states)
+    return own[:, :most], np.append(place, np.full((count, 1), most), axis=1)
+
+
+def occupancy(
+    moves: Float[np.ndarray, "n s s"], out: Float[np.ndarray, "n s"], start: Float[np.ndarray, "n s"]
+) -> Float[np.ndarray, "n s"]:
+    """Expected visits x = start + x P of many transient chains, eliminated without subtraction.
+
+    Args:
+        moves: probabilities among the states; the diagonal is ignored.
+        out: the probability of leaving, from each state.
+        start: where the chains begin.
+
+    >>> occupancy(np.array([[[0.0, 0.5], [1.0, 0.0]]]), np.array([[0.5, 0.0]]), np.array([[1.0, 0.0]]))
+    array([[2., 1.]])
+    """
+    moves, x, size = moves.copy(), start.copy(), out.shape[1]
+    pivots = np.empty_like(out)
+    out = out.copy()
+    for k in range(size - 1, -1, -1):  # censor the chains on the states before k
+        pivots[:, k] = moves[:, k, :k].sum(axis=1) + out[:, k]
+        on = moves[:, k, :k] / pivots[:, k, None]
+        x[:, :k] += x[:, k, None] * on
+        out[:, :k] += moves[:, :k, k] * (out[:, k] / pivots[:, k])[:, None]
+        moves[:, :k, :k] += moves[:, :k, k, None] * on[:, None]
+    for k in range(size):
+        x[:, k] = (x[:, k] + (x[:, None, :k] @ moves[:, :k, k, None])[:, 0, 0]) / pivots[:, k]
+    return x
+
+
+class Valuation:
+    """Values of policies in draws.
+
+    Args:
+        draws: the draws.
+    """
+
+    def __init__(self, draws: JointDraws) -> None:
+        self.draws, self.walks = draws, Walks.of(draws.target)
+
+    def at_start(self, policies: Policies) -> Float[np.ndarray, "policies draws"]:
+        """Values of some policies, expected over the starts."""
+        return self.from_start(policies, self.draws.target.model.initial)
+
+    def from_start(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Float[np.ndarray, "policies draws"]:
+        """Values of some policies that begin in a random state."""
+        if self.draws.law is not None:
+            return np.array([self._in_laws(policy, start) for policy in policies])
+        visits = np.zeros((len(policies), self.draws.target.model.n_pairs))
+        visits[np.arange(len(policies))[:, None], policies] = self.walks.visits(policies, start)
+        used = np.flatnonzero(visits.any(axis=0))
+        return visits[:, used] @ self.draws.pay[used]
+
+    def _in_laws(
+        self, policy: Int[np.ndarray, "states"], start: Float[np.ndarray, "states"]
+    ) -> Float[np.ndarray, "draws"]:
+        """Values of a policy where every draw has laws of its own."""
+        target, law = self.draws.target, self.draws.law
+        assert law is not None, "only asked where laws are open"
+        assert target.laws is not None, "then the target has them"
+        reached = np.flatnonzero(self.walks.reached(policy[None], start)[0])
+        pair, count = policy[reached], law.shape[-1]
+        row = np.full(target.model.n_pairs, -1)
+        row[target.laws.pairs] = np.arange(len(target.laws.pairs))
+        given = np.zeros((len(reached), target.model.n_states + 1))
+        successor, prob = self.walks._padded
+        np.add.at(given, (np.arange(len(reached))[:, None], successor[pair]), prob[pair])
+        given[~target.observed[pair], -1] = 1.0
+        value = np.empty(count)
+        step = max(1, HELD // max(1, len(reached) ** 2))
+        for begin in range(0, count, step):
+            own = slice(begin, min(count, begin + step))
+            rows = np.broadcast_to(given, (own.stop - own.start, *given.shape)).copy()
+            is_open = (row[pair] >= 0) & target.observed[pair]
+            rows[:, is_open] = np.moveaxis(law[row[pair[is_open]], :, own], -1, 0)
+            out = rows[:, :, -1]
+            visits = occupancy(rows[:, :, reached], out, np.broadcast_to(start[reached], out.shape))
+            value[own] = (visits * self.draws.pay[pair, own].T).sum(axis=1)
+        return value

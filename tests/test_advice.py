@@ -1,0 +1,246 @@
+"""Advice against closed forms and brute force; what it promises whatever the problem; bad input."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import bellmanifold as bm
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.formats.problem import from_json
+
+CLOSE, MANY = 3e-3, 4.5
+"""Numbers agree if they are this close, or within so many standard errors: a false alarm in 150,000."""
+
+
+def agrees(found: float, se: float, truth: float) -> bool:
+    """Whether an estimate is what it should be."""
+    return abs(found - truth) <= max(CLOSE, MANY * se)
+
+
+def one_state(rewards):
+    """One state whose actions all lead to the goal."""
+    return from_moves("one-state", {("s", name): Move(pay, {"goal": 1.0}) for name, pay in rewards.items()}, start="s")
+
+
+def largest(known: float, mean: float, sd: float) -> float:
+    """E[max(known, N(mean, sd^2))]."""
+    z = (mean - known) / sd
+    return known + sd * (z * norm.cdf(z) + norm.pdf(z))
+
+
+@pytest.mark.parametrize("prior_mean", [0.0, -2.0])
+@pytest.mark.parametrize("known", [-1.0, 0.0, 1.5])
+def test_a_known_and_an_untried_action(known, prior_mean):
+    """Twelve comparisons of each case, each a false alarm in 150,000."""
+    model = one_state({"a": known, "b": 0.0})
+    data = bm.Dataset.from_pairs(model, [("s", "a", known)])
+    advice = bm.advise(model, data, prior_scale=1.0, prior_mean=prior_mean)
+    best = max(known, prior_mean)
+    loss = largest(known, prior_mean, 1.0) - best
+    if known != prior_mean:
+        assert advice.policy == {"s": "a" if known > prior_mean else "b"}
+    assert agrees(advice.decision.value.value, advice.decision.value.se, best)
+    assert agrees(advice.expected_loss.value, advice.expected_loss.se, loss)
+    chance = norm.cdf(abs(known - prior_mean))
+    assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, chance)
+    b = model.pair_index["s", "b"]
+    assert agrees(advice.gain.value[b], advice.gain.se[b], loss)
+    assert advice.gain.value[model.pair_index["s", "a"]] == 0.0
+    assert [model.pair_name(pair) for pair in advice.trials] == [("s", "b")]
+
+
+def test_two_noisy_actions():
+    """Beliefs are independent normals: the value of knowing one of them is in closed form; six comparisons."""
+    model = one_state({"a": 0.0, "b": 0.0})
+    data = bm.Dataset.from_pairs(model, [("s", "a", 0.4)] * 2 + [("s", "b", 0.7)])
+    advice = bm.advise(model, data, noise_sd=0.5, prior_scale=1.0)
+    noise = np.array([0.25 / 2, 0.25])
+    variance = 1.0 / (1.0 + 1.0 / noise)
+    mean = variance * np.array([0.4, 0.7]) / noise
+    gap, spread = mean[0] - mean[1], float(np.sqrt(variance.sum()))
+    best = float(mean.max())
+    assert agrees(advice.decision.value.value, advice.decision.value.se, best)
+    truth = mean[1] + gap * norm.cdf(gap / spread) + spread * norm.pdf(gap / spread) - best
+    assert agrees(advice.expected_loss.value, advice.expected_loss.se, truth)
+    assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, norm.cdf(abs(gap) / spread))
+    for pair in range(2):
+        gain = largest(mean[1 - pair], mean[pair], float(np.sqrt(variance[pair]))) - best
+        assert agrees(advice.gain.value[pair], advice.gain.se[pair], gain)
+    assert advice.to_dict()["trials"][0]["tried"] in (1, 2)
+
+
+def test_a_chain_with_two_untried_exits():
+    """By brute force: a grid of the two unknown values with the posterior's density; five comparisons.
+
+    Start -> middle costs 1; at the start an exit u, in the middle an exit v and a known way out that pays 0.5.
+    """
+    moves = {
+        ("start", "on"): Move(-1.0, {"middle": 1.0}),
+        ("start", "exit"): Move(0.0, {"goal": 1.0}),
+        ("middle", "out"): Move(0.5, {"goal": 1.0}),
+        ("middle", "exit"): Move(0.0, {"goal": 1.0}),
+    }
+    model = from_moves("chain", moves, start="start")
+    data = bm.Dataset.from_pairs(model, [("start", "on"), ("middle", "out")])
+    advice = bm.advise(model, data, prior_scale=2.0)
+    points = np.linspace(-16.0, 16.0, 3201)
+    u, v = points[:, None], points[None]
+    middle = np.maximum(0.5, v)
+    weight = norm.pdf(u, scale=2) * norm.pdf(v, scale=2) * norm.pdf(middle - 1.0, scale=2)
+    weight /= weight.sum()
+    values = np.stack(
+        np.broadcast_arrays(-0.5 + 0 * u + 0 * v, v - 1.0 + 0 * u, u + 0 * v)
+    )  # out, exit below, exit here
+    best = (weight * values).sum(axis=(1, 2)).max()
+    loss = (weight * values.max(axis=0)).sum() - best
+    assert agrees(advice.decision.value.value, advice.decision.value.se, best)
+    assert agrees(advice.expected_loss.value, advice.expected_loss.se, loss)
+    for axis, name in ((1, ("start", "exit")), (0, ("middle", "exit"))):
+        given = (weight * values).sum(axis=1 + axis)
+        pair = model.pair_index[name]
+        gain = given.max(axis=0).sum() - best
+        assert agrees(advice.gain.value[pair], advice.gain.se[pair], gain)
+    optimal = (weight * (values[np.argmax((weight * values).sum(axis=(1, 2)))] >= values.max(axis=0))).sum()
+    assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, optimal)
+
+
+def test_without_data_the_prior_speaks():
+    """One action's mean against the mean of the largest of three; a false alarm in 75,000."""
+    model = one_state({"a": 0.0, "b": 0.0, "c": 0.0})
+    advice = bm.advise(model, bm.Dataset.from_pairs(model, []), prior_scale=1.0, prior_mean=3.0)
+    assert agrees(advice.decision.value.value, advice.decision.value.se, 3.0)
+    assert agrees(advice.expected_loss.value, advice.expected_loss.se, 1.5 / np.sqrt(np.pi))
+    assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, 1 / 3)
+    gains = advice.to_dict()["trials"]
+    assert len(gains) == 3
+    assert len({trial["gain"]["mean"] for trial in gains}) == 1, "exchangeable pairs share their numbers"
+    assert agrees(gains[0]["gain"]["mean"], gains[0]["gain"]["se"], norm.pdf(0))
+
+
+@pytest.mark.parametrize("model", [bm.envs.deep_sea(depth=3), bm.envs.grid(rows=3, columns=3, slip=0.1)])
+def test_everything_known_costs_nothing(model):
+    advice = bm.advise(model, bm.Dataset.complete(model), tolerance=0.0)
+    found = advice.to_dict()
+    assert found["stop"] is True
+    assert found["expected_loss"] == {"mean": 0.0, "se": 0.0}
+    assert found["best"]["optimal"] == {"probability": 1.0, "se": 0.0}
+    assert found["trials"] == []
+    assert found["best"]["value"]["mean"] == pytest.approx(bm.solve(model).value_at_start)
+    assert advice.sentences() == ("Stopping now costs nothing.", "No trial could improve on the best policy.")
+
+
+def test_ties_are_optimal():
+    """Every policy of the pyramid's eight best routes is as good as any: nothing is better."""
+    model = bm.envs.pyramid(depth=3)
+    advice = bm.advise(model, bm.Dataset.complete(model), tolerance=0.0)
+    assert advice.decision.optimal.value == 1.0
+    assert advice.stop is True
+
+
+def test_several_starts():
+    """Values are expectations over starts, and a policy is optimal if it is so at each; four comparisons."""
+    moves = {(s, a): Move(0.0, {"goal": 1.0}) for s in ("s", "t") for a in ("a", "b")}
+    model = replace(from_moves("two-starts", moves, start="s"), initial=np.array([0.25, 0.75]))
+    data = bm.Dataset.from_pairs(model, [("s", "a", 0.0), ("t", "a", 1.0)])
+    advice = bm.advise(model, data, prior_scale=1.0)
+    losses = np.array([largest(known, 0.0, 1.0) - known for known in (0.0, 1.0)])
+    assert agrees(advice.expected_loss.value, advice.expected_loss.se, 0.25 * losses[0] + 0.75 * losses[1])
+    assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, 0.5 * norm.cdf(1.0))
+    for state, share, loss in (("s", 0.25, losses[0]), ("t", 0.75, losses[1])):
+        pair = model.pair_index[state, "b"]
+        assert agrees(advice.gain.value[pair], advice.gain.se[pair], share * loss)
+
+
+CASES = {
+    "exact": {},
+    "relaxed": {"epsilon": 0.1},
+    "noisy": {"noise_sd": 0.2},
+    "beliefs": {"reward_belief": (0.0, 0.5)},
+    "nuts": {"epsilon": 0.3, "engine": "nuts"},
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "nuts" else n for n in CASES])
+def test_promises(name):
+    """Gains are not negative and not above the loss; the best value and the loss add up to the mean of V*."""
+    model = bm.envs.deep_sea(depth=3)
+    data = bm.Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left"), ("2,0", "right")])
+    advice = bm.advise(model, data, prior_scale=CASES[name].get("prior_scale"), **CASES[name])
+    assert advice.trustworthy
+    gain, loss = advice.gain, advice.expected_loss
+    assert (gain.value >= 0).all()
+    assert (gain.value <= loss.value).all()
+    assert (gain.se[advice.uncertain] >= 0).all()
+    assert loss.value > 0
+    assert set(advice.policy) <= set(model.states)
+    assert "0,0" in advice.policy
+    summary = advice.summary
+    draws = summary.draws
+    best = np.maximum.reduceat(draws.q.values, model.pair_start[:-1], axis=1) @ model.initial
+    mean = draws.weight.values @ best
+    se = np.sqrt(draws.weight.values**2 @ (best - mean) ** 2)
+    assert abs(advice.decision.value.value + loss.value - mean) < MANY * (se * 3 + advice.decision.value.se + loss.se)
+
+
+def test_open_laws():
+    """A pair whose law is learnt: the best policy tries it or not, and knowing its value is worth something."""
+    moves = {("s", "safe"): (-1.0, {"goal": 1.0}), ("s", "risky"): (0.0, None), ("t", "back"): (-2.0, {"goal": 1.0})}
+    problem = {
+        "format": "bellmanifold.ssp/2",
+        "goals": ["goal"],
+        "initial": {"s": 1.0},
+        "pairs": [
+            {"state": s, "action": a, "reward": r} | ({"next": n} if n else {}) for (s, a), (r, n) in moves.items()
+        ],
+    }
+    model = from_json(problem)
+    seen = [("s", "safe"), ("t", "back")]
+    risky = [{"state": "s", "action": "risky", "reward": 0.0, "next": n} for n in ("t", "goal", "goal")]
+    data = bm.Dataset.from_pairs(model, [*seen, *risky])
+    advice = bm.advise(model, data, laws="dirichlet", concentration=1.0, prior_scale=3.0)
+    assert advice.policy["s"] == "risky"
+    loss, gain = advice.expected_loss, advice.gain
+    pair = model.pair_index["s", "risky"]
+    assert 0.0 < gain.value[pair] <= loss.value
+    assert agrees(gain.value[pair], gain.se[pair] + loss.se, float(loss.value)), "nothing else is uncertain"
+    with pytest.raises(BadInputError, match="--laws"):
+        bm.advise(model, data)
+
+
+def test_improper_mass_is_refused():
+    model = bm.envs.two_state()
+    data = bm.Dataset.from_pairs(model, [("s1", "stay")])
+    with pytest.raises(UnsupportedError, match="--proper-only"):
+        bm.advise(model, data, epsilon=0.5)
+    assert bm.advise(model, data, epsilon=0.5, proper_only=True).trustworthy
+    assert bm.advise(model, data).trustworthy
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, np.nan, np.inf])
+def test_bad_tolerance(tolerance):
+    model = bm.envs.two_state()
+    with pytest.raises(BadInputError, match="tolerance is"):
+        bm.advise(model, bm.Dataset.from_pairs(model, []), tolerance=tolerance)
+
+
+def test_what_is_not_trusted_never_says_stop():
+    model = bm.envs.deep_sea(depth=3)
+    advice = bm.advise(model, bm.Dataset.complete(model), tolerance=1.0)
+    doubted = replace(advice, summary=replace(advice.summary, result=advice.summary.result.doubted("a test says so")))
+    assert advice.stop is True
+    assert doubted.stop is False
+    assert doubted.to_dict()["trustworthy"] is False
+
+
+def test_shown_to_a_person():
+    model = bm.load_model("examples/robot/robot.json")
+    data = bm.load_data("examples/robot/trips.json", model)
+    advice = bm.advise(model, data, prior_scale=5.0, tolerance=0.1)
+    assert repr(advice).startswith("Advice(expected_loss=1.")
+    assert "<table>" in advice._repr_html_()
+    first, second = advice.sentences()
+    assert first.startswith("Stopping now costs 1.")
+    assert "at 2,1 could save up to 0." in second
