@@ -1,13 +1,21 @@
-"""bsuite's deep sea of growing size learnt by `manifold`: seconds, episodes to solve, and how they grow.
+"""Exploration: how many episodes and seconds it takes to solve bsuite's deep sea, and how both grow with its size.
 
-Seconds are those until the episode at which bsuite's rule calls a run solved. A run notes the clock alone, so that
-share of its processor time is given. Each size is learnt once before, to compile. N = 50 takes part unless `--quick`.
+Each row is one run of `manifold --explore directed` with compilation, as in a fresh process: seconds are those of all
+episodes up to the one at which bsuite's rule calls the run solved. A run notes the clock alone, so that share of its
+processor time is given. N = 50 and 100 take part unless `--quick`.
+
+`python benchmarks/deep_exploration.py --table [NAME ...]` plays what `docs/agents.md` shows instead: regret, the
+episode at which a run is solved and the one from which it plays an optimal policy for good, ten runs each (where ten
+take more than ten minutes: fewer), beside Thompson sampling and an agent without a posterior.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from measuring import Goal, Row, Times, report
@@ -15,17 +23,18 @@ from measuring import Goal, Row, Times, report
 import bellmanifold as bm
 from bellmanifold.runs.run import Run
 
-EPISODES = {10: 150, 20: 300, 30: 500, 50: 1000}
-"""Twice what solving is known to take, at least."""
-GOALS = {50: Goal(seconds=30.0)}
+EPISODES = {10: 60, 20: 100, 50: 150, 100: 280, 200: 560}
+"""More than solving is known to take."""
+GOALS = {50: Goal(seconds=10.0), 100: Goal(seconds=60.0), 200: Goal(seconds=600.0)}
 
 
 def learnt(size: int, seed: int) -> tuple[Run, float, float]:
     """One run, with processor seconds and seconds by the clock until it was solved (or to its end)."""
     model = bm.envs.deep_sea(depth=size, convention="bsuite")
     begin = time.process_time(), time.perf_counter()
-    run = bm.learn(model, "manifold", episodes=EPISODES[size], runs=1, seed=seed).runs[0]
+    learning = bm.learn(model, "manifold", episodes=EPISODES[size], runs=1, seed=seed, explore="directed")
     processor, clock = time.process_time() - begin[0], time.perf_counter() - begin[1]
+    run = learning.runs[0]
     until = float(run.seconds[: run.solved_episode].sum())
     return run, until * processor / clock, until
 
@@ -37,31 +46,106 @@ def exponent(sizes: list[int], values: list[float]) -> float:
 
 def rows(quick: bool) -> Iterator[Row]:
     """One row for each size."""
-    sizes = [10, 20, 30] if quick else [10, 20, 30, 50]
+    sizes = [10, 20] if quick else [10, 20, 50, 100]
     solved: list[float] = []
-    taken: list[float] = []
     for size in sizes:
-        first = learnt(size, 0)
-        runs = [learnt(size, seed) for seed in ((1, 2) if size < 50 else (1,))]
-        times = Times("manifold", [run[1] for run in runs], [run[2] for run in runs])
-        episodes = [run.solved_episode for run, _, _ in (first, *runs)]
+        runs = [learnt(size, seed) for seed in range(3 if size < 50 else 1)]
+        times = Times("manifold, directed", [runs[0][1]], [runs[0][2]])
+        episodes = [run.solved_episode for run, _, _ in runs]
         solved.append(float(np.mean([EPISODES[size] if episode is None else episode for episode in episodes])))
-        taken.append(times.seconds)
         note = f"solved at episodes {', '.join(str(episode) for episode in episodes)}"
         if len(solved) > 1:
-            known = sizes[: len(solved)]
-            note += (
-                f"; so far episodes grow as N^{exponent(known, solved):.2f}, seconds as N^{exponent(known, taken):.2f}"
-            )
+            note += f"; so far episodes grow as N^{exponent(sizes[: len(solved)], solved):.2f}"
         yield Row(
-            f"deep sea {size} by manifold",
+            f"deep sea {size} by manifold, directed",
             times,
             goal=GOALS.get(size),
-            compile_seconds=max(0.0, first[1] - times.seconds),
             notes=note,
             extra={"solved_episodes": episodes},
         )
 
 
+@dataclass(frozen=True)
+class Case:
+    """A line of the table.
+
+    Attributes:
+        problem: what is learnt.
+        episodes, runs: how many.
+        agents: label -> agent and its options.
+    """
+
+    problem: str
+    episodes: int
+    runs: int = 10
+    agents: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+
+
+THOMPSON = {"Thompson": ("manifold", {})}
+DIRECTED = {"directed": ("manifold", {"explore": "directed"})}
+OPTIMISTIC = {"directed, optimism 2": ("manifold", {"explore": "directed", "optimism": 2})}
+NEAREST = {"nearest": ("nearest", {})}
+REPLAN = {"directed, replan": ("manifold", {"explore": "directed", "replan": True})}
+NEAREST_ON = {"nearest, replan": ("nearest", {"replan": True})}
+NOISY = {"directed": ("bayes-br", {"explore": "directed", "noise_sd": 1.0})}
+SMALL = THOMPSON | DIRECTED | OPTIMISTIC | NEAREST
+SEA = "env:deep-sea?depth={}&convention=bsuite"
+CASES = {
+    "deep-sea-5": Case("env:deep-sea?depth=5", 200, agents=SMALL),
+    "deep-sea-10": Case("env:deep-sea?depth=10", 200, agents=SMALL),
+    "pyramid-5": Case("env:pyramid?depth=5", 200, agents=SMALL),
+    "swirl-5": Case("env:swirl?depth=5", 200, agents=SMALL),
+    "bsuite-20": Case(SEA.format(20), EPISODES[20], agents=DIRECTED | NEAREST),
+    "bsuite-50": Case(SEA.format(50), EPISODES[50], agents=DIRECTED | NEAREST),
+    "bsuite-100": Case(SEA.format(100), EPISODES[100], agents=DIRECTED | NEAREST),
+    "bsuite-200": Case(SEA.format(200), EPISODES[200], 1, agents=DIRECTED | NEAREST),
+    "stochastic-20": Case(SEA.format(20) + "&stochastic=true", 2500, 2, agents=NOISY),
+    "stochastic-50": Case(SEA.format(50) + "&stochastic=true", 2500, 1, agents=NOISY),
+    "cliff": Case("gym:CliffWalking-v1", 150, agents=THOMPSON | DIRECTED | REPLAN | NEAREST_ON),
+    "taxi": Case("gym:Taxi-v4", 100, 3, agents=REPLAN | NEAREST_ON),
+}
+
+
+def for_good(run: Run) -> int | None:
+    """The episode from which on all policies were optimal."""
+    bad = np.flatnonzero(~run.optimal)
+    first = 1 if not len(bad) else int(bad[-1]) + 2
+    return first if first <= len(run.optimal) else None
+
+
+def table(names: list[str]) -> None:
+    """Print lines of the table, each as soon as it is played."""
+    print("| problem | agent | runs | completed regret (sd) | solved | optimal for good | arrived | seconds per run |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in names or CASES:
+        case = CASES[name]
+        for label, (agent, options) in case.agents.items():
+            begin = time.process_time()
+            runs = bm.learn(case.problem, agent, case.episodes, case.runs, **options).runs
+            seconds = (time.process_time() - begin) / len(runs)
+            regret = np.array([run.completed_regret.sum() for run in runs])
+            sd = f" ({regret.std(ddof=1):.2g})" if len(runs) > 1 else ""
+            solved = _episodes([run.solved_episode for run in runs])
+            good = _episodes([for_good(run) for run in runs])
+            arrived = np.mean([run.reached_goal for run in runs])
+            told = f"| {name} | {label} | {len(runs)} | {regret.mean():.4g}{sd} | {solved} | {good} "
+            print(f"{told}| {arrived:.0%} | {seconds:.1f} |", flush=True)
+
+
+def _episodes(found: list[int | None]) -> str:
+    """Mean, least and most of the runs that got there, and how many did not."""
+    reached = [episode for episode in found if episode is not None]
+    if not reached:
+        return "-"
+    never = f", {len(found) - len(reached)} never" if len(reached) < len(found) else ""
+    return f"{np.mean(reached):.4g} ({min(reached)} to {max(reached)}{never})"
+
+
 if __name__ == "__main__":
-    report(rows)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--table", nargs="*", choices=list(CASES), default=None)
+    asked, _ = parser.parse_known_args()
+    if asked.table is None:
+        report(rows)
+    else:
+        table(asked.table)

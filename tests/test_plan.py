@@ -203,7 +203,9 @@ def test_names_are_functions_of_the_settings_alone():
     ]
     names = {file_name(replace(RUN, **change)) for change in [{}, *changes]}
     assert len(names) == len(changes) + 1
-    assert file_name(replace(RUN, options=(("optimism", 1.0),))) == file_name(RUN), "1 and 1.0 are one setting"
+    assert file_name(replace(RUN, options=(("optimism", 1.0), ("replan", False)))) == file_name(RUN), (
+        "1 and 1.0 are one setting"
+    )
     code = f"from bellmanifold.sweeps.plan import RunSettings; print({RUN!r}.identity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.identity, "another process finds the same name"
@@ -235,4 +237,5 @@ def test_shipped_plans_are_sound():
     assert {run.model for run in runs if run.prior_scale == 1.0} == {"env:swirl?depth=5"}
     retuned = [run for run in runs if ("tuning", "retuned") in run.options]
     assert {(run.model, run.epsilon) for run in retuned} == {("env:deep-sea?depth=5", e) for e in (0.01, 0.1)}
-    assert len(runs_of(plans / "comparison.toml")) == 180
+    assert len(runs_of(plans / "comparison.toml")) == 260
+    assert len(runs_of(plans / "peers.toml")) == 380
