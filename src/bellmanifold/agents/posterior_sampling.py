@@ -134,6 +134,7 @@ class PosteriorSampling:
         self._source: Source = _Importance(prior_pool(model, prior), self.memory.observed, model)
         self._stale = False
         self._explores = False
+        self._concentration: float | None = None
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
@@ -148,6 +149,8 @@ class PosteriorSampling:
             self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
         self.diagnostics = dict(self._source.diagnostics)
+        if self._concentration is not None:
+            self.diagnostics["concentration"] = self._concentration
         if self.settings.explore == "directed":
             drawn = self._directed(drawn, rng)
         return self._filled(drawn, rng)
@@ -204,6 +207,7 @@ class PosteriorSampling:
         if settings.laws != "known":
             whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
             target = replace(target, model=whole, laws=laws, no_law=no_law)
+            self._concentration = laws.moments[0] if laws is not None else None
         remedy = "use the agent bayes-br, or a discounted problem"
         check_exact(target, remedy)
         check_leaks(target, remedy)
