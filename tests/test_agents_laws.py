@@ -87,7 +87,7 @@ def test_the_way_to_news_follows_what_was_seen():
 
 @pytest.mark.slow
 def test_concentration_tells_deterministic_worlds_from_slippery_ones():
-    """After 100 episodes of deep sea 5: below 0.02 where nothing slips, from 0.02 to 1 where a tenth of the moves do."""
+    """After 100 episodes of deep sea 5: below 0.02 where nothing slips, between 0.02 and 1 with a slip of 0.1."""
     for slip, least, most in ((0.0, 0.0, 0.02), (0.1, 0.02, 1.0)):
         run = played(envs.deep_sea(5, slip=slip), 100, laws="dirichlet")
         assert least <= run[-1].diagnostics["concentration"] < most
