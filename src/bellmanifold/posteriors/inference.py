@@ -49,7 +49,7 @@ def posterior(
     prior: PairPriors | None = None,
     reward_belief: tuple[float, float] | None = None,
     laws: LawsName = "known",
-    concentration: float | None = None,
+    concentration: float | int | None = None,
 ) -> Summary:
     """The posterior over the optimal action values.
 
