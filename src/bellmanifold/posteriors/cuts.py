@@ -133,7 +133,7 @@ def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
         most: pairs of a cut, at most.
     """
     if not batch:
-        return MISSED if _outside(target, target.observed) else ""
+        return MISSED if _outside(target, _may_linger(target)) else ""
     loops = lingering_loops(target, most) if target.is_exact else (proper_cut_set(target, most), "")
     return MISSED if any(loops) else ""
 
@@ -284,7 +284,7 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
     Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
     class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
     """
-    left = (target.observed & ~(target.open & target.is_exact) if allowed is None else allowed).copy()
+    left = (_may_linger(target) if allowed is None else allowed).copy()
     closed = np.concatenate([component.pairs for component in target.loops] or [np.zeros(0, dtype=np.int64)])
     loops: list[Lingering] = []
     while len(loops) <= most:
@@ -298,6 +298,14 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
         loops.append(found)
         left[found.pair] = False
     return loops
+
+
+def _may_linger(target: Target) -> Bool[np.ndarray, "pairs"]:
+    """Pairs that may hold a policy for long, unnoticed: of an exact posterior not those whose laws points draw.
+
+    Where these are left less and less often the values, and with them the prior, say so.
+    """
+    return target.observed & ~(target.open & target.is_exact)
 
 
 def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingering]:

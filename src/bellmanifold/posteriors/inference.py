@@ -49,7 +49,7 @@ def posterior(
     prior: PairPriors | None = None,
     reward_belief: tuple[float, float] | None = None,
     laws: LawsName = "known",
-    concentration: float | None = None,
+    concentration: float | int | None = None,
 ) -> Summary:
     """The posterior over the optimal action values.
 
@@ -65,7 +65,8 @@ def posterior(
         infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
             density of another prior.
         noise: shape of the noise, by name or as an object of `bellmanifold.kernels`.
-        proper_only: leave out parameters that the data show to be improper; by default only with a flat prior.
+        proper_only: leave out parameters that the data show to be improper; by default only with a flat prior or a
+            belief about all rewards.
         discount: treat the discounted problem instead.
         samples: number of points; by default as many as a standard error of 1e-3 takes.
         top: how many routes to report.
@@ -97,7 +98,7 @@ def posterior(
     values = ValuePrior.stated(model, prior_scale, prior_mean, prior)
     if values.flat:
         _check_flat(data, proper_only)
-    proper_only = values.flat if proper_only is None else proper_only
+    proper_only = values.flat or reward_belief is not None if proper_only is None else proper_only
     data = replace(data, model=whole)
     noise_scale = _noise_scale(noise_sd, infer_noise)
     if noise_scale is None:

@@ -154,7 +154,7 @@ class OpenLaws:
 
 
 def closed(
-    data: Visits, laws: LawsName, concentration: float | None = None, all_rows: bool = False
+    data: Visits, laws: LawsName, concentration: float | int | None = None, all_rows: bool = False
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
     """The problem with a law for every pair, open laws as far as they have to be learnt, and pairs without any law.
 
@@ -220,7 +220,7 @@ def _named(model: SSP, pair: Index) -> str:
 def open_laws(
     landed: csr_array,
     pairs: Int[np.ndarray, "rows"],
-    concentration: float | None = None,
+    concentration: float | int | None = None,
     discount: float = 1.0,
     follows: bool = True,
 ) -> OpenLaws:

@@ -41,7 +41,7 @@ def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd
     laws = target.laws
     if laws is None or not _may_idle(target):
         return
-    idle = _idle_class(target, laws, _model_of(target, laws, laws.landed), 1.0)
+    idle = _idle_class(target, target.support, 1.0)
     if idle is not None:
         raise UnsupportedError(
             f"the pairs that may stay in {state_names(target.model, np.sort(idle.loop))} pay nothing on average, and "
@@ -58,17 +58,17 @@ def lacking_variance(target: Target) -> str:
     laws = target.laws
     if laws is None or not _may_idle(target):
         return ""
-    model = _model_of(target, laws, laws.landed)
-    if _idle_class(target, laws, model, 2.0) is not None:
+    if _idle_class(target, target.support, 2.0) is not None:
         return "a loop that pays nothing was never left, and its laws are unknown: weights have no variance"
-    rows, landings = _single_exits(target, laws, model)
+    rows, landings = _single_exits(target, laws)
     if len(rows) > MOST_LOOKED_AT:
         return "open laws in loops that may pay nothing: too many to show that weights have a variance"
     for row, landing in zip(rows, landings, strict=True):
         once = csr_array(([1.0], ([row], [landing])), shape=laws.landed.shape)
         fewer = csr_array(laws.landed - once)
         fewer.eliminate_zeros()
-        if _idle_class(target, laws, _model_of(target, laws, fewer), 1.0) is not None:
+        without = replace(target, laws=replace(laws, landed=fewer)).support
+        if _idle_class(target, without, 1.0) is not None:
             return "a loop that pays nothing was left only once, and its laws are unknown: weights have no variance"
     return ""
 
@@ -84,32 +84,27 @@ def _exact(target: Target) -> Bool[np.ndarray, "pairs"]:
     return target.observed & (target.scale == 0)
 
 
-def _model_of(target: Target, laws: OpenLaws, landed: csr_array) -> SSP:
-    """The problem in which open laws lead only where they were seen to lead; back if nobody saw that."""
-    lost = np.flatnonzero(np.diff(landed.indptr) == 0)
-    back = csr_array((np.ones(len(lost)), (lost, target.model.pair_state[laws.pairs[lost]])), shape=landed.shape)
-    rows = csr_array(landed + back)
-    rows.sort_indices()
-    share = rows.data / np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
-    return replace(target.model.with_rows(laws.pairs, rows.indptr, rows.indices, share), reward=target.reward)
-
-
-def _single_exits(
-    target: Target, laws: OpenLaws, model: SSP
-) -> tuple[Int[np.ndarray, "exits"], Int[np.ndarray, "exits"]]:
+def _single_exits(target: Target, laws: OpenLaws) -> tuple[Int[np.ndarray, "exits"], Int[np.ndarray, "exits"]]:
     """Row and landing of what was seen once, by pairs that were also seen to stay in a loop with their own state."""
     landed = laws.landed.tocoo()
     row, landing = landed.row.astype(np.int64), landed.col.astype(np.int64)
-    _, label = connected_components(state_graph(model, _exact(target)), connection="strong")
-    stays = label[landing] == label[model.pair_state[laws.pairs[row]]]
+    _, label = connected_components(state_graph(target.support, _exact(target)), connection="strong")
+    stays = label[landing] == label[target.model.pair_state[laws.pairs[row]]]
     others = np.bincount(row, stays, len(laws.pairs))[row] - stays
     single = (landed.data == 1) & (others > 0) & _exact(target)[laws.pairs[row]]
     return row[single], landing[single]
 
 
-def _idle_class(target: Target, laws: OpenLaws, model: SSP, most: float) -> MeanReward | None:
-    """A class of pairs with exact rewards that pays exactly nothing and is left with a weight of `most` or less."""
-    exact = _exact(target)
+def _idle_class(target: Target, support: SSP, most: float) -> MeanReward | None:
+    """A class of pairs with exact rewards that pays exactly nothing and is left with a weight of `most` or less.
+
+    Args:
+        target: the posterior.
+        support: the problem in which open laws lead only where they were seen to lead.
+        most: weight of what nobody saw.
+    """
+    exact, laws, model = _exact(target), target.laws, replace(support, reward=target.reward)
+    assert laws is not None, "only asked where laws are open"
     for allowed in (exact, exact & (target.reward == 0)):
         for component in end_components(model, allowed):
             best = best_mean_reward(model, component)

@@ -87,7 +87,9 @@ class Moments:
         if target.laws is None:
             return None
         found, sd = self.of_pairs(np.arange(target.model.n_pairs, self.mean.shape[1]))._estimate()
-        return LawSummary(Estimate(found.value[:-1], found.se[:-1]), (float(found.value[-1]), float(sd[-1])))
+        knots = target.laws.concentration
+        mean, spread = (found.value[-1], sd[-1]) if len(knots) > 1 else (knots[0], 0.0)  # known, without rounding
+        return LawSummary(Estimate(found.value[:-1], found.se[:-1]), (float(mean), float(spread)))
 
     def _estimate(self) -> tuple[Estimate, Float[np.ndarray, "columns"]]:
         weight, centre, square = _pool(self.weight, self.mean, self.square)

@@ -59,7 +59,8 @@ class Summary:
     @property
     def reason(self) -> str:
         """Why that one, what casts doubt on it, and why it stopped."""
-        return "; ".join(part for part in (self.result.reason, *self.result.doubts, self.result.stopped) if part)
+        flat = "the prior is flat over rewards, and only proper policies count" if self.target.prior.flat else ""
+        return "; ".join(part for part in (self.result.reason, flat, *self.result.doubts, self.result.stopped) if part)
 
     @property
     def trustworthy(self) -> bool:

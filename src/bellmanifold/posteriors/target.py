@@ -126,12 +126,17 @@ class Target:
 
     @cached_property
     def support(self) -> SSP:
-        """The problem in which open laws lead only where they were seen to lead; to the goal if nobody saw that."""
+        """The problem in which open laws lead only where they were seen to lead; back if nobody saw that.
+
+        What a law does often in some draws, it does always here: these are the loops that open laws may close.
+        """
         if self.laws is None:
             return self.model
-        seen = self.laws.landed.tolil(copy=True)
-        seen[np.flatnonzero(self.laws.landed.sum(axis=1) == 0), -1] = 1.0
-        rows = csr_array(seen)
+        landed = self.laws.landed
+        lost = np.flatnonzero(np.diff(landed.indptr) == 0)
+        back = (np.ones(len(lost)), (lost, self.model.pair_state[self.laws.pairs[lost]]))
+        rows = csr_array(landed + csr_array(back, shape=landed.shape))
+        rows.sort_indices()
         prob = rows.data / np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
         return self.model.with_rows(self.laws.pairs, rows.indptr, rows.indices, prob)
 

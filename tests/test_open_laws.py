@@ -1,0 +1,376 @@
+"""Open transition laws against quadrature, and their limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from open_quadrature import ONE, TWO, inferred, landed, one_state, open_model, two_states
+
+import bellmanifold as bm
+from bellmanifold import envs
+from bellmanifold.agents.registry import make_agent
+from bellmanifold.chart.batch import batch_chart
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.choose import choose
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.policies import action_probabilities
+from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.walk import CHAINS, by_sparse_walk, by_walk, walker_of
+
+ACCURACY = 1e-3
+
+
+def near(found, se, exact, accuracy=ACCURACY):
+    """Within the accuracy asked for, or 4.5 standard errors where these are larger."""
+    assert abs(float(found) - float(exact)) <= max(accuracy, 4.5 * float(se)), (found, se, exact)
+
+
+def check(target, result, exact, accuracy=ACCURACY):
+    """Action probability, mean law, evidence (where the engine has one) and mean value against exact answers."""
+    found = action_probabilities(target.model, result.table)
+    near(found.value[0], found.se[0], exact.stay, accuracy)
+    laws = result.laws.probability
+    for landing, value, se in zip(target.laws.seen[1], laws.value, laws.se, strict=True):
+        near(value, se, exact.law[landing], accuracy)
+    if result.log_evidence is not None:
+        near(result.log_evidence.value, result.log_evidence.se, exact.log_evidence, accuracy)
+    if np.isfinite(exact.q):
+        near(result.q_mean.value[0], result.q_mean.se[0], exact.q, accuracy)
+
+
+def asked(model, data, **options):
+    return bm.posterior(model, data, laws="dirichlet", **options)
+
+
+EXACT = [
+    # concentration, landings (stay, end), reward, prior means, prior sds
+    (1.0, (1, 1), -1.0, (0.0, 0.0), (2.0, 2.0)),
+    (0.1, (2, 1), 1.0, (0.0, 0.0), (2.0, 2.0)),
+    (10.0, (5, 2), -0.3, (1.0, -1.0), (1.0, 3.0)),
+    (0.01, (1, 4), 0.5, (-1.0, 0.0), (5.0, 5.0)),
+    (1.0, (3, 2), 0.0, (0.0, 0.0), (2.0, 2.0)),
+    (1.0, (3, 0), -1.0, (0.0, 0.0), (2.0, 2.0)),
+    (0.01, (2, 0), -0.5, (0.0, 0.0), (3.0, 3.0)),
+    (2.0, (0, 3), 0.3, (1.0, -1.0), (2.0, 1.0)),
+    (1.0, (0, 0), -1.0, (0.0, 0.0), (1.0, 1.0)),
+]
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_one_state_exact(case):
+    """One action that may stay, one untried: action probability, mean law and evidence against quadrature.
+
+    About 4 comparisons a case at 4.5 standard errors: a false-alarm rate below 1e-4 in all.
+    """
+    a, counts, reward, mean, sd = case
+    exact = one_state(a, counts, reward, mean=mean, sd=sd)
+    assert exact.log_evidence == pytest.approx(one_state(a, counts, reward, mean=mean, sd=sd, nodes=500).log_evidence)
+    data = landed(ONE, reward, counts)
+    found = asked(ONE, data, concentration=a, prior_scale=np.array(sd), prior_mean=np.array(mean))
+    assert found.trustworthy
+    assert found.result.laws.concentration == (pytest.approx(a), 0.0)
+    check(found.target, found.result, exact)
+
+
+RELAXED = [
+    (1.0, (1, 1), -1.0, 0.5, (0.0, 0.0), (2.0, 2.0)),
+    (0.1, (2, 1), 1.0, 0.1, (0.0, 0.0), (2.0, 2.0)),
+    (2.0, (3, 1), 0.3, 1.0, (1.0, -1.0), (2.0, 1.0)),
+    (1.0, (3, 0), -1.0, 1.0, (0.0, 0.0), (2.0, 2.0)),
+    (0.01, (3, 0), 0.5, 0.5, (0.0, 0.0), (3.0, 3.0)),
+    (0.01, (30, 0), -0.5, 0.5, (0.0, 0.0), (3.0, 3.0)),
+    (0.01, (2, 0), 0.0, 0.2, (0.0, 0.0), (3.0, 3.0)),
+    (0.01, (0, 0), -0.5, 0.5, (0.0, 0.0), (3.0, 3.0)),
+]
+
+
+@pytest.mark.parametrize("case", RELAXED)
+def test_one_state_relaxed(case):
+    """A tolerance, about as large as the reward or smaller, where the pair may stay for ever in effect.
+
+    About 5 comparisons a case at 4.5 standard errors: a false-alarm rate below 1e-4 in all.
+    """
+    a, counts, reward, tau, mean, sd = case
+    exact = one_state(a, counts, reward, tau, mean, sd)
+    data = landed(ONE, reward, counts)
+    found = asked(ONE, data, concentration=a, epsilon=tau, prior_scale=np.array(sd), prior_mean=np.array(mean))
+    assert found.trustworthy
+    check(found.target, found.result, exact)
+
+
+def test_one_state_noisy():
+    """Repeats with noise: their mean and its sd are what a tolerance is, up to the density of their scatter.
+
+    A false-alarm rate below 1e-4.
+    """
+    data = landed(ONE, 0.0, (2, 1))
+    data = replace(data, reward=np.array([-1.0, -0.5, -1.2]))
+    exact = one_state(0.5, (2, 1), -0.9, 0.5 / np.sqrt(3))
+    noise = asked(ONE, data, concentration=0.5, noise_sd=0.5, prior_scale=2.0)
+    scatter = ((data.reward + 0.9) ** 2).sum()
+    exact.log_evidence += -np.log(2 * np.pi * 0.25) - 0.5 * np.log(3) - scatter / 2 / 0.25
+    check(noise.target, noise.result, exact)
+    own = asked(ONE, replace(data, sd=np.full(3, 0.5)), concentration=0.5, prior_scale=2.0)
+    check(own.target, own.result, exact)
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (5, 1), (4, 4)])
+def test_inferred_concentration(counts):
+    """A log-uniform prior over it, integrated over as well.
+
+    A false-alarm rate below 1e-4.
+    """
+    exact, (mean, sd) = inferred(lambda a: one_state(a, counts, -1.0))
+    found = asked(ONE, landed(ONE, -1.0, counts), prior_scale=2.0)
+    check(found.target, found.result, exact)
+    assert found.result.laws.concentration == (pytest.approx(mean, rel=0.02), pytest.approx(sd, rel=0.02))
+    told = found.to_dict()
+    assert told["concentration"] == {
+        "mean": found.result.laws.concentration[0],
+        "sd": found.result.laws.concentration[1],
+    }
+    assert told["improper_mass_model"] is None
+    assert "routes" not in told
+    assert found.dimension == 3, "a law, a concentration, an untried value"
+    (stay,) = (told["laws"]["s"]["stay"][name]["mean"] for name in ["s"])
+    assert stay == pytest.approx(exact.law[0], abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("a", "counts", "reward", "mean", "sd"),
+    [
+        (1.0, (1, 1, 1), -1.0, (0.0, 0.0, 0.0), (2.0, 2.0, 2.0)),
+        (0.3, (2, 3, 1), 1.0, (1.0, 0.0, -1.0), (2.0, 1.0, 3.0)),
+        (3.0, (4, 1, 2), -0.2, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    ],
+)
+def test_two_states(a, counts, reward, mean, sd):
+    """The same where the open pair may also lead to another state.
+
+    A false-alarm rate below 1e-4.
+    """
+    exact = two_states(a, counts, reward, mean, sd)
+    assert exact.log_evidence == pytest.approx(two_states(a, counts, reward, mean, sd, nodes=80).log_evidence, abs=1e-5)
+    data = landed(TWO, reward, counts)
+    found = asked(TWO, data, concentration=a, prior_scale=np.array(sd), prior_mean=np.array(mean))
+    check(found.target, found.result, exact)
+
+
+def test_a_discount_of_open_laws():
+    """Laws are multiplied by it, the rest leads to the goal; they are reported without.
+
+    A false-alarm rate below 1e-4.
+    """
+    for counts, reward in (((2, 1), -1.0), ((3, 1), 0.0)):
+        exact = one_state(0.5, counts, reward, discount=0.9)
+        found = asked(ONE, landed(ONE, reward, counts), concentration=0.5, prior_scale=2.0, discount=0.9)
+        assert found.trustworthy
+        check(found.target, found.result, exact)
+
+
+def test_batch_walk():
+    """Chains that propose laws, the concentration drawn given these.
+
+    A false-alarm rate below 1e-4: 6 comparisons at 4.5 standard errors.
+    """
+    exact, (mean, _) = inferred(lambda a: one_state(a, (3, 1), -1.0))
+    target = asked(ONE, landed(ONE, -1.0, (3, 1)), prior_scale=2.0, samples=1024).target
+    coordinates, rng = Coordinates(target), np.random.default_rng(1)
+    walker = walker_of(coordinates, batch_chart(target.model), rng, CHAINS)
+    walker.record(rng, 100)
+    trace = walker.record(rng, 400)
+    laws = trace.moments.laws(target)
+    found = action_probabilities(target.model, trace.table(target.coupled, coordinates.stand_in, 1e4))
+    near(found.value[0], found.se[0], exact.stay)
+    for value, se, probability in zip(laws.probability.value, laws.probability.se, exact.law, strict=True):
+        near(value, se, probability)
+    assert laws.concentration[0] == pytest.approx(mean, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*RELAXED[:6]])
+def test_batch_walk_relaxed(case):
+    """In centred coordinates where laws were only seen to stay.
+
+    A false-alarm rate below 1e-3: 6 cases, 4 comparisons at 4.5 standard errors.
+    """
+    a, counts, reward, tau, mean, sd = case
+    data, prior = landed(ONE, reward, counts), {"prior_scale": np.array(sd), "prior_mean": np.array(mean)}
+    target = asked(ONE, data, concentration=a, epsilon=tau, samples=1024, **prior).target
+    result = by_walk(target, Budget(), "asked for")
+    assert result.trustworthy
+    check(target, result, one_state(a, counts, reward, tau, mean, sd))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relaxed", [0.0, 0.5])
+def test_sparse_walk(relaxed):
+    """Chains whose laws have few landings.
+
+    A false-alarm rate below 1e-3: 4 chains have t-distributed errors, so 15 standard errors are asked for.
+    """
+    exact, (mean, _) = inferred(lambda a: one_state(a, (3, 1), -1.0, relaxed), nodes=24)
+    data = landed(ONE, -1.0, (3, 1))
+    target = asked(ONE, data, prior_scale=2.0, epsilon=relaxed, samples=1024).target
+    result = by_sparse_walk(target, Budget(samples=6000), "asked for")
+    found, laws = action_probabilities(target.model, result.table), result.laws
+    assert abs(found.value[0] - exact.stay) < min(0.05, 15 * found.se[0])
+    assert abs(laws.probability.value[0] - exact.law[0]) < min(0.05, 15 * laws.probability.se[0])
+    assert laws.concentration[0] == pytest.approx(mean, rel=0.2)
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_many_landings_are_a_known_law():
+    """A false-alarm rate below 1e-4."""
+    known = open_model(["s"], [("s", "stay"), ("s", "exit")], [(("s", "stay"), {"s": 0.75, "goal": 0.25})])
+    exact = bm.posterior(known, Dataset.from_pairs(known, [("s", "stay", -1.0)]), prior_scale=2.0)
+    found = asked(ONE, landed(ONE, -1.0, (750_000, 250_000)), prior_scale=2.0, concentration=1.0)
+    near(found.action_probability.value[0], found.action_probability.se[0], exact.action_probability.value[0], 2e-3)
+    near(found.q_mean[0], found.result.q_mean.se[0], exact.q_mean[0], 1e-2)
+    laws = found.result.laws.probability
+    assert laws.value.tolist() == pytest.approx([0.75, 0.25], abs=2e-3)
+
+
+def played(model, pairs):
+    """Observations of a deterministic problem with where each led."""
+    after = model.next_state[model.next_start[pairs]]
+    return Dataset(model.opened(), pairs, model.reward[pairs], np.full(len(pairs), np.nan), after)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_deterministic_laws_are_known_laws(epsilon):
+    """Bit for bit, but for what follows the laws of pairs nobody tried."""
+    model = envs.deep_sea(3)
+    pairs = np.array([0, 1, 2, 5, 5, 6])
+    known = bm.posterior(model, Dataset(model, pairs, model.reward[pairs]), epsilon=epsilon).to_dict()
+    data = played(model, pairs)
+    found = bm.posterior(data.model, data, epsilon=epsilon, laws="deterministic").to_dict()
+    for name in ("routes", "improper_mass_model"):
+        known.pop(name)
+    routes, no_mass = found.pop("routes"), found.pop("improper_mass_model")
+    assert found == known
+    assert no_mass is None
+    assert {route["ends"] for route in routes} <= {"goal", "open"}
+    assert sum(route["probability"] for route in routes) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
+def test_agents_with_deterministic_laws(agent):
+    """They play what they play when they are shown the laws, bit for bit."""
+    runs = [
+        bm.learn(envs.deep_sea(3), agent=agent, episodes=12, runs=1, laws=laws).runs[0]
+        for laws in ("known", "deterministic")
+    ]
+    for one, other in zip(runs[0].played, runs[1].played, strict=True):
+        np.testing.assert_array_equal(one.pairs, other.pairs)
+        np.testing.assert_array_equal(one.rewards, other.rewards)
+
+
+def test_a_tiny_concentration_is_a_deterministic_law():
+    """Without loops, after one visit.
+
+    A false-alarm rate below 1e-4: 12 pairs at 4.5 standard errors.
+    """
+    model = envs.deep_sea(3)
+    data = played(model, np.array([0, 1, 2, 5, 6]))
+    options = {"prior_scale": 2.0}
+    exact = bm.posterior(data.model, data, laws="deterministic", **options)
+    found = asked(data.model, data, concentration=1e-9, **options)
+    assert found.trustworthy
+    for k in range(model.n_pairs):
+        here, there = found.action_probability, exact.action_probability
+        near(here.value[k], np.hypot(here.se[k], there.se[k]), there.value[k])
+        near(found.q_mean[k], np.hypot(found.result.q_mean.se[k], exact.result.q_mean.se[k]), exact.q_mean[k], 5e-3)
+
+
+def target_of(data, concentration=None):
+    """The exact posterior."""
+    whole, laws, no_law = closed(data, "dirichlet", concentration)
+    return replace(relaxed_target(replace(data, model=whole), 0.0, 2.0), laws=laws, no_law=no_law)
+
+
+@pytest.mark.slow
+def test_what_was_left_once_is_not_trusted():
+    """Its posterior exists, but chains do not find enough of it: P(stay) is 0.9986, they say 0.97."""
+    found = asked(ONE, landed(ONE, 0.0, (3, 1)), concentration=0.01, prior_scale=2.0)
+    assert not found.trustworthy
+    assert "left only once" in found.warnings[0]
+
+
+def test_loops_that_pay_nothing(cli, tmp_path):
+    """Too little leak weight is refused with the reason; what was left once is not trusted; other things help."""
+    never, once = landed(ONE, 0.0, (3, 0)), landed(ONE, 0.0, (3, 1))
+    with pytest.raises(
+        UnsupportedError, match=r"may stay in s pay nothing on average.*does not exist.*--epsilon above"
+    ):
+        asked(ONE, never)
+    with pytest.raises(UnsupportedError, match="does not exist"):
+        asked(ONE, never, concentration=2.0)
+    with pytest.raises(UnsupportedError, match="does not exist"):
+        asked(ONE, landed(ONE, 0.0, (0, 0)), concentration=1.0)
+    for data, a in ((once, None), (once, 1.0), (never, 3.0)):
+        choice = choose(target_of(data, a), "auto", Budget())
+        assert choice.engine == "walk"
+        assert "no variance" in choice.doubt
+    for data, a in ((landed(ONE, 0.0, (3, 2)), None), (never, 5.0), (landed(ONE, -0.5, (3, 0)), None)):
+        assert choose(target_of(data, a), "auto", Budget()).engine == "importance"
+    assert not choose(target_of(landed(ONE, 0.0, (0, 1))), "auto", Budget()).doubt, "no loop was seen"
+    for options in ({"discount": 0.9}, {"epsilon": 0.5}, {"noise_sd": 0.5}):
+        assert asked(ONE, never, **options).trustworthy, options
+    problem, seen = tmp_path / "one.json", tmp_path / "data.json"
+    bm.write_problem(ONE, problem)
+    bm.write_data(never, seen)
+    code, out, err = cli("posterior", str(problem), str(seen), "--laws", "dirichlet", "--json")
+    assert (code, out) == (3, "")
+    assert "does not exist" in err
+
+
+def test_agents_refuse_loops_that_pay_nothing():
+    """What the posterior refuses the agent refuses, as soon as it has seen to stay where nothing is paid."""
+    moves = {("a", "x"): Move(0.0, {"a": 0.9, "goal": 0.1}), ("a", "y"): Move(0.0, {"goal": 1.0})}
+    model = from_moves("lake", moves, start="a")
+    for laws in ("deterministic", "dirichlet"):
+        agent = make_agent("manifold", model, {"laws": laws})
+        agent.moved(0, 0.0, 0, np.array([0, 1]))
+        agent.observe(np.array([0]), np.zeros(1))
+        with pytest.raises(UnsupportedError, match="use the agent bayes-br"):
+            agent.policy(np.random.default_rng(0))
+
+
+def test_draws_hold_laws():
+    """Draws weigh as the summary does.
+
+    A false-alarm rate below 1e-4.
+    """
+    found = asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=1.0, prior_scale=2.0)
+    draws = found.draws
+    weight = draws.weight.values
+    exact = one_state(1.0, (1, 1), -1.0)
+    near(weight @ draws.law.values[:, 0], 2.0 / np.sqrt(8192), exact.law[0])
+    assert draws.landing_next.values.tolist() == ["s", "goal"]
+    assert draws.concentration.values.tolist() == [1.0] * len(weight)
+    q, p = draws.q.values, draws.law.values[:, 0]
+    np.testing.assert_allclose(q[:, 0], -1.0 + p * q.max(axis=1), rtol=1e-9)
+
+
+def test_engines_that_take_given_laws_only():
+    data = landed(ONE, -1.0, (1, 1))
+    for engine in ("mixture", "hmc", "nuts", "rejection"):
+        with pytest.raises(UnsupportedError, match=f"the {engine} engine takes given transition laws only"):
+            asked(ONE, data, engine=engine, epsilon=0.1)
+    with pytest.raises(BadInputError, match="nobody knows where it leads"):
+        bm.posterior(ONE, data)
+    with pytest.raises(BadInputError, match="is not deterministic: use --laws dirichlet"):
+        bm.posterior(ONE, data, laws="deterministic")
+    with pytest.raises(BadInputError, match="not where it led"):
+        bm.posterior(ONE, landed(ONE, -1.0, (0, 0)), laws="deterministic")
+    with pytest.raises(BadInputError, match="concentration is that of a Dirichlet prior"):
+        bm.posterior(ONE, data, laws="deterministic", concentration=1.0)
+    with pytest.raises(BadInputError, match="concentration is 0: give a positive number"):
+        asked(ONE, data, concentration=0)
