@@ -265,8 +265,8 @@ class _Trip:
         self._learn()
         self.looks += 1
         self.changed = True
-        looks = isinstance(self.agent, Looks)
-        self._follow(self.agent.look(state, self.rng) if looks else self.agent.policy(self.rng))
+        agent = self.agent
+        self._follow(agent.look(state, self.rng) if isinstance(agent, Looks) else agent.policy(self.rng))
 
     def _give_way(self, state: int) -> bool:
         """Play the best way home, or the shortest to something new; False if there is neither."""
