@@ -192,9 +192,9 @@ def play_episodes(
     if replan and isinstance(agent, Acts):
         raise BadInputError("this agent chooses every move on its own and has no plan to make again: leave replan out")
     rng = np.random.default_rng(seed)
-    memory = Memory(world.model)
+    memory = Memory(world.model if world.has_laws else world.model.opened())
     for _ in range(episodes):
-        episode = _Trip(world, agent, memory, rng).played(cap, replan)
+        episode = _Trip(world, agent, memory, rng, replan).played(cap)
         said = dict(agent.diagnostics) if isinstance(agent, Diagnosed) else {}
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
@@ -207,10 +207,11 @@ class _Trip:
         agent: who plays.
         memory: all that was ever played; kept up to date.
         rng: fixes what is drawn.
+        replan: let it go on when a state repeats, and the agent look again.
     """
 
-    def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator) -> None:
-        self.world, self.agent, self.memory, self.rng = world, agent, memory, rng
+    def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator, replan: bool) -> None:
+        self.world, self.agent, self.memory, self.rng, self.replan = world, agent, memory, rng, replan
         self.pairs: list[int] = []
         self.rewards: list[float] = []
         self.learnt = 0
@@ -219,8 +220,9 @@ class _Trip:
         self.first = agent.policy(rng)
         self._follow(self.first)
 
-    def played(self, cap: int, replan: bool) -> Episode:
+    def played(self, cap: int) -> Episode:
         """Play to the end."""
+        replan = self.replan
         state, end = self.world.start(self.rng), None
         while end is None:
             pair = self.choose(state)
@@ -230,7 +232,8 @@ class _Trip:
             if end is None and replan and is_new:
                 self._look_again(landing)
             elif end is None and self.hopeless(state, landing, bool(is_new)):
-                end = None if replan and self._give_way(landing) else "loop"
+                goes_on = replan and (self._give_way(landing) or not self.world.has_laws)
+                end = None if goes_on else "loop"
             state = landing
         self._learn()
         said = {"looks": float(self.looks)} if replan else {}
@@ -241,7 +244,7 @@ class _Trip:
         """Play a policy from now on."""
         self.choose = _chooser(self.world, self.agent, policy, self.rng)
         acts = isinstance(self.agent, Acts)
-        self.hopeless = _never if acts else _loop_detector(self.world, policy, self.memory)
+        self.hopeless = _never if acts else _loop_detector(self.world, policy, self.memory, self.replan)
 
     def _step(self, pair: int) -> tuple[int, bool]:
         """Play a pair; where that led, and whether the episode was cut off."""
@@ -249,6 +252,8 @@ class _Trip:
         self.pairs.append(pair)
         self.rewards.append(reward)
         self.memory.add_one(pair, reward)
+        if not self.world.has_laws:
+            self.memory.land(pair, landing)
         if isinstance(self.agent, SeesMoves):
             self.agent.moved(pair, reward, landing, self.world.playable(landing))
         return landing, cut_off
@@ -270,7 +275,8 @@ class _Trip:
 
     def _give_way(self, state: int) -> bool:
         """Play the best way home, or the shortest to something new; False if there is neither."""
-        model, knowledge = self.world.model, unseen(self.memory)
+        knowledge = unseen(self.memory)
+        model = knowledge.model
         policy = way_home(model, knowledge.known, self.memory.mean_reward)
         if policy[state] < 0:
             if not np.isfinite(knowledge.way.moves[state]):
@@ -315,12 +321,17 @@ def _never(state: int, landing: int, is_new: bool) -> bool:
     return False
 
 
-def _loop_detector(world: World, policy: Int[np.ndarray, "states"], memory: Memory) -> Callable[[int, int, bool], bool]:
-    """After a move from a state to another (with a pair that was new or not): can nothing new or good follow?"""
+def _loop_detector(
+    world: World, policy: Int[np.ndarray, "states"], memory: Memory, replan: bool
+) -> Callable[[int, int, bool], bool]:
+    """After a move from a state to another (with a pair that was new or not): can nothing new or good follow?
+
+    Where nobody knows the laws that is a guess, from where pairs led so far: good enough to look again, not to give up.
+    """
     model = world.model
-    if not (world.has_laws and world.may_loop):
+    if not world.may_loop or not (world.has_laws or replan):
         return _never
-    if model.is_deterministic:
+    if world.has_laws and model.is_deterministic:
         seen: set[int] = set()
 
         def repeats(state: int, landing: int, is_new: bool) -> bool:
@@ -332,8 +343,9 @@ def _loop_detector(world: World, policy: Int[np.ndarray, "states"], memory: Memo
 
     def trapped(state: int, landing: int, is_new: bool) -> bool:
         nonlocal hopeful
-        if hopeful is None or is_new:
-            hopeful = reaches_goal(model, policy, ends=memory.count[policy] == 0)
+        if hopeful is None or is_new or not (world.has_laws or hopeful[landing]):
+            known = model if world.has_laws else memory.known_model
+            hopeful = reaches_goal(known, policy, ends=memory.count[policy] == 0)
         return not hopeful[landing]
 
     return trapped

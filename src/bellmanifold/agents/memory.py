@@ -36,15 +36,18 @@ class Memory:
 
     @property
     def known_model(self) -> SSP:
-        """The problem as far as it is known; a law that the agent was not told is how often the pair led where."""
+        """The problem as far as it is known; a law that the agent was not told is how often the pair led where.
+
+        Pairs without any landing lead to the goal: of pairs that were not played nothing is looked at.
+        """
         landed = self.landing_counts.astype(np.float64)
         pairs = np.flatnonzero(np.diff(landed.indptr))
         if not len(pairs):
-            return self.model
+            return self.model.closed_at_goal()
         rows = csr_array(landed[pairs])
         rows.sort_indices()
         rows.data /= np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
-        return self.model.with_rows(pairs, rows.indptr, rows.indices, rows.data)
+        return self.model.with_rows(pairs, rows.indptr, rows.indices, rows.data).closed_at_goal()
 
     def land(self, pair: int, landing: int) -> None:
         """A pair led to a state."""

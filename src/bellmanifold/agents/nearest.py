@@ -24,23 +24,25 @@ class Nearest:
         self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.diagnostics: dict[str, float] = {}
+        self._home = model.pair_start[:-1]
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """Towards news from wherever an episode may start."""
-        return self._way(np.flatnonzero(self.model.initial), rng)
+        """Towards news from wherever an episode may start, else home; home, too, from where a look finds no news."""
+        knowledge = unseen(self.memory)
+        home = way_home(self.model, knowledge.known, self.memory.mean_reward)
+        self._home = np.where(home < 0, self.model.pair_start[:-1], home)
+        explores = bool(np.isfinite(knowledge.way.moves[self.model.initial > 0]).any())
+        self.diagnostics = {"explores": float(explores)}
+        return knowledge.towards_news(self._home, rng) if explores else self._home
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """Towards news from here."""
-        return self._way(np.array([state]), rng)
+        """Towards news from here, while there is any; the way home is found anew only when there is none."""
+        knowledge = unseen(self.memory)
+        if np.isfinite(knowledge.way.moves[state]):
+            return knowledge.towards_news(self._home, rng)
+        home = way_home(self.model, knowledge.known, self.memory.mean_reward)
+        return np.where(home < 0, self._home, home)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits."""
         self.memory.add(pairs, rewards)
-
-    def _way(self, states: Int[np.ndarray, "here"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        knowledge = unseen(self.memory)
-        explores = bool(np.isfinite(knowledge.way.moves[states]).any())
-        self.diagnostics = {"explores": float(explores)}
-        home = way_home(self.model, knowledge.known, self.memory.mean_reward)
-        home = np.where(home < 0, self.model.pair_start[:-1], home)
-        return knowledge.towards_news(home, rng) if explores else home

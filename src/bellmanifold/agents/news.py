@@ -125,7 +125,7 @@ def _search(knowledge: Knowledge) -> Way:
     root = model.n_states + 1  # all states with news as one node; the one before is the goal
     source = np.where(np.append(knowledge.has_news, False)[landing], root, landing)
     backwards = csr_array((np.ones(len(pairs)), (source, model.pair_state[pairs])), shape=(root + 1, root + 1))
-    found = np.asarray(dijkstra(backwards, indices=root, unweighted=True))[:-1]  # type: ignore[call-overload]
+    found = dijkstra(backwards, indices=np.array([root]), unweighted=True)[0, :-1]
     moves = np.where(np.append(knowledge.has_news, False), 0.0, found)
     ahead = np.full(model.n_pairs, np.inf)
     ahead[pairs] = moves[landing]

@@ -18,17 +18,19 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart
+from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
 from bellmanifold.posteriors.draws import Points, completed, importance_points
-from bellmanifold.posteriors.leaks import check_leaks
+from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.policies import Estimate, ratio
-from bellmanifold.posteriors.system import Drawn
+from bellmanifold.posteriors.sparse_walk import SparseWalker
+from bellmanifold.posteriors.system import Drawn, chart_of
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, BatchWalker, SparseWalker, check_sparse
+from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_sparse
 from bellmanifold.posteriors.weight import weigh_normals
 
 BLOCKS = 64
@@ -157,7 +159,7 @@ def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None,
         UnsupportedError: where no draws can be made.
     """
     try:
-        chart = batch_chart(target.model, budget.chart) if chart is None else chart
+        chart = chart_of(target, budget.chart) if chart is None else chart
     except TooLargeError as refusal:
         return _sparse(target, budget, str(refusal))
     try:
@@ -168,7 +170,7 @@ def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None,
     more = max(count, min(MORE, budget.kept // target.model.n_pairs))
     if target.laws is not None:
         count = more = min(count, max(LAW_DRAWS, LAW_NUMBERS // max(1, target.laws.counts.size)))
-    for way in [] if check_leaks(target) else cover.ways:
+    for way in [] if lacking_variance(target) else cover.ways:
         if way[0].dimension > budget.coordinates:
             continue
         for points in {min(count, most), more}:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EXACT = Estimate.of(0.0, 0.0)
 MOST_IMPROPER = 0.5
 """Improper policies that hold more of the posterior than this are warned of."""
-MANY_SDS = 6.0
+MANY_SDS = 4.0
 """Values further than this from their prior mean, in prior standard deviations, contradict the prior."""
 
 
