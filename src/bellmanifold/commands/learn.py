@@ -146,7 +146,8 @@ def _drawn(learning: Learning) -> Any:
 
 
 def _print_learning(answer: dict[str, Any]) -> None:
-    chosen = ", ".join(f"{name} {value}" for name, value in answer["options"].items() if value is not None)
+    said = {name: value for name, value in answer["options"].items() if value is not None and value is not False}
+    chosen = ", ".join(f"{name} {value}" for name, value in said.items())
     typer.echo(f"{answer['agent']} ({chosen})")
     best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
     runs = "1 run" if answer["runs"] == 1 else f"{answer['runs']} runs"
