@@ -527,7 +527,7 @@ def test_makers_take_some_or_all_options(name):
     model = envs.two_state()
     assert AGENTS[name].make(model, AGENTS[name].settings()) is not None
     assert AGENTS[name].build(model, {}) is not None
-    for option in set(AGENTS[name].options) - {"start_value"}:
+    for option in set(AGENTS[name].options) - {"start_value", "prior_mean"}:
         with pytest.raises(BadInputError, match=f"{option} is -1.5: give "):
             make_agent(name, model, {option: -1.5})
 
@@ -684,8 +684,8 @@ def test_a_built_in_problem_as_an_environment():
 
 
 def test_environments_that_are_not_numbered_are_refused():
-    with pytest.raises(UnsupportedError, match="must be single numbers"):
-        SteppedWorld(gymnasium.make("Blackjack-v1"))
+    with pytest.raises(UnsupportedError, match="must be whole numbers, one or several"):
+        SteppedWorld(gymnasium.make("CartPole-v1"))
 
 
 class Faulty(Masked):

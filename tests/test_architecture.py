@@ -63,7 +63,7 @@ MAY_IMPORT = {
         "noise",
     }
     | {"parametrisation", "posteriors", "priors", "samplers", "solver", "ssp"},
-    "runs": {"agents", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
+    "runs": {"agents", "data", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},

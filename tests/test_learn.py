@@ -399,7 +399,7 @@ def test_compiled_programs_are_kept(tmp_path):
         (("env:two-state", "--agent", "bayes-td", "--infer-noise"), 2, 'has no option "infer_noise"'),
         (("env:two-state", "--agent", "bayes-td", "--epsilon", "1", "--noise-sd", "1"), 2, "exclude each other"),
         (("env:two-state", "--agent", "bayes-td", "--picture", "x.txt"), 2, "a picture ends in"),
-        (("gym:Blackjack-v1", "--agent", "bayes-td"), 3, "must be single numbers"),
+        (("gym:CartPole-v1", "--agent", "q-learning"), 3, "must be whole numbers"),
         (("no-such-file.json", "--agent", "bayes-td"), 2, "no such file"),
     ],
 )

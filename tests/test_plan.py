@@ -40,7 +40,8 @@ def test_a_plan_is_a_product(plan):
         plan("model = ['env:swirl', 'env:pyramid']\nagent = 'bayes-br'\nepsilon = [0.01, 1]\nseeds = [3, 1]")
     )
     assert len(runs) == 8
-    usual = (("explore", "thompson"), ("infer_noise", False), ("method", "B"), ("optimism", 1), ("replan", False))
+    usual = (("explore", "thompson"), ("infer_noise", False), ("laws", "known"), ("method", "B"), ("optimism", 1))
+    usual += (("prior_mean", 0.0), ("replan", False))
     assert runs[0] == RunSettings("env:swirl", "bayes-br", 0.01, 10.0, 100, 3, usual)
     assert {(r.model, r.epsilon, r.seed) for r in runs} == {
         (m, e, s) for m in ("env:swirl", "env:pyramid") for e in (0.01, 1.0) for s in (1, 3)
@@ -185,7 +186,8 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         runs_of(tmp_path / "q.toml")
 
 
-RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, (("optimism", 1), ("replan", False)))
+OTHERS = (("optimism", 1), ("prior_mean", 0.0), ("replan", False))
+RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, OTHERS)
 
 
 def test_names_are_functions_of_the_settings_alone():

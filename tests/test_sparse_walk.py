@@ -246,9 +246,9 @@ class Counting(SparseSystem):
         super().__init__(coordinates)
         self.evaluated = []
 
-    def evaluate(self, x, start):
+    def evaluate(self, x, start, laws=None):
         self.evaluated.append(x)
-        return super().evaluate(x, start)
+        return super().evaluate(x, start, laws)
 
 
 def test_a_visit_that_stays_idle_costs_nothing():

@@ -140,7 +140,7 @@ def effective(weight: Float[np.ndarray, "draws"]) -> float:
 def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pairs"]) -> JointDraws:
     """Draws that an engine made itself, of equal weight, in the order of its chains."""
     try:
-        chart = batch_chart(target.model, budget.chart)
+        chart = chart_of(target, budget.chart)
     except TooLargeError:
         chart = None
     return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)))

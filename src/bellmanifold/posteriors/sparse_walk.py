@@ -61,8 +61,9 @@ class SparseSystem:
         self.coordinates, self.target, self.prior = coordinates, target, target.prior
         self.free, self.residual = np.flatnonzero(coordinates.free), np.flatnonzero(coordinates.residual)
         self.solved = np.flatnonzero(coordinates.solved)
+        self.chart: SparseChart = sparse_chart(target.model, target.observed, coordinates.free)
         self.drawer = None if target.laws is None else Drawer(target.laws)
-        self._charts: OrderedDict[int, tuple[SparseLaws | None, SparseChart]] = OrderedDict()
+        self._charts: OrderedDict[int, tuple[SparseLaws, SparseChart]] = OrderedDict()
         self.alternatives = coordinates.alternatives[self.free]
         self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
         self.size = coordinates.size
@@ -77,15 +78,14 @@ class SparseSystem:
         table = self.target.noise_scale
         return 1.0 if table is None else float(np.exp(np.interp(x[-1], table.normal, table.log_scale)))
 
-    def chart(self, laws: SparseLaws | None) -> SparseChart:
-        """The chart, for given laws of the open pairs; the last few are kept."""
+    def chart_with(self, laws: SparseLaws) -> SparseChart:
+        """The chart for some laws of the open pairs; the last few are kept."""
+        assert self.target.laws is not None, "some laws are open"
         if id(laws) not in self._charts:
-            target = self.target
-            model = target.model if laws is None or target.laws is None else laws.applied(target.laws, target.model)
-            chart = sparse_chart(model, target.observed, self.coordinates.free)
             while len(self._charts) >= CHARTS:
                 self._charts.popitem(last=False)
-            self._charts[id(laws)] = laws, chart
+            model = laws.applied(self.target.laws, self.target.model)
+            self._charts[id(laws)] = laws, sparse_chart(model, self.target.observed, self.coordinates.free)
         self._charts.move_to_end(id(laws))
         return self._charts[id(laws)][1]
 
@@ -93,7 +93,8 @@ class SparseSystem:
         self, x: Float[np.ndarray, "coordinates"], start: Policy | None, laws: SparseLaws | None = None
     ) -> State:
         """Evaluate a point, starting from a policy near it."""
-        target, model, kernel, chart = self.target, self.target.model, self.target.kernel, self.chart(laws)
+        target, model, kernel = self.target, self.target.model, self.target.kernel
+        chart = self.chart if laws is None else self.chart_with(laws)
         value = np.full(model.n_pairs, -np.inf)
         value[model.pair_start[:-1][~target.coupled]] = 0.0
         value[self.free] = self.values(x)

@@ -106,8 +106,8 @@ def make_settings(entry: Mapping[str, Any]) -> RunSettings:
     Options that were not given have the agent's defaults, so that a run is the same whether they were or not.
 
     >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
-    >>> run.choices()
-    {'prior_scale': 10.0, 'explore': 'thompson', 'method': 'B', 'optimism': 1, 'replan': False}
+    >>> run.choices()["prior_scale"], run.choices()["explore"]
+    (10.0, 'thompson')
     """
     kind = find_agent(str(entry["agent"]))
     has = kind.options
