@@ -12,6 +12,7 @@ import calibration
 import engines
 import histograms
 import numpy as np
+import open_laws
 import pytest
 import ranks
 import simulated
@@ -146,3 +147,25 @@ def test_from_the_command_line_to_the_picture(tmp_path):
     assert histograms.table(found).splitlines()[-1].startswith("| bayes-td-en | ")
     with pytest.raises(ValueError, match="replication 1 of slippery sea was in another file"):
         histograms.read([path, path])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["exact", "relaxed", "noisy"])
+def test_unknown_laws_are_calibrated(likelihood):
+    """Laws from their Dirichlet, landings from the laws, rewards from g(Q, p): 200 replications, 5 quantities (the
+    concentration is given) at level 1e-4: false alarms 1.5e-3."""
+    found = [open_laws.replicate((likelihood, index)) for index in range(200)]
+    assert not [row for row in found if isinstance(row, str)]
+    p_values = [ranks.p_value(column) for column in np.array(found).T[:5]]
+    assert min(p_values) > 1e-4, p_values
+
+
+@pytest.mark.slow
+def test_calibration_of_laws_notices_a_wrong_concentration(monkeypatch):
+    """Laws drawn with a concentration of 2, a posterior that takes 0.2: some p-value of 200 replications below 1e-6."""
+    cases = [open_laws.replication("exact", index) for index in range(200)]
+    monkeypatch.setattr(open_laws, "CONCENTRATION", 0.2)
+    monkeypatch.setattr(open_laws, "replication", lambda _, index: cases[index])
+    found = [open_laws.replicate(("exact", index)) for index in range(200)]
+    p_values = [ranks.p_value(column) for column in np.array(found).T[:5]]
+    assert min(p_values) < 1e-6, p_values

@@ -10,7 +10,7 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, Observation
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
@@ -374,3 +374,25 @@ def test_engines_that_take_given_laws_only():
         bm.posterior(ONE, data, laws="deterministic", concentration=1.0)
     with pytest.raises(BadInputError, match="concentration is 0: give a positive number"):
         asked(ONE, data, concentration=0)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-9])
+def test_near_ties_beside_noise_and_open_laws(gap):
+    """Exact ties are split; what differs by less than the residuals that split them is not trusted."""
+    ends = [(("s", name), {"goal": 1.0}) for name in "ab"]
+    model = open_model(["s", "t"], [("s", "a"), ("s", "b"), ("t", "c")], [*ends, (("t", "c"), {"goal": 1.0})])
+    noisy = [("s", "a", -1.0), ("s", "b", -1.0 - gap), Observation("t", "c", -1.0, 0.5)]
+    found = bm.posterior(model, Dataset.from_pairs(model, noisy))
+    assert found.trustworthy == (gap == 0.0)
+    assert found.action_probability.value[0] == pytest.approx(0.5, abs=0.1)
+    lost = open_model(["s", "t"], [("s", "a"), ("s", "b"), ("t", "c")], ends)
+    seen = [("s", "a", -1.0), ("s", "b", -1.0 - gap), Observation("t", "c", -1.0, None, "goal")]
+    again = asked(lost, Dataset.from_pairs(lost, seen), concentration=1.0)
+    assert again.trustworthy == (gap == 0.0)
+
+
+def test_large_problems_take_few_landings():
+    """A law of a large problem is drawn as few landings, which a large concentration does not have."""
+    target = asked(ONE, landed(ONE, -1.0, (3, 1)), concentration=100.0, samples=1024).target
+    with pytest.raises(UnsupportedError, match=r"concentration is 100.*give at most 40"):
+        by_sparse_walk(target, Budget(samples=8), "asked for")

@@ -35,7 +35,7 @@ def gross(target, greedy, value):
     """What each pair and then the greedy policy would collect if nothing were negative, at some points."""
     system = system_of(Coordinates(target), batch_chart(target.model))
     reward = np.broadcast_to(target.reward[:, None], value.shape)
-    return ties._gross(system, greedy, jnp.asarray(reward), jnp.asarray(value))
+    return ties._gross(system, system.law, greedy, jnp.asarray(reward), jnp.asarray(value))
 
 
 @pytest.mark.parametrize("reward", [-1.0, -1e6, -1e-6])

@@ -29,6 +29,7 @@ from bellmanifold.noise import KnownScale
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.chains import hmc_episode, starting_points
 from bellmanifold.posteriors.log_posterior import Density, Evidence, kernel_evidence
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc
 from bellmanifold.ssp import SSP
@@ -49,13 +50,15 @@ class BlockOfChains:
     def __init__(self, models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> None:
         self.model, self.settings = models[0], settings
         self.law = transitions(self.model)
-        self.density = Density(tabular(self.model), NormalPrior(settings.prior_scale), KnownScale(1.0, Gaussian()))
+        prior = ValuePrior.stated(self.model, settings.prior_scale, settings.prior_mean)
+        normal = NormalPrior.of(prior.mean, prior.sd)
+        self.density = Density(tabular(self.model), normal, KnownScale(1.0, Gaussian()))
         self.memories = [Memory(self.model) for _ in models]
         bound_programs(self.law, (self.density, len(models)))
         self.keys: Key[Array, "runs"] = jnp.stack([random_key(seed) for seed in seeds])
         self.rounds = 0
         width = settings.noise_sd if settings.noise_sd is not None else settings.epsilon
-        self.state = hmc.init(self._prior_draws(), hmc.first_step_size(width, settings.prior_scale))
+        self.state = hmc.init(self._prior_draws(), hmc.first_step_size(width, prior.scale))
         self.points: Float[np.ndarray, "runs draws pairs"] = np.asarray(self.state.position)[:, None]
         self.acceptance = np.full(len(models), np.nan)
         self.window_acceptance: Float[np.ndarray, "runs windows"] = np.full((len(models), 0), np.nan)

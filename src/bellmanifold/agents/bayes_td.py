@@ -19,6 +19,7 @@ from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import DrawSettings, EnsembleSettings
 from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 MOST_INTEGRALS = 500
@@ -31,7 +32,7 @@ class BayesTD:
     def __init__(self, model: SSP, settings: DrawSettings) -> None:
         self.model, self.settings = model, settings
         self.memory = Memory(model)
-        self.posterior = td.initial(model, settings.prior_scale)
+        self.posterior = td.initial(model, ValuePrior.stated(model, settings.prior_scale, settings.prior_mean))
         self._waiting = False
 
     def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:

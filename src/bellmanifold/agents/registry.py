@@ -64,15 +64,14 @@ class AgentKind:
 
     def build(self, model: SSP, given: Options) -> Agent:
         """Build one with the given options and the defaults of the others."""
-        return self.make(
-            model, self.settings_with(self._stated(model) | {k: v for k, v in given.items() if v is not None})
-        )
+        return self.make(model, self.settings_for(model, given))
 
-    def _stated(self, model: SSP) -> dict[str, Value]:
-        """What the problem states about all action values, for options that are not given."""
+    def settings_for(self, model: SSP, given: Options) -> Any:
+        """Its settings record; options that are not given are what the problem states about all action values."""
         told = model.prior
         stated = {} if told is None else {"prior_scale": told.sd, "prior_mean": told.mean}
-        return {name: value for name, value in stated.items() if name in self.options}
+        stated = {name: value for name, value in stated.items() if name in self.options}
+        return self.settings_with(stated | {name: value for name, value in given.items() if value is not None})
 
     def settings_with(self, given: Options) -> Any:
         """Its settings record with the given options and the defaults of the others."""

@@ -51,7 +51,7 @@ class Walk:
         self.turn: int = before.turn if isinstance(before, Walk) else 0
         left_out = (target.loops and not target.is_exact) or missed_by_walks(target, batch=chart is not None)
         self.diagnostics = {
-            "frontier": float(self.walker.coordinates.dimension),
+            "frontier": float(self.walker.coordinates.frontier),
             "proper_only": 1.0 if left_out else 0.0,
         }
         if self.walker.is_fresh:

@@ -159,7 +159,12 @@ class Coordinates:
         """Coordinates that are integrated over: the infinitesimal residuals at epsilon = 0 do not count."""
         laws = self.target.laws
         of_laws = 0 if laws is None else len(laws.pairs) * (laws.nexts - 1) + (len(laws.concentration) > 1)
-        return self.scales + int(self.free.sum()) + int((self.residual & (self.target.scale > 0)).sum()) + of_laws
+        return self.frontier + of_laws
+
+    @property
+    def frontier(self) -> int:
+        """Those of them that are no laws."""
+        return self.scales + int(self.free.sum()) + int((self.residual & (self.target.scale > 0)).sum())
 
     def trapped(self) -> UnsupportedError:
         """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""

@@ -27,12 +27,15 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.laws import OpenLaws, log_landings
 from bellmanifold.ssp import SSP, row_entries
 
 LEFT = 1e-9
 """What is left of a law, at most, when no more sticks are broken."""
 MOST_STICKS = 1000
+LARGEST = 40.0
+"""Of the concentrations: a law breaks about 21 times as many sticks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +97,17 @@ class Drawer:
 
     Args:
         laws: what was seen.
+
+    Raises:
+        UnsupportedError: for a concentration so large that laws have many landings that matter.
     """
 
     def __init__(self, laws: OpenLaws) -> None:
+        if laws.concentration[-1] > LARGEST:
+            raise UnsupportedError(
+                f"concentration is {laws.concentration[-1]:g}, and laws of a problem this large are drawn as few "
+                f"landings: give at most {LARGEST:g}, or leave it out"
+            )
         self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
         self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))
         self.total = np.asarray(self.landed.sum(axis=1)).ravel()

@@ -8,7 +8,8 @@ call the result
 
 a noisy observation of q_i with sd epsilon_i. What remains is linear regression, and because a table has one parameter a
 pair and repeats are merged into one observation, its design matrix is a selection of rows of the identity: nothing
-couples two pairs. With the prior N(m, sigma^2) each coordinate has a Gaussian posterior of its own,
+couples two pairs. With the prior N(m, sigma^2), where each pair may have an m and a sigma of its own, each coordinate
+has a Gaussian posterior of its own,
 
     observed:    variance = 1 / (1/sigma^2 + 1/epsilon_i^2) = epsilon_i^2 shrink_i,   mean = m + shrink_i (y_i - m),
     unobserved:  variance = sigma^2,                                                  mean = m,
@@ -25,9 +26,9 @@ the guess alone.
   epsilon_i^2):  weight_n ∝ exp(-sum_{i observed} (y_i^(n) - m)^2 / (2 (sigma^2 + epsilon_i^2))).
 
 There is one update per episode, also when the episode showed nothing new: the guess has changed. Before the first
-one the previous posterior is the prior (`initial`), hence guesses of 0 for TD, of E[max of prior draws] for TD-Max
-(sigma / sqrt(pi) for two actions), and N prior draws for TD-En. The paper's published code starts TD-En from N samples
-that are all zero instead; give `zeros` as the previous posterior of the first update to do the same.
+one the previous posterior is the prior (`initial`), hence guesses of m for TD, of E[max of prior draws] for TD-Max
+(m + sigma / sqrt(pi) for two actions), and N prior draws for TD-En. The paper's published code starts TD-En from N
+samples that are all zero instead; give `zeros` as the previous posterior of the first update to do the same.
 
 **Answers.** Within a component pairs are independent. So the probability that an action is optimal compares the
 Gaussians of one state (`bellmanifold.gaussian.maximum`), and the probability that a whole route is optimal is the
@@ -50,6 +51,7 @@ from jaxtyping import Float, Int
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.gaussian.maximum import largest
 from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 MEMBERS = 100
@@ -82,11 +84,15 @@ class TDPosterior:
         return np.sqrt(self.variance + between)
 
 
-def initial(model: SSP, prior_scale: float) -> TDPosterior:
-    """The prior N(0, prior_scale^2 I): the posterior before the first episode."""
-    if not (np.isfinite(prior_scale) and prior_scale > 0):
-        raise BadInputError(f"prior_scale is {prior_scale}: give a positive number")
-    return TDPosterior(np.ones(1), np.zeros((1, model.n_pairs)), np.full(model.n_pairs, float(prior_scale) ** 2))
+def initial(model: SSP, prior: float | int | ValuePrior) -> TDPosterior:
+    """The prior: the posterior before the first episode.
+
+    Args:
+        model: the problem.
+        prior: of the action values, or the standard deviation of all of them about 0.
+    """
+    prior = prior if isinstance(prior, ValuePrior) else ValuePrior.same(model, prior)
+    return TDPosterior(np.ones(1), prior.mean[None, :].copy(), prior.sd**2)
 
 
 def zeros(model: SSP) -> TDPosterior:

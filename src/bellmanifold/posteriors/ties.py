@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from bellmanifold.chart.batch import BatchChart, TooLargeError
+from bellmanifold.chart.layout import Law
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Result
-from bellmanifold.posteriors.system import System, chart_of, from_normals, normal_point, system_of
+from bellmanifold.posteriors.system import System, chart_of, drawn_laws, from_normals, normal_point, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
@@ -56,27 +57,31 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
 
 
 def _may_split(target: Target) -> bool:
-    """Has some state two actions that may tie, in a posterior without any other residuals and with given laws?"""
-    several = np.bincount(target.model.pair_state[target.may_tie]).max(initial=0) > 1
-    return bool(several) and target.is_exact and target.laws is None
+    """Has some state two actions that may tie?"""
+    return bool(np.bincount(target.model.pair_state[target.may_tie]).max(initial=0) > 1)
 
 
 def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[str]:
-    """States in which the best of the observed actions differ, but by too little to be told apart."""
-    system = system_of(coordinates, chart)
-    x = from_normals(system, normal_point(random_key(seed), system, points_of(system.layout.slot.size))).x
-    solved = np.asarray(system.solved)[:, None]
-    reward, value = jnp.broadcast_to(system.reward[:, None], x.shape), system.values(x)
-    q = np.asarray(system.solve(system.law, reward, value).q)
-    model = coordinates.target.model
+    """States in which the best of the observed actions differ, but by too little to be told apart.
+
+    Beside noisy rewards and open laws, which differ from point to point, those of exact rewards and given laws count.
+    """
+    system, model = system_of(coordinates, chart), coordinates.target.model
+    number = points_of(system.layout.slot.size)
+    drawn = drawn_laws(coordinates.target.laws, np.random.default_rng(seed), number)
+    point = from_normals(system, normal_point(random_key(seed), system, number, drawn))
+    law, (mean, width), value = system.laws(point), system.rewards(point), system.values(point.x)
+    reward = mean + jnp.where(width > 0, width * system.kernel.from_normal(point.x), 0.0)
+    exact = coordinates.target.may_tie[:, None]
+    q = np.asarray(system.solve(law, reward, value).q)
     best = _of_state(model, np.maximum.reduceat(q, model.pair_start[:-1]))
-    gap = best - np.where(solved, q, -np.inf)
-    known = np.logical_or.reduceat(solved & (gap == 0.0), model.pair_start[:-1])  # the best action is an observed one
-    size = np.where(solved, np.maximum(np.abs(q), np.abs(reward)), 0.0)
+    gap = best - np.where(exact, q, -np.inf)
+    known = np.logical_or.reduceat(exact & (gap == 0.0), model.pair_start[:-1])  # the best action is an observed one
+    size = np.where(exact, np.maximum(np.abs(q), np.abs(reward)), 0.0)
     near = _of_state(model, known) & (gap < NEAR * coordinates.tie_width) & (gap > SAME * _or_of_best(model, size, gap))
     if not _often(model, near, known).any():
         return []
-    rounding = ROUNDING * _gross(system, gap == 0.0, reward, value)
+    rounding = ROUNDING * _gross(system, law, np.asarray(gap == 0.0), reward, value)
     near &= gap > SAME * _or_of_best(model, size, gap) + _or_of_best(model, rounding, gap)
     return [model.states[s] for s in np.flatnonzero(_often(model, near, known))]
 
@@ -105,6 +110,7 @@ def _or_of_best(model: SSP, size: Values, gap: Values) -> Values:
 
 def _gross(
     system: System,
+    law: Law,
     greedy: Bool[np.ndarray, "pairs points"],
     reward: Float[Array, "pairs points"],
     value: Float[Array, "pairs points"],
@@ -116,5 +122,5 @@ def _gross(
     payment = jnp.where(greedy, jnp.abs(reward), FORBIDDEN)
     other = jnp.where(observed_best & jnp.isfinite(value), FORBIDDEN, jnp.abs(value))
     other = jnp.where(jnp.isfinite(value), other, -jnp.inf)
-    best = layout.greedy(system.solve(system.law, payment, other).q)[1]
-    return np.asarray(jnp.abs(reward) + layout.ahead(system.law, best))
+    best = layout.greedy(system.solve(law, payment, other).q)[1]
+    return np.asarray(jnp.abs(reward) + layout.ahead(law, best))

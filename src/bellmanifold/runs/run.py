@@ -158,7 +158,7 @@ def _play_block(
         agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
     else:
         check_supported(kind, worlds[0], options)
-        agents = kind.make_block([world.model for world in worlds], kind.settings_with(options), seeds)
+        agents = kind.make_block([world.model for world in worlds], kind.settings_for(worlds[0].model, options), seeds)
     replan = bool(kind.resolve_options(options).get("replan", False))
     pairs = zip(worlds, agents, seeds, strict=True)
     recorders = [_Recorder(world, agent, episodes, seed, optimum, replan) for world, agent, seed in pairs]
