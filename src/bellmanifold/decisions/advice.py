@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
@@ -199,6 +199,12 @@ class Advice:
             "reason": self.summary.reason,
             "trustworthy": self.trustworthy,
         }
+
+    def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]:
+        """For pictures: the pairs that the best policy plays, the gain of every pair, and which pairs were seen."""
+        played = np.zeros(len(self.uncertain), dtype=bool)
+        played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
+        return played, self.gain.value, self.target.observed
 
     def sentences(self) -> tuple[str, str]:
         """What to do, in two sentences that a person understands."""
