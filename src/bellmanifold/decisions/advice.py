@@ -30,6 +30,7 @@ from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import Estimate, resolution_of
 from bellmanifold.posteriors.summary import Summary
@@ -303,6 +304,8 @@ def check_proper(target: Target) -> None:
 
 def _draws(summary: Summary) -> JointDraws:
     target, budget, own = summary.target, summary.budget, summary.result.draws
+    if summary.result.points is not None:
+        return given_draws(target, budget, point_draws(target, summary.result.points, budget.seed))
     if own is None:
         return joint_draws(target, budget)
     return given_draws(target, budget, np.asarray(own().q.values, dtype=np.float64))
