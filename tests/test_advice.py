@@ -1,5 +1,7 @@
 """Advice against closed forms and brute force; what it promises whatever the problem; bad input."""
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -244,3 +246,73 @@ def test_shown_to_a_person():
     first, second = advice.sentences()
     assert first.startswith("Stopping now costs 1.")
     assert "at 2,1 could save up to 0." in second
+
+
+def data_file(directory, *observations):
+    """Observations (state, action, reward) as a data file."""
+    rows = [dict(zip(("state", "action", "reward"), row, strict=False)) for row in observations]
+    path = directory / "data.json"
+    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": rows}))
+    return str(path)
+
+
+def test_command_for_programs(cli, tmp_path):
+    data = data_file(tmp_path, ("0,0", "right"), ("1,1", "left"), ("2,0", "right"))
+    picture = tmp_path / "advice.png"
+    code, out, err = cli(
+        *("advise", "env:deep-sea?depth=3", data, "--tolerance", "0.5", "--prior-scale", "1", "--json"),
+        *("--picture", str(picture)),
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found) == ["best", "expected_loss", "stop", "trials", "engine", "reason", "trustworthy"]
+    assert list(found["best"]) == ["policy", "value", "optimal"]
+    assert found["stop"] is (found["expected_loss"]["mean"] <= 0.5)
+    gains = [trial["gain"]["mean"] for trial in found["trials"]]
+    assert gains == sorted(gains, reverse=True)
+    assert set(found["trials"][0]) == {"state", "action", "gain", "tried"}
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_command_for_people(cli, tmp_path):
+    data = data_file(tmp_path, ("s1", "stay"))
+    code, out, _ = cli("advise", "env:two-state", data, "--prior-scale", "1", "--tolerance", "10")
+    assert code == 0
+    assert out.startswith("Stopping now costs ")
+    assert "stop: yes (tolerance 10)" in out
+    assert "what knowing a value would save:" in out
+
+
+def test_command_with_every_option_of_posterior(cli):
+    """Both commands have the same options, with the same help."""
+    shown = [cli(command, "--help")[1] for command in ("posterior", "advise")]
+    options = [set(re.findall(r"--[a-z][a-z-]+", text)) for text in shown]
+    assert options[1] - options[0] == {"--tolerance"}
+    assert options[0] <= options[1]
+
+
+@pytest.mark.parametrize(
+    ("observations", "options", "code", "message"),
+    [
+        ([("s1", "go")], ("--tolerance", "-1"), 2, "tolerance is -1.0: give a number that is not negative"),
+        ([("s1", "go")], ("--epsilon", "-1"), 2, "epsilon is -1"),
+        ([("s1", "go")], ("--picture", "x.bmp"), 2, "a picture ends in"),
+        ([("s1", "stay")], ("--epsilon", "0.5"), 3, "use --proper-only or --epsilon 0"),
+    ],
+)
+def test_wrong_advice_is_one_line(cli, tmp_path, observations, options, code, message):
+    found, out, err = cli("advise", "env:two-state", data_file(tmp_path, *observations), "--json", *options)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_advice_that_is_not_to_be_trusted_exits_4(cli, tmp_path):
+    data = data_file(tmp_path, ("0,0", "right"), ("0,1", "down"), ("1,1", "left"))
+    code, out, err = cli(
+        *("advise", "env:grid?rows=8&columns=8&slip=0.1", data, "--samples", "8", "--json", "--tolerance", "1e9")
+    )
+    assert code == 4
+    found = json.loads(out)
+    assert (found["trustworthy"], found["stop"]) == (False, False)
+    assert "not to trust" in err

@@ -12,15 +12,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bellmanifold import __version__
+from bellmanifold.commands.advise import advise
 from bellmanifold.commands.demo import demo
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.paper import add_reproduce
+from bellmanifold.commands.posterior import posterior
+from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.report import report
 from bellmanifold.commands.sweep import sweep
-from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, print_table, say, working
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, quote
-from bellmanifold.interrupts import interruptible
-from bellmanifold.runs.environment import keep_compiled_programs
+from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, print_table, say
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
@@ -37,18 +38,13 @@ app = typer.Typer(
 )
 env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.", no_args_is_help=True)
 app.add_typer(env_app, name="env")
+app.command("posterior")(posterior)
+app.command("advise")(advise)
 app.command("learn")(learn)
 app.command("sweep")(sweep)
 add_reproduce(app)
 app.command("report")(report)
 app.command("demo")(demo)
-
-Discount = Annotated[
-    float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
-]
-
-SHOWN_MASS = 5e-5
-"""Improper mass that four digits would show as 0 is not mentioned."""
 
 
 def _print_version(wanted: bool | None) -> None:
@@ -198,190 +194,6 @@ def solve(
     print_table(rows)
     if len(states) < solution.model.n_states:
         typer.echo(f"... and {solution.model.n_states - len(states)} states more (--json prints them all)")
-
-
-@app.command()
-def posterior(
-    model: Model,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)],
-    epsilon: Annotated[
-        float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
-    ] = None,
-    prior_scale: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SD",
-            help="Standard deviation of the prior of every action value, or flat (over rewards); by default what the "
-            "problem states, or 10.",
-        ),
-    ] = None,
-    prior_mean: Annotated[
-        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
-    ] = None,
-    reward_belief: Annotated[
-        str | None,
-        typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
-    ] = None,
-    laws: Annotated[
-        Literal["known", "deterministic", "dirichlet"],
-        typer.Option(help="What is known of transition laws that the problem leaves open."),
-    ] = "known",
-    concentration: Annotated[
-        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
-    ] = None,
-    engine: Annotated[
-        Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"], typer.Option(help="How to compute it.")
-    ] = "auto",
-    kernel: Annotated[
-        Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")
-    ] = "gaussian",
-    noise_sd: Annotated[
-        float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
-    ] = None,
-    infer_noise: Annotated[
-        bool, typer.Option("--infer-noise", help="Rewards carry noise of unknown scale (half-normal prior, scale 1).")
-    ] = False,
-    noise: Annotated[str, typer.Option(help="Law of the noise: gaussian, student-t:DF or laplace.")] = "gaussian",
-    proper_only: Annotated[
-        bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
-    ] = False,
-    discount: Discount = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Points to use (at least 32,768); by default until SE <= 1e-3."),
-    ] = None,
-    top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0,
-    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it, as .png, .pdf or .svg.")] = None,
-    json_out: AsJson = False,
-) -> None:
-    """Say how probable it is that each action and route is optimal, given observations.
-
-    Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
-    """
-    from bellmanifold.commands.pictures import check_picture, save_picture
-    from bellmanifold.figures.drawing import require_drawable
-    from bellmanifold.formats.files import label, located
-    from bellmanifold.formats.observations import load_data
-    from bellmanifold.models import load_model
-    from bellmanifold.posteriors.inference import posterior as compute
-
-    if picture is not None:
-        check_picture(picture)
-    problem = load_model(model)
-    if picture is not None:
-        require_drawable(problem)
-    observed = load_data(data, problem)
-    if noise_sd is None and not infer_noise:
-        with located(label(data)):
-            observed.deterministic_reward()
-    keep_compiled_programs()
-    with working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
-        summary = compute(
-            problem,
-            observed,
-            epsilon=epsilon,
-            prior_scale=_scale(prior_scale),
-            engine=engine,
-            kernel=kernel,
-            noise_sd=noise_sd,
-            infer_noise=infer_noise,
-            noise=noise,
-            proper_only=proper_only or None,
-            discount=discount,
-            samples=samples,
-            top=top,
-            seed=seed,
-            prior_mean=prior_mean,
-            reward_belief=_belief(reward_belief),
-            laws=laws,
-            concentration=concentration,
-        )
-        answer = summary.to_dict()
-    if picture is not None:
-        save_picture(picture, lambda: _drawn(problem, summary))
-    if json_out:
-        print_json(answer)
-    else:
-        _print_posterior(answer)
-    if not summary.trustworthy:
-        complain("a diagnostic says not to trust these numbers: see trustworthy, effective_sample_size, diagnostics")
-        raise typer.Exit(4)
-
-
-def _scale(given: str | None) -> float | Literal["flat"] | None:
-    """A prior scale from the command line."""
-    if given is None or given == "flat":
-        return given  # type: ignore[return-value]
-    try:
-        return float(given)
-    except ValueError:
-        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number, or flat") from None
-
-
-def _belief(given: str | None) -> tuple[float, float] | None:
-    """A belief from the command line."""
-    if given is None:
-        return None
-    try:
-        mean, sd = (float(part) for part in given.split(","))
-    except ValueError:
-        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, as -5,2") from None
-    return mean, sd
-
-
-def _print_posterior(answer: dict[str, Any]) -> None:
-    for warning in answer.get("warnings", []):
-        typer.echo(f"warning: {warning}")
-    if (noise := answer.get("noise")) is None:
-        width = f"epsilon {answer['epsilon']:g}"
-    else:
-        width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
-            f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
-        )
-    scale = answer["prior_scale"]
-    prior = "flat prior over rewards, proper policies only" if scale == "flat" else f"prior scale {scale:g}"
-    mean = f" and mean {answer['prior_mean']:g}" if answer["prior_mean"] and scale != "flat" else ""
-    settings = f"{width}, {prior}{mean}"
-    typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
-    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
-    if answer["log_evidence"] is not None:
-        typer.echo(f"log evidence {answer['log_evidence']:.6g} (se {answer['log_evidence_se']:.1g})")
-    for key, meaning in (
-        ("improper_mass", "known from the data"),
-        ("improper_mass_model", "under the true transitions"),
-    ):
-        mass = answer[key]
-        if mass is not None and mass["probability"] >= SHOWN_MASS:
-            typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
-    rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "sd of q")]
-    for state, actions in list(answer["actions"].items())[:40]:
-        for action, found in actions.items():
-            mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
-            se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
-            numbers = (f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
-            rows.append((state, action, *numbers))
-    print_table(rows)
-    routes = answer.get("routes", [])[:10]
-    if routes:
-        typer.echo("most probable routes:")
-        print_table(
-            [
-                (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
-                for r in routes
-            ]
-        )
-
-
-def _or_zero(value: float, rounding: float) -> float:
-    """0 where nothing but rounding is left."""
-    return value if value > rounding else 0.0
-
-
-def _drawn(problem: Any, summary: Any) -> Any:
-    from bellmanifold.figures import draw
-
-    return draw(problem, summary)
 
 
 def _shown(default: object) -> str:

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
@@ -30,6 +30,7 @@ from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import Estimate, resolution_of
 from bellmanifold.posteriors.summary import Summary
@@ -200,6 +201,12 @@ class Advice:
             "trustworthy": self.trustworthy,
         }
 
+    def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]:
+        """For pictures: the pairs that the best policy plays, the gain of every pair, and which pairs were seen."""
+        played = np.zeros(len(self.uncertain), dtype=bool)
+        played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
+        return played, self.gain.value, self.target.observed
+
     def sentences(self) -> tuple[str, str]:
         """What to do, in two sentences that a person understands."""
         loss = float(self.expected_loss.value)
@@ -297,6 +304,8 @@ def check_proper(target: Target) -> None:
 
 def _draws(summary: Summary) -> JointDraws:
     target, budget, own = summary.target, summary.budget, summary.result.draws
+    if summary.result.points is not None:
+        return given_draws(target, budget, point_draws(target, summary.result.points, budget.seed))
     if own is None:
         return joint_draws(target, budget)
     return given_draws(target, budget, np.asarray(own().q.values, dtype=np.float64))

@@ -35,7 +35,7 @@ from bellmanifold.posteriors.weight import weigh_normals
 
 BLOCKS = 64
 """Blocks of draws; half of them choose, the other half judges."""
-MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**16, 2**12, 2**22
+MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**15, 2**12, 2**21
 """Importance draws: as many as hold so many numbers, within these bounds."""
 MORE = 2**17
 """Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
@@ -43,7 +43,8 @@ LAW_DRAWS, LAW_NUMBERS = 2**11, 2**23
 """Draws that keep laws of their own, and numbers of the laws that they are resampled from."""
 STRETCHES, STRETCH = 16, 50
 """Points kept of each chain, and steps between two of them."""
-SPARSE_STRETCHES, SPARSE_STRETCH = 256, 4
+LEAST_STRETCHES, SPARSE_STRETCH = 16, 4
+"""The same of chains on sparse systems, of which at least so many points are kept."""
 TIE = 1e-6
 """Values that differ by less than this share of their size are the same: ties at epsilon 0 are split by 1e-8 of it."""
 
@@ -232,11 +233,13 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
         raise UnsupportedError(f"{why}, and advice needs the laws of every draw: use --laws deterministic")
     coordinates, rng = Coordinates(target), np.random.default_rng(budget.seed)
     walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
-    walker.advance(rng, budget.sparse_steps // (4 * SPARSE_CHAINS))
+    steps = (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS
+    walker.advance(rng, steps // 4)
     kept = [chain for chain, state in enumerate(walker.states) if np.isfinite(state.log_likelihood)]
     _check_found(len(kept))
-    found = np.empty((len(kept), SPARSE_STRETCHES, target.model.n_pairs))
-    for k in range(SPARSE_STRETCHES):
+    fits = budget.kept // (SPARSE_CHAINS * target.model.n_pairs)
+    found = np.empty((len(kept), max(LEAST_STRETCHES, min(fits, steps // SPARSE_STRETCH)), target.model.n_pairs))
+    for k in range(found.shape[1]):
         walker.advance(rng, SPARSE_STRETCH)
         found[:, k] = [walker.states[chain].q for chain in kept]
     q = np.concatenate(found)

@@ -27,8 +27,8 @@ from bellmanifold.decisions.valuation import Policies, Valuation
 from bellmanifold.posteriors.coordinates import stand_ins
 from bellmanifold.posteriors.policies import Estimate, resolution_of
 
-EDGES = (0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0)
-"""Groups of draws by theta_i, as quantiles."""
+EDGES, FEW_EDGES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98), (0.1, 0.5, 0.9)
+"""Quantiles of theta_i between groups of draws; fewer where policies are found one by one."""
 KNOTS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 """Quantiles between which advantages are linear in theta_i."""
 SURE = 4.0
@@ -50,7 +50,9 @@ class Trials:
         self.valuation, self.planner = Valuation(draws), Planner(draws)
         self.best_value = self.valuation.at_start(best)
         self.mean = np.stack([draws.mean(draws.pay, half) for half in draws.halves])
-        self._centred = [draws.pay - mean[:, None] for mean in self.mean]
+        self._random = np.flatnonzero(np.ptp(draws.pay, axis=1) > draws.tie)
+        centred = [draws.pay[self._random] - mean[self._random, None] for mean in self.mean]
+        self._powers = [np.concatenate([one, one**2]) for one in centred]
 
     def gains(self, loss: float) -> Estimate:
         """The value of a trial of each pair; 0 where its value is certain.
@@ -91,13 +93,15 @@ class Trials:
     def _candidates(self, k: int, learns: Bool[np.ndarray, "draws"], known: Float[np.ndarray, "draws"]) -> Policies:
         """The best policies of groups of draws by theta_i, among those that learn; not the best of all of these."""
         draws = self.draws
-        group = _grouped(known, draws.weight * learns)
+        edges = EDGES if draws.chart is not None else FEW_EDGES
+        group = _grouped(known, draws.weight * learns, edges)
         own = np.where(np.arange(group.max() + 1) == group[:, None], (draws.weight * learns)[:, None], 0.0)
         own = own[:, own.any(axis=0)]
         own = own / own.sum(axis=0)
-        shift = self._centred[k] @ own
-        spread = np.sqrt(np.maximum(self._centred[k] ** 2 @ own - shift**2, 0.0) * (own**2).sum(axis=0))
-        pays = self.mean[k][:, None] + np.where(np.abs(shift) > SURE * spread + draws.tie, shift, 0.0)
+        shift, square = np.split(self._powers[k] @ own, 2)
+        spread = np.sqrt(np.maximum(square - shift**2, 0.0) * (own**2).sum(axis=0))
+        pays = np.repeat(self.mean[k][:, None], own.shape[1], axis=1)
+        pays[self._random] += np.where(np.abs(shift) > SURE * spread + draws.tie, shift, 0.0)
         return self._distinct(k, self.planner.plan(own, pays))
 
     def _distinct(self, k: int, policies: Policies) -> Policies:
@@ -109,11 +113,13 @@ class Trials:
         return both[np.sort(first[first > 0])]
 
 
-def _grouped(known: Float[np.ndarray, "draws"], weight: Float[np.ndarray, "draws"]) -> Int[np.ndarray, "draws"]:
+def _grouped(
+    known: Float[np.ndarray, "draws"], weight: Float[np.ndarray, "draws"], quantiles: tuple[float, ...]
+) -> Int[np.ndarray, "draws"]:
     """The group of every draw: equal values share one."""
     order = np.argsort(known, kind="stable")
     level = np.cumsum(weight[order]) / max(float(weight.sum()), 1e-300)
-    edges = known[order][np.minimum(np.searchsorted(level, EDGES[1:-1]), len(order) - 1)]
+    edges = known[order][np.minimum(np.searchsorted(level, quantiles), len(order) - 1)]
     return np.searchsorted(np.unique(edges), known, side="right")
 
 

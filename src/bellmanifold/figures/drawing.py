@@ -51,14 +51,9 @@ def draw(
         observed: pairs drawn with a full line, the others dotted; by default all of them, or those of the summary.
         axes: where to draw; by default a new figure.
     """
-    from matplotlib import pyplot
-
     require_drawable(model)
     place = positions(model)
-    if axes is None:
-        width, height = np.ptp(place, axis=0) + 1.5
-        scale = min(1.0, 12.0 / max(width, height))
-        _, axes = pyplot.subplots(figsize=(max(3.0, width * scale), max(2.0, height * scale)), layout="constrained")
+    axes = new_axes(model) if axes is None else axes
     if pies is not None and not isinstance(pies, np.ndarray):
         pies, observed = pies.pies()
     share = np.ones(model.n_pairs) if pies is None else np.maximum(pies, 0.0)
@@ -72,17 +67,33 @@ def draw(
         _arrow(axes, ends, COLOURS[model.pair_action[pair] % len(COLOURS)], size, bool(seen[pair]))
     draw_pies(axes, model, share)
     draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
-    if model.n_states <= NAMED_STATES and not on_grid(model):
-        room = max(3, min(LONGEST_NAME, int(points_per_unit(axes) * NAME_WIDTH / CHARACTER)))
-        for s, name in enumerate(model.states):
-            corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
-            inwards = place[s][0] == place[:, 0].min() and len(name) > room // 2  # it would leave the picture
-            side, up = ("left", "center") if inwards else ("right", "bottom")
-            at = (place[s][0] - RADIUS, place[s][1] + 1.5 * RADIUS) if inwards else corner
-            label = axes.annotate(_plain(name, room), at, ha=side, va=up, fontsize=7, zorder=5)
-            label.set_in_layout(False)  # names must not squeeze the drawing
-    _name_actions(axes, model)
+    name_states(axes, model)
+    name_actions(axes, model)
     return axes
+
+
+def new_axes(model: SSP) -> Axes:
+    """A figure of its own for a problem."""
+    from matplotlib import pyplot
+
+    width, height = np.ptp(positions(model), axis=0) + 1.5
+    scale = min(1.0, 12.0 / max(width, height))
+    return pyplot.subplots(figsize=(max(3.0, width * scale), max(2.0, height * scale)), layout="constrained")[1]
+
+
+def name_states(axes: Axes, model: SSP) -> None:
+    """The names of the states, if these are few and do not lie on a grid, which says it all."""
+    if model.n_states > NAMED_STATES or on_grid(model):
+        return
+    place = positions(model)
+    room = max(3, min(LONGEST_NAME, int(points_per_unit(axes) * NAME_WIDTH / CHARACTER)))
+    for s, name in enumerate(model.states):
+        corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
+        inwards = place[s][0] == place[:, 0].min() and len(name) > room // 2  # it would leave the picture
+        side, up = ("left", "center") if inwards else ("right", "bottom")
+        at = (place[s][0] - RADIUS, place[s][1] + 1.5 * RADIUS) if inwards else corner
+        label = axes.annotate(_plain(name, room), at, ha=side, va=up, fontsize=7, zorder=5)
+        label.set_in_layout(False)  # names must not squeeze the drawing
 
 
 def require_drawable(model: SSP) -> None:
@@ -179,7 +190,8 @@ def points_per_unit(axes: Axes) -> float:
     return 72.0 * float(min(width / (right - left), height / (high - low)))
 
 
-def _name_actions(axes: Axes, model: SSP) -> None:
+def name_actions(axes: Axes, model: SSP) -> None:
+    """A legend of the actions."""
     from matplotlib.patches import Patch
 
     shown = model.actions[: len(COLOURS)]

@@ -179,6 +179,11 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
     return with_laws(found, target, [laws] if laws else [])
 
 
+def point_draws(target: Target, points: Float[np.ndarray, "pairs points"], seed: int) -> Float[np.ndarray, "d p"]:
+    """Draws of all action values from points that chains on sparse systems met."""
+    return completed(Coordinates(target), points, np.random.default_rng(seed))
+
+
 def as_dataset(
     model: SSP,
     q: Float[np.ndarray, "draws pairs"],

@@ -137,6 +137,8 @@ class Result:
         stopped: why it stopped before the accuracy was reached; empty if it did not.
         diagnostics: whatever else the engine measured.
         draws: makes draws of the action values where the engine has its own; None: the chart draws them.
+        points: action values that chains of equal weight met, chain by chain, those of pairs that stand for several as
+            the largest of these; None where none are kept, shape (pairs, points).
     """
 
     table: PolicyTable
@@ -153,6 +155,7 @@ class Result:
     stopped: str = ""
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     draws: Callable[[], xarray.Dataset] | None = None
+    points: Float[np.ndarray, "pairs points"] | None = None
 
     @property
     def trustworthy(self) -> bool:

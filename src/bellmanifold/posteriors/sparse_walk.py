@@ -38,6 +38,8 @@ LAWS_SHARE = 0.25
 """The share of the steps that propose laws: these take the longest."""
 ROWS = 2
 """How often such a step proposes laws of pairs that may be greedy: of one, two, four ... of them, or of all."""
+KEPT_EVERY = 4
+"""Steps between two points of a chain that are kept."""
 TILT = 1e-4
 """Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
 the solution without them."""
@@ -214,8 +216,16 @@ class SparseWalker:
         at_start = float(model.initial @ np.nan_to_num(model.best(q)))
         return Draw(model.greedy(q), at_start, mean[self.coordinates.stand_in])
 
-    def record(self, rng: np.random.Generator, steps: int) -> Trace:
-        """Walk on and keep what answers need."""
+    def record(
+        self, rng: np.random.Generator, steps: int, kept: list[Float[np.ndarray, "pairs"]] | None = None
+    ) -> Trace:
+        """Walk on and keep what answers need.
+
+        Args:
+            rng: fixes the steps.
+            steps: of each chain.
+            kept: takes the action values of every few steps, chain by chain.
+        """
         target = self.coordinates.target
         model, coupled, scales = target.model, target.coupled, self.coordinates.scales
         found = [chain for chain in range(self.chains) if np.isfinite(self.states[chain].log_likelihood)]
@@ -227,6 +237,8 @@ class SparseWalker:
             moments, here = Welford(0.0, nothing, nothing), self.states[chain]
             for k in range(steps):
                 here = step(self.system, here, rng)
+                if kept is not None and k % KEPT_EVERY == 0:
+                    kept.append(here.q)
                 policies[number, k] = model.greedy(here.q)[coupled]
                 eta = [self.system.noise_scale(here.x)] * scales
                 values[number, k] = np.append(model.best(here.q)[coupled], eta)

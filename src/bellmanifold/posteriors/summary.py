@@ -196,9 +196,12 @@ class Summary:
         """Draws of all action values with their weights, as an xarray data set; see `bellmanifold.posteriors.draws`."""
         if self.result.draws is not None:
             return self.result.draws()
-        from bellmanifold.posteriors.draws import posterior_draws
+        from bellmanifold.posteriors.draws import as_dataset, point_draws, posterior_draws
 
-        return posterior_draws(self.target, self.budget)
+        if self.result.points is None or self.target.noise_scale is not None:
+            return posterior_draws(self.target, self.budget)
+        q = point_draws(self.target, self.result.points, self.budget.seed)
+        return as_dataset(self.target.model, q, np.full(len(q), 1.0 / len(q)), np.zeros((0, len(q))))
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""

@@ -13,6 +13,7 @@ chains agree.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import missed_by_walks, needs_cut
 from bellmanifold.posteriors.policies import largest_error
 from bellmanifold.posteriors.result import Result
-from bellmanifold.posteriors.sparse_walk import SparseWalker
+from bellmanifold.posteriors.sparse_walk import KEPT_EVERY, SparseWalker
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.trace import Trace
@@ -98,10 +99,14 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
     coordinates = Coordinates(target)
     steps = max(1, (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS)
     rng = np.random.default_rng(budget.seed)
-    walker = walker_of(coordinates, None, rng, SPARSE_CHAINS)
+    walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
     walker.advance(rng, steps // 4)
-    result = _result(coordinates, walker.record(rng, steps), f"{why}: slice chains on sparse systems instead")
-    return result.doubted(missed_by_walks(target, batch=False))
+    kept: list[np.ndarray] = []
+    few = SPARSE_CHAINS * steps * target.model.n_pairs <= KEPT_EVERY * budget.kept and target.laws is None
+    trace = walker.record(rng, steps, kept if few else None)
+    result = _result(coordinates, trace, f"{why}: slice chains on sparse systems instead")
+    points = np.stack(kept, axis=1) if few else None
+    return replace(result.doubted(missed_by_walks(target, batch=False)), points=points)
 
 
 def check_sparse(target: Target, why: str) -> None:

@@ -1,0 +1,87 @@
+"""The command `advise`: what to do with what is known, what stopping costs, and what to try next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bellmanifold.commands.pictures import save_picture
+from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
+from bellmanifold.commands.terminal import AsJson, print_json, print_table, say, working
+from bellmanifold.interrupts import interruptible
+
+if TYPE_CHECKING:
+    from bellmanifold.decisions.advice import Advice
+
+SHOWN = 20
+"""Trials and states that the text output shows."""
+
+
+@takes_posterior_options
+def advise(
+    model: str,
+    data: Path,
+    options: PosteriorOptions,
+    tolerance: Annotated[
+        float | None, typer.Option(metavar="T", help="Say whether to stop: if the expected loss is at most T.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the best policy and what to try, as .png, .pdf, .svg."),
+    ] = None,
+    json_out: AsJson = False,
+) -> None:
+    """Say what to do with what is known, what stopping now costs, and what to try next.
+
+    Example: bellmanifold advise examples/robot/robot.json examples/robot/trips.json --prior-scale 5 --tolerance 0.1
+    """
+    from bellmanifold.decisions.advice import advise as compute
+
+    problem, observed = open_files(model, data, options, picture)
+    with working("weighing what is known"), interruptible("give the same command again; nothing was printed"):
+        advice = compute(problem, observed, tolerance=tolerance, **options.keywords())
+        answer = advice.to_dict()
+    if picture is not None:
+        save_picture(picture, lambda: _drawn(problem, advice))
+    if json_out:
+        print_json(answer)
+    else:
+        _print_advice(advice, answer)
+    trusted(advice.trustworthy, "trustworthy, reason")
+
+
+def _print_advice(advice: Advice, answer: dict[str, Any]) -> None:
+    for warning in answer.get("warnings", []):
+        say(f"warning: {warning}")
+    say(" ".join(advice.sentences()))
+    loss, best = answer["expected_loss"], answer["best"]
+    value, optimal = best["value"], best["optimal"]
+    typer.echo(f"expected loss {loss['mean']:.4g} (se {loss['se']:.1g})")
+    typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
+    typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
+    if answer["stop"] is not None:
+        typer.echo("stop: " + ("yes" if answer["stop"] else "no") + f" (tolerance {advice.tolerance:g})")
+    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
+    typer.echo("best policy:")
+    print_table([("state", "action"), *list(best["policy"].items())[:SHOWN]])
+    if len(best["policy"]) > SHOWN:
+        typer.echo(f"... and {len(best['policy']) - SHOWN} states more (--json prints them all)")
+    trials = answer["trials"]
+    if trials:
+        typer.echo("what knowing a value would save:")
+        rows = [("state", "action", "gain", "se", "tried")]
+        rows += [
+            (t["state"], t["action"], f"{t['gain']['mean']:.4g}", f"{t['gain']['se']:.1g}", str(t["tried"]))
+            for t in trials[:SHOWN]
+        ]
+        print_table(rows)
+    if len(trials) > SHOWN:
+        typer.echo(f"... and {len(trials) - SHOWN} pairs more (--json prints them all)")
+
+
+def _drawn(problem: Any, advice: Advice) -> Any:
+    from bellmanifold.figures.gains import draw_advice
+
+    return draw_advice(problem, *advice.picture())

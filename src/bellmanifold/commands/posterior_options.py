@@ -1,0 +1,165 @@
+"""The options that say which posterior is meant, for every command that computes one.
+
+They are stated once, as the fields of `PosteriorOptions`. A command that takes them is a function with a parameter
+`options`; `takes_posterior_options` turns it into one with a parameter for every field, as Typer reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from bellmanifold.commands.pictures import check_picture
+from bellmanifold.commands.terminal import Model, complain
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.runs.environment import keep_compiled_programs
+
+if TYPE_CHECKING:
+    from bellmanifold.data import Dataset
+    from bellmanifold.ssp import SSP
+
+Data = Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)]
+Discount = Annotated[
+    float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
+]
+
+
+@dataclass(frozen=True)
+class PosteriorOptions:
+    """What `posterior` and `advise` may be told about the posterior."""
+
+    epsilon: Annotated[
+        float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
+    ] = None
+    prior_scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SD",
+            help="Standard deviation of the prior of every action value, or flat (over rewards); by default what the "
+            "problem states, or 10.",
+        ),
+    ] = None
+    prior_mean: Annotated[
+        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
+    ] = None
+    reward_belief: Annotated[
+        str | None,
+        typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
+    ] = None
+    laws: Annotated[
+        Literal["known", "deterministic", "dirichlet"],
+        typer.Option(help="What is known of transition laws that the problem leaves open."),
+    ] = "known"
+    concentration: Annotated[
+        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
+    ] = None
+    engine: Annotated[
+        Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"], typer.Option(help="How to compute it.")
+    ] = "auto"
+    kernel: Annotated[Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")] = (
+        "gaussian"
+    )
+    noise_sd: Annotated[
+        float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
+    ] = None
+    infer_noise: Annotated[
+        bool, typer.Option("--infer-noise", help="Rewards carry noise of unknown scale (half-normal prior, scale 1).")
+    ] = False
+    noise: Annotated[str, typer.Option(help="Law of the noise: gaussian, student-t:DF or laplace.")] = "gaussian"
+    proper_only: Annotated[
+        bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
+    ] = False
+    discount: Discount = None
+    samples: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Points to use (at least 32,768); by default until SE <= 1e-3."),
+    ] = None
+    top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000
+    seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0
+
+    def keywords(self) -> dict[str, Any]:
+        """As `bellmanifold.posterior` takes them."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return given | {
+            "prior_scale": _scale(self.prior_scale),
+            "proper_only": self.proper_only or None,
+            "reward_belief": _belief(self.reward_belief),
+        }
+
+
+def takes_posterior_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command `(model, data, options, ...)` as one that has every option of `PosteriorOptions` instead."""
+    own = get_type_hints(command, include_extras=True)
+    stated = get_type_hints(PosteriorOptions, include_extras=True)
+    rest = [name for name in signature(command).parameters if name not in ("model", "data", "options")]
+    defaults = {name: signature(command).parameters[name].default for name in rest}
+    shared = [field.name for field in fields(PosteriorOptions)]
+
+    def takes_all(**given: Any) -> None:
+        options = PosteriorOptions(**{name: given[name] for name in shared})
+        command(given["model"], given["data"], options, **{name: given[name] for name in rest})
+
+    types = {"model": Model, "data": Data} | {k: stated[k] for k in shared} | {k: own[k] for k in rest}
+    defaults |= {field.name: field.default for field in fields(PosteriorOptions)}
+    takes_all.__signature__ = Signature(  # type: ignore[attr-defined]  # `inspect` reads it, as it is documented to
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name, Parameter.empty), annotation=kind)
+            for name, kind in types.items()
+        ]
+    )
+    takes_all.__annotations__ = types | {"return": None}
+    takes_all.__name__, takes_all.__doc__ = command.__name__, command.__doc__
+    return takes_all
+
+
+def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
+    """The problem and the observations that a command names, checked before anything is computed."""
+    from bellmanifold.figures.drawing import require_drawable
+    from bellmanifold.formats.files import label, located
+    from bellmanifold.formats.observations import load_data
+    from bellmanifold.models import load_model
+
+    if picture is not None:
+        check_picture(picture)
+    problem = load_model(model)
+    if picture is not None:
+        require_drawable(problem)
+    observed = load_data(data, problem)
+    if options.noise_sd is None and not options.infer_noise:
+        with located(label(data)):
+            observed.deterministic_reward()
+    keep_compiled_programs()
+    return problem, observed
+
+
+def trusted(trustworthy: bool, see: str) -> None:
+    """End with exit code 4 if a diagnostic says not to trust what was printed."""
+    if not trustworthy:
+        complain(f"a diagnostic says not to trust these numbers: see {see}")
+        raise typer.Exit(4)
+
+
+def _scale(given: str | None) -> float | Literal["flat"] | None:
+    """A prior scale from the command line."""
+    if given is None or given == "flat":
+        return given  # type: ignore[return-value]
+    try:
+        return float(given)
+    except ValueError:
+        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number, or flat") from None
+
+
+def _belief(given: str | None) -> tuple[float, float] | None:
+    """A belief from the command line."""
+    if given is None:
+        return None
+    try:
+        mean, sd = (float(part) for part in given.split(","))
+    except ValueError:
+        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, as -5,2") from None
+    return mean, sd
