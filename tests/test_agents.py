@@ -498,7 +498,7 @@ def test_makers_take_some_or_all_options(name):
     model = envs.two_state()
     assert AGENTS[name].make(model, AGENTS[name].settings()) is not None
     assert AGENTS[name].build(model, {}) is not None
-    for option in set(AGENTS[name].options) - {"start_value"}:
+    for option in set(AGENTS[name].options) - {"start_value", "prior_mean"}:
         with pytest.raises(BadInputError, match=f"{option} is -1.5: give "):
             make_agent(name, model, {option: -1.5})
 
