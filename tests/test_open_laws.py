@@ -8,6 +8,7 @@ from open_quadrature import ONE, TWO, inferred, landed, one_state, open_model, t
 
 import bellmanifold as bm
 from bellmanifold import envs
+from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset, Observation
@@ -396,3 +397,14 @@ def test_large_problems_take_few_landings():
     target = asked(ONE, landed(ONE, -1.0, (3, 1)), concentration=100.0, samples=1024).target
     with pytest.raises(UnsupportedError, match=r"concentration is 100.*give at most 40"):
         by_sparse_walk(target, Budget(samples=8), "asked for")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slip", "least", "most"), [(0.0, 0.0, 0.02), (0.1, 0.02, 1.0)])
+def test_how_random_a_world_is(slip, least, most):
+    """The inferred concentration after 100 episodes of deep sea 5 tells a deterministic world from a slippery one."""
+    model = envs.deep_sea(5, slip=slip)
+    agent = make_agent("manifold", model, {"laws": "dirichlet"})
+    run_episodes(model, agent, 100, 0)
+    _, laws, _ = closed(agent.memory, "dirichlet", all_rows=True)
+    assert least < laws.moments[0] < most

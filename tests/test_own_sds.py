@@ -288,3 +288,45 @@ def test_what_is_refused_of_a_flat_prior():
     for belief in ((np.nan, 1.0), (0.0, 0.0)):
         with pytest.raises(BadInputError, match="reward_belief: "):
             bm.posterior(TWO_ACTIONS, whole, reward_belief=belief)
+
+
+def test_an_exact_loop_beside_noisy_rewards():
+    """A loop of exact rewards that costs something holds no policy, whatever is noisy elsewhere.
+
+    stay = go - 1, so that the value of go has three normal factors. A false-alarm rate below 1e-4.
+    """
+    laws = [(("s", "stay"), {"s": 1.0}), (("s", "go"), {"goal": 1.0})]
+    model = open_model(["s"], [("s", "stay"), ("s", "go")], laws)
+    data = Dataset.from_pairs(model, [Observation("s", "stay", -1.0, 0.0), Observation("s", "go", -2.0, 0.5)])
+    found = asked(data)
+    precision = np.array([PRIOR[1] ** -2, PRIOR[1] ** -2, 4.0])
+    points = np.array([PRIOR[0], PRIOR[0] + 1.0, -2.0])
+    mean, sd = points @ precision / precision.sum(), precision.sum() ** -0.5
+    go = np.linspace(-12.0, 8.0, 20_001)
+    joint = norm.pdf(go, *PRIOR) * norm.pdf(go - 1.0, *PRIOR) * norm.pdf(-2.0, go, 0.5)
+    assert found.trustworthy
+    assert found.q_mean.tolist() == pytest.approx([mean - 1.0, mean], abs=1e-3)
+    assert found.q_sd.tolist() == pytest.approx([sd, sd], rel=2e-3)
+    assert found.action_probability.value.tolist() == pytest.approx([0.0, 1.0], abs=1e-4)
+    assert found.log_evidence.value == pytest.approx(np.log(joint.sum() * (go[1] - go[0])), abs=1e-4)
+    assert found.improper_mass.value == 0.0
+    with pytest.raises(UnsupportedError, match="the exact posterior does not exist"):
+        asked(Dataset.from_pairs(model, [Observation("s", "stay", 1.0, 0.0), Observation("s", "go", -2.0, 0.5)]))
+
+
+def test_exact_and_noisy_rewards_in_one_loop():
+    laws = {("x", "y"): "y", ("x", "end"): "goal", ("y", "x"): "x", ("y", "end"): "goal"}
+    model = open_model(["x", "y"], list(laws), [(pair, {after: 1.0}) for pair, after in laws.items()])
+    data = Dataset.from_pairs(model, [Observation("x", "y", -1.0, 0.0), Observation("y", "x", -1.0, 0.5)])
+    with pytest.raises(UnsupportedError, match=r"exact and noisy rewards in one loop.*--proper-only"):
+        bm.posterior(model, data)
+    assert bm.posterior(model, data, proper_only=True, samples=4096).improper_mass.value == 0.0
+
+
+def test_an_sd_that_rounding_swallows():
+    """It is taken for an exact reward, beside others that keep theirs."""
+    found = asked(seen(("a", -1.0, 1e-20), ("b", -1.5, 0.5)))
+    exact = asked(seen(("a", -1.0, 0.0), ("b", -1.5, 0.5)))
+    assert found.dimension == exact.dimension == 1
+    assert found.action_probability.value.tolist() == exact.action_probability.value.tolist()
+    assert float(found.log_evidence.value) == pytest.approx(float(exact.log_evidence.value))

@@ -49,7 +49,7 @@ class Walk:
         self.target = target
         self.walker: Walker = walker_of(Coordinates(target), chart, rng, CHAINS if chart else 1, earlier)
         self.turn: int = before.turn if isinstance(before, Walk) else 0
-        left_out = (target.loops and not target.is_exact) or missed_by_walks(target, batch=chart is not None)
+        left_out = target.improper_loops or missed_by_walks(target, batch=chart is not None)
         self.diagnostics = {
             "frontier": float(self.walker.coordinates.frontier),
             "proper_only": 1.0 if left_out else 0.0,

@@ -107,7 +107,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         loops, missed = lingering_loops(target, most)
         return Covering([[Coordinates(target, lingering=loops)]], missed)
     exact = target.observed & (target.scale == 0)
-    if exact.any() and not target.proper_only and any(exact[loop.pairs].any() for loop in target.loops):
+    if not target.proper_only and any(exact[loop.pairs].any() for loop in target.improper_loops):
         raise UnsupportedError(
             "exact and noisy rewards in one loop of observed pairs: use --proper-only, or give the exact ones an sd"
         )
@@ -173,9 +173,9 @@ def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) 
         The pairs; more than `most` of them if the search was given up.
     """
     model = replace(target.model, reward=target.reward)
-    left = target.observed.copy()
+    left = target.observed & (target.scale > 0)
     cut: list[int] = []
-    components = target.loops
+    components = target.improper_loops
     while components:
         for component in components:
             cut.append(_heaviest(model, best_mean_reward(model, component), avoided))
@@ -183,7 +183,7 @@ def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) 
         if len(cut) > most:
             return cut
         components = end_components(model, left)
-    for component in target.loops:
+    for component in target.improper_loops:
         while len(cut) <= most and (rare := _rarely_cut(model, component, cut)):
             cut.append(_heaviest(model, rare, avoided))
     if len(cut) > most:

@@ -107,7 +107,7 @@ def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:
     """The result, no longer trusted if a second cut of the observed loops finds another improper mass."""
     first = nets.components[0]
     target = first.target
-    confirmable = result.trustworthy and first.cut and target.loops and first.covers_improper
+    confirmable = result.trustworthy and first.cut and target.improper_loops and first.covers_improper
     other = other_cut(nets.components, budget.cut) if confirmable else None
     if other is None:
         return result

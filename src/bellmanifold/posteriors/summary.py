@@ -139,7 +139,7 @@ class Summary:
     def improper_mass(self) -> Estimate:
         """Probability that the greedy policy is improper, unobserved pairs taken to end at the goal."""
         known_proper = self.target.is_exact or self.target.proper_only or self.target.laws is not None
-        if known_proper or not self.target.loops:
+        if known_proper or not self.target.improper_loops:
             return EXACT
         return improper_mass(self.target.model, self.table, self.target.observed)
 

@@ -145,6 +145,11 @@ class Target:
         """The end components among the observed pairs."""
         return end_components(self.model, self.observed)
 
+    @cached_property
+    def improper_loops(self) -> list[EndComponent]:
+        """Those of them that residuals may hold a policy in; where all rewards are exact a loop costs what it costs."""
+        return [loop for loop in self.loops if (self.scale[loop.pairs] > 0).any()]
+
     def without_lost_tolerance(self) -> Target:
         """The same, exact where rounding would swallow tolerance or noise: for engines that add these to rewards."""
         largest = float(np.abs(self.reward[self.observed]).max(initial=0.0))

@@ -115,7 +115,7 @@ def check_sparse(target: Target, why: str) -> None:
     Raises:
         UnsupportedError: naming what else can be asked for.
     """
-    if target.loops and not target.is_exact and not target.proper_only:
+    if target.improper_loops and not target.proper_only:
         raise UnsupportedError(
             f"{why}, and beyond it only posteriors without improper parameters can be walked: use --proper-only or "
             "--epsilon 0"
