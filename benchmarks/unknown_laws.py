@@ -2,8 +2,8 @@
 
     python benchmarks/unknown_laws.py [--runs 10] [--episodes 100] [--workers N] [--out FILE.json]
 
-Regret is completed (an episode that did not arrive goes on optimally), so that giving up does not pay. Runs are those of
-`plans/laws.toml`, and of FrozenLake with a move cost of 0.02 besides.
+Regret is completed (an episode that did not arrive goes on optimally), so that giving up does not pay. Runs are those
+of `plans/laws.toml`, and of FrozenLake with a move cost of 0.02 besides.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ MAY_IMPORT = {
         "assembly",
         "chart",
         "data",
+        "decisions",
         "errors",
         "formats",
         "gaussian",

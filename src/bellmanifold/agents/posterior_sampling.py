@@ -18,6 +18,8 @@ A pair that was never played has an unknown law and an unknown value; nothing of
 is looked at beyond what was played. Unknown pairs of a state are exchangeable: which of them is the best is drawn.
 With optimism M the most promising of M draws is played.
 
+With `until_loss` the agent stops exploring once its best policy is good enough (`bellmanifold.agents.stopping`).
+
 With `explore="directed"` a draw decides whether to explore, not where: if it wants something unseen on its way, the
 shortest way to the unseen is played instead (`bellmanifold.agents.news`).
 """
@@ -38,6 +40,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.settings import SamplingSettings
+from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -135,9 +138,17 @@ class PosteriorSampling:
         self._stale = False
         self._explores = False
         self._concentration: float | None = None
+        self._stopping = None if settings.until_loss is None else Stopping(settings.until_loss)
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The greedy policy of a posterior draw."""
+        """The greedy policy of a posterior draw; the best policy from the moment the agent has explored enough."""
+        stopping = self._stopping
+        if stopping is not None and (self._stale or np.isnan(stopping.loss)):
+            stopping.look(self._believed(), rng)
+        if stopping is not None and stopping.policy is not None:
+            self._stale = False
+            self.diagnostics = dict(self._source.diagnostics) | stopping.diagnostics
+            return stopping.policy
         if self._stale:
             try:
                 self._source = self._renewed(self._believed(), rng)
@@ -148,7 +159,7 @@ class PosteriorSampling:
                 ) from None
             self._stale = False
         drawn = self._source.draw(rng, self.settings.optimism)
-        self.diagnostics = dict(self._source.diagnostics)
+        self.diagnostics = dict(self._source.diagnostics) | (stopping.diagnostics if stopping else {})
         if self._concentration is not None:
             self.diagnostics["concentration"] = self._concentration
         if self.settings.explore == "directed":

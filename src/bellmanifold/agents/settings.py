@@ -140,6 +140,7 @@ class SamplingSettings(DrawSettings):
             takes that for the law, "dirichlet" learns it.
         concentration: of the Dirichlet prior of a law; inferred unless given.
         explore: what to play if a draw wants something unseen: the draw, or the shortest way to the unseen.
+        until_loss: stop exploring once the expected loss of the best policy is at most this; never unless given.
     """
 
     infer_noise: bool = flag(False)
@@ -149,6 +150,7 @@ class SamplingSettings(DrawSettings):
     )
     concentration: float | None = moderate(None)
     explore: Literal["thompson", "directed"] = choice("thompson", ("thompson", "directed"), "thompson or directed")
+    until_loss: float | None = not_negative(None)
 
 
 @dataclass(frozen=True)

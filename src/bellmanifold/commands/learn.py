@@ -65,6 +65,10 @@ def learn(
         bool,
         typer.Option("--replan", help="Episodes go on when a state repeats; the agent looks again when it saw news."),
     ] = False,
+    until_loss: Annotated[
+        float | None,
+        typer.Option(metavar="T", help="Stop exploring once the expected loss of the best policy is at most T."),
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
@@ -94,7 +98,7 @@ def learn(
         require_closed(problem, "learn")
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore, "replan": replan or None}
-    options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration}
+    options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration, "until_loss": until_loss}
     check_supported(find_agent(agent), open_world(problem), options)
     check_memory(problem, episodes, runs)
     entry = {"model": model, "agent": agent, "episodes": episodes} | options
@@ -179,6 +183,10 @@ def _print_learning(answer: dict[str, Any]) -> None:
         if reached:
             middle = f"{median(reached):g}"
             typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
+    stopped = [k for k in answer.get("stopped_episode", []) if k is not None]
+    if "stopped_episode" in answer:
+        middle = f", in the median before episode {median(stopped):g}" if stopped else ""
+        typer.echo(f"stopped exploring: {len(stopped)} of {answer['runs']} runs{middle}")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
 

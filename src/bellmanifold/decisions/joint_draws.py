@@ -18,13 +18,14 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError
+from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
 from bellmanifold.posteriors.draws import Points, completed, importance_points
+from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.policies import Estimate, ratio
 from bellmanifold.posteriors.sparse_walk import SparseWalker
@@ -181,6 +182,19 @@ def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None,
     return _walked(target, chart, budget)
 
 
+def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
+    """The same for an agent, which must not look at pairs it does not know: in a chart of known pairs.
+
+    Parameters that are known to be improper are left out.
+    """
+    target = restricted(target)
+    try:
+        chart = known_chart(target.model, target.observed, budget.chart)
+    except TooLargeError as refusal:
+        return _sparse(target, budget, str(refusal))
+    return joint_draws(target, budget, chart, most)
+
+
 def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
     """Importance draws in random order, resampled where they are more than are wanted."""
     rng = np.random.default_rng([seed, 1])
@@ -200,7 +214,8 @@ def _laws(target: Target, drawn: list[Drawn], rows: Int[np.ndarray, "draws"]) ->
     """Open laws of some draws, discounted."""
     if target.laws is None:
         return None
-    law = np.exp(np.concatenate([np.asarray(part.log_law) for part in drawn], axis=-1)[..., rows])
+    log_law = np.concatenate([np.asarray(part.log_law) for part in drawn], axis=-1)[..., rows]
+    law = np.exp(np.maximum(log_law, LEAST_LOG))
     law *= target.laws.discount
     law[:, -1] += 1.0 - target.laws.discount
     return law

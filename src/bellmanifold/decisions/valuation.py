@@ -31,6 +31,9 @@ Policies = Int[np.ndarray, "_ states"]
 """The pair that each state plays, policy by policy."""
 HELD = 2**23
 """Numbers in an array of transition probabilities that is eliminated at a time."""
+WORST = 1e15
+"""No policy is taken to be worse than the best by more than this, in units of a tie: a law of a draw may hardly ever
+leave a loop."""
 DENSE = 300
 """Chains on more states are factorised one by one."""
 
@@ -218,4 +221,4 @@ class Valuation:
             out = rows[:, :, -1]
             visits = occupancy(rows[:, :, reached], out, np.broadcast_to(start[reached], out.shape))
             value[own] = (visits * self.draws.pay[pair, own].T).sum(axis=1)
-        return value
+        return np.maximum(value, self.draws.at_start - WORST * self.draws.tie)

@@ -58,7 +58,10 @@ class Learning:
         """The `learn` object of the interface."""
         runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
         optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
-        return ({"warnings": list(self.messages)} if self.messages else {}) | {
+        first: dict[str, Any] = {"warnings": list(self.messages)} if self.messages else {}
+        if runs[0].options.get("until_loss") is not None:
+            first["stopped_episode"] = [run.stopped_episode for run in runs]
+        return first | {
             "agent": self.agent,
             "options": dict(runs[0].options),
             "episodes": len(runs[0].regret),

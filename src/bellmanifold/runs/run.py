@@ -95,6 +95,12 @@ class Run:
         return first_episode(self.optimal)
 
     @property
+    def stopped_episode(self) -> int | None:
+        """First episode, counted from 1, before which the agent had stopped exploring; see `until_loss`."""
+        stopped = self.diagnostics.get("stopped")
+        return None if stopped is None else first_episode(np.asarray(stopped > 0, dtype=np.bool_))
+
+    @property
     def all_pairs_episode(self) -> int | None:
         """First episode, counted from 1, after which every reachable pair had been played."""
         return first_episode(np.asarray(self.coverage >= 1.0, dtype=np.bool_))

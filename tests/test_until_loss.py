@@ -1,0 +1,91 @@
+"""Agents that stop exploring once their best policy is good enough."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bellmanifold as bm
+from bellmanifold.agents.stopping import Stopping
+from bellmanifold.errors import BadInputError
+
+
+def test_a_run_says_when_it_stopped():
+    """After the stop it plays one policy, whose expected loss was at most what it was told."""
+    learning = bm.learn(bm.envs.deep_sea(depth=3), "manifold", episodes=25, runs=2, prior_scale=1.0, until_loss=0.1)
+    for run in learning.runs:
+        stopped, loss = run.diagnostics["stopped"], run.diagnostics["expected_loss"]
+        assert run.stopped_episode is not None
+        first = run.stopped_episode - 1
+        assert (stopped[:first] == 0).all()
+        assert (stopped[first:] == 1).all()
+        assert (loss[:first] > 0.1).all()
+        assert loss[first] <= 0.1
+        last = {tuple(episode.policy) for episode in run.played[first + 1 :]}
+        assert len(last) == 1
+    assert learning.to_dict()["stopped_episode"] == [run.stopped_episode for run in learning.runs]
+
+
+def test_at_once_and_never():
+    model = bm.envs.deep_sea(depth=3)
+    at_once = bm.learn(model, "manifold", episodes=3, runs=1, prior_scale=1.0, until_loss=1e6)
+    assert at_once.runs[0].stopped_episode == 1
+    never = bm.learn(model, "manifold", episodes=3, runs=1, prior_scale=1.0, until_loss=0.0)
+    assert never.runs[0].stopped_episode is None
+    assert "stopped_episode" not in bm.learn(model, "manifold", episodes=1, runs=1).to_dict()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"agent": "bayes-br", "epsilon": 0.05},
+        {"agent": "bayes-br", "noise_sd": 0.1},
+        {"agent": "manifold", "laws": "dirichlet"},
+        {"agent": "manifold", "explore": "directed"},
+    ],
+)
+def test_every_posterior_of_these_agents(options):
+    """On a problem with loops, whose improper parameters are left out."""
+    learning = bm.learn(bm.envs.two_state(), episodes=20, runs=1, prior_scale=2.0, until_loss=0.3, **options)
+    run = learning.runs[0]
+    assert run.stopped_episode is not None
+    assert np.isfinite(run.diagnostics["expected_loss"]).all()
+
+
+def test_wrong_options():
+    model = bm.envs.two_state()
+    with pytest.raises(BadInputError, match="until_loss is -1"):
+        bm.learn(model, "manifold", episodes=1, runs=1, until_loss=-1.0)
+    with pytest.raises(BadInputError, match="psrl has no option"):
+        bm.learn(model, "psrl", episodes=1, runs=1, until_loss=1.0)
+
+
+def test_where_no_draws_can_be_made_it_goes_on(monkeypatch):
+    from bellmanifold.agents import stopping
+    from bellmanifold.errors import UnsupportedError
+
+    def refuse(*_):
+        raise UnsupportedError("no draws")
+
+    monkeypatch.setattr(stopping, "known_draws", refuse)
+    run = bm.learn(bm.envs.two_state(), "manifold", episodes=2, runs=1, until_loss=1e9).runs[0]
+    assert run.stopped_episode is None
+    assert np.isnan(run.diagnostics["expected_loss"]).all()
+    assert Stopping(1.0).diagnostics["stopped"] == 0.0
+
+
+def test_on_the_command_line(cli):
+    given = ("learn", "env:two-state", "--agent", "manifold", "--until-loss", "100", "--episodes", "2", "--runs", "2")
+    code, out, _ = cli(*given)
+    assert code == 0
+    assert "stopped exploring: 2 of 2 runs, in the median before episode 1" in out
+    code, out, _ = cli(*given, "--json")
+    assert json.loads(out)["stopped_episode"] == [1, 1]
+
+
+def test_in_a_plan(tmp_path):
+    from bellmanifold.sweeps.plan import make_settings
+
+    entry = {"model": "env:swirl", "agent": "manifold", "until_loss": 0.5, "episodes": 5, "seed": 0}
+    assert make_settings(entry).choices()["until_loss"] == 0.5
+    assert "until_loss" not in make_settings(entry | {"agent": "psrl"}).choices()
