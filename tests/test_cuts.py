@@ -17,19 +17,17 @@ from bellmanifold.posteriors.cuts import (
     covering,
     cut_set,
     lingering_loops,
-    longest,
     missed_by_walks,
-    most_visited,
     needs_cut,
     other_cut,
     proper_cut_set,
     stationary_law,
-    without_rare_moves,
 )
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.visits import longest, most_visited, without_rare_moves
 from bellmanifold.posteriors.walk import by_walk
 
 

@@ -30,6 +30,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.ssp import SSP, require_closed
 
 SAME_REWARD = 1e-9
@@ -405,32 +406,6 @@ def require_plain(data: Dataset, what: str) -> None:
         )
 
 
-def find_pair(model: SSP, state: str, action: str, where: str) -> int:
-    """The index of a pair by its names, or a clear error that starts with `where`."""
-    pair = model.pair_index.get((state, action))
-    if pair is not None:
-        return pair
-    if state in model.goals:
-        raise BadInputError(f"{where}: {quote(state)} is a goal: nothing is played there, remove the observation")
-    if state not in model.state_index:
-        raise BadInputError(f"{where}: unknown state {quote(state)}: the problem has {_some(model.states)}")
-    s = model.state_index[state]
-    own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
-    raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: it has {_some(own)}")
-
-
-def find_landing(model: SSP, state: str, where: str) -> int:
-    """The index of a state by its name, that of the goal for each goal, or a clear error that starts with `where`."""
-    if state in model.goals:
-        return model.n_states
-    if state not in model.state_index:
-        raise BadInputError(
-            f"{where}: next state {quote(state)} is neither a goal nor has a pair in the problem: "
-            "correct it, or give it a pair there, possibly an open one"
-        )
-    return model.state_index[state]
-
-
 def _observation(item: Given, where: str) -> Observation:
     """One item of `Dataset.from_pairs`."""
     if isinstance(item, Observation):
@@ -461,9 +436,3 @@ def _finite(value: Any, what: str) -> float:
     if not np.isfinite(number):
         raise BadInputError(f"{what} is {number}: give a finite number")
     return number
-
-
-def _some(names: Iterable[str], limit: int = 5) -> str:
-    listed = list(names)
-    shown = ", ".join(quote(n) for n in listed[:limit])
-    return shown + (f" and {len(listed) - limit} more" if len(listed) > limit else "")

@@ -1,4 +1,4 @@
-"""The command `demo`: three problems, two agents, a table and the report, in about a minute."""
+"""The command `demo`: three problems, three agents, a table and the report, in about a minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     Improper = Callable[[SSP, RunSettings, list[int]], float]
 
 PROBLEMS = tuple(f"env:{name}?depth=5" for name in ("deep-sea", "pyramid", "swirl"))
-AGENTS = ("manifold", "bayes-br")
+AGENTS: tuple[dict[str, str], ...] = (
+    {"agent": "manifold", "explore": "directed"},
+    {"agent": "manifold"},
+    {"agent": "bayes-br"},
+)
+"""The best there is, and the paper's way of exploring: from the exact posterior and from the relaxed one."""
 EPISODES, RUNS, WORKERS = 100, 3, 2
 
 
@@ -33,7 +38,7 @@ def demo(
         Path, typer.Option(metavar="DIR", parser=directory, help="Where runs and report are, or will be.")
     ] = Path("out/demo"),
 ) -> None:
-    """Learn three problems with two agents, from the exact posterior and from the relaxed one, and write the report.
+    """Learn three problems with the best agent and with the paper's way of exploring, and write the report.
 
     Example: bellmanifold demo --out out/demo
     """
@@ -48,7 +53,7 @@ def demo_plan() -> Plan:
     from bellmanifold.sweeps.plan import make_settings, plan_runs
 
     entries = [
-        {"model": model, "agent": agent, "episodes": EPISODES, "seed": seed}
+        {"model": model, "episodes": EPISODES, "seed": seed, **agent}
         for model in PROBLEMS
         for agent in AGENTS
         for seed in range(RUNS)
@@ -81,12 +86,15 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
     with progress("computing final posteriors", len(plan.runs)) as one_more:
         for cell, runs in cells.items():
             measure = partial(improper or improper_mass, plan.problems[cell.model])
-            rows.append((cell.model, cell.agent, *_measured(runs, Store(runs_in(out)), measure, one_more)))
+            directed = ", directed" if dict(cell.options).get("explore") == "directed" else ""
+            name = f"{cell.agent}{directed}"
+            rows.append((cell.model, name, *_measured(runs, Store(runs_in(out)), measure, one_more)))
     print_table(rows)
     typer.echo(
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
     )
-    typer.echo("policy may miss the goal forever. manifold draws from the exact posterior, bayes-br at tolerance 0.01.")
+    typer.echo("policy may miss the goal forever. manifold draws from the exact posterior, bayes-br at tolerance 0.01;")
+    typer.echo("directed goes the shortest way to what it has not seen, whenever its draw wants something unseen.")
     publish(out, out / "report.html")
 
 

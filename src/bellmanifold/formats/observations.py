@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bellmanifold.data import Dataset, Observation, find_pair
+from bellmanifold.data import Dataset, Observation
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import (
     label,
@@ -35,6 +35,7 @@ from bellmanifold.formats.files import (
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
 from bellmanifold.formats.problem import find_version
+from bellmanifold.naming import find_pair
 from bellmanifold.ssp import SSP
 
 FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")

@@ -49,23 +49,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse.csgraph import connected_components
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import EndComponent, end_components, leaving_policy, state_graph
+from bellmanifold.graph import EndComponent, end_components, leaving_policy
 from bellmanifold.health import complaint
-from bellmanifold.linear import chain_on, solve_chain
+from bellmanifold.linear import chain_on
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
 from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.visits import Lingering, most_visited, without_rare_moves
 from bellmanifold.ssp import SSP
 
 MAX_CUT = 6
 """Pairs of a cut, or loops, at most: all subsets are enumerated."""
 SHARE = 0.25
 """The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
-MOST_VISITS = 200.0
-"""Loops that are visited more often than this are treated as if they were closed."""
 MISSED = "observed loops are hardly ever left, and points do not find their policies"
 
 
@@ -261,23 +259,6 @@ def stationary_law(
 # --- loops that are hardly ever left --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Lingering:
-    """A way to stay long.
-
-    Attributes:
-        pair: the pair that is visited most often.
-        visits: how often, from its own state on.
-        states: where the policy that does so can come to.
-        pairs: what it may play there.
-    """
-
-    pair: int
-    visits: float
-    states: Int[np.ndarray, "loop"]
-    pairs: Int[np.ndarray, "played"]
-
-
 def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | None = None) -> list[Lingering]:
     """Loops that are left, but hardly ever, each cut open before the next is looked for; at most `most` + 1 of them.
 
@@ -322,19 +303,6 @@ def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingeri
             for pair in component.pairs[~closed[component.pairs]]
         ]
     return found
-
-
-def without_rare_moves(model: SSP, factor: float = MOST_VISITS) -> SSP:
-    """The problem without moves that are less probable by a factor than the likeliest of their pair."""
-    likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
-    keep = model.next_prob * factor >= likeliest[model.next_pair]
-    pair, probability = model.next_pair[keep], model.next_prob[keep]
-    return replace(
-        model,
-        next_start=np.append(0, np.cumsum(np.bincount(pair, minlength=model.n_pairs))),
-        next_state=model.next_state[keep],
-        next_prob=probability / np.bincount(pair, probability)[pair],
-    )
 
 
 def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ...], str]:
@@ -387,75 +355,3 @@ def _left_otherwise(target: Target, loop: Lingering) -> bool:
         if (more == seen).all():
             return bool((~target.observed & seen[model.pair_state]).any())
         seen = more
-
-
-def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = MOST_VISITS) -> Lingering | None:
-    """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often.
-
-    Args:
-        model: the problem.
-        allowed: pairs that hold no policy for ever.
-        most: visits that are not too many.
-    """
-    if np.all(model.next_prob == 1.0):  # then what is left is not come back to
-        return None
-    _, label = connected_components(state_graph(model, allowed), connection="strong")
-    own = label[model.pair_state[model.next_pair]]
-    stays = np.zeros(model.n_pairs, dtype=bool)
-    stays[model.next_pair[label[model.next_state] == own]] = True
-    stays &= allowed
-    found = None
-    for number in np.unique(label[model.pair_state[stays]]):
-        states = np.flatnonzero(label[:-1] == number)
-        steps, _ = longest(model, stays, states, np.ones(len(states)))
-        if steps.max() <= most:  # no state is visited more often than all of them together
-            continue
-        for place, state in enumerate(states):
-            visits, policy = longest(model, stays, states, (states == state).astype(float))
-            if visits[place] > most:
-                most = float(visits[place])
-                met = _met(model, policy, int(state), states)
-                found = Lingering(int(policy[state]), most, met, policy[met])
-    return found
-
-
-def _met(
-    model: SSP, policy: Int[np.ndarray, "states"], start: int, states: Int[np.ndarray, "n"]
-) -> Int[np.ndarray, "met"]:
-    """Those of some states that a policy can come to from one of them without leaving them."""
-    met, new = np.zeros(model.n_states + 1, dtype=bool), [start]
-    inside = np.isin(np.arange(model.n_states + 1), states)
-    while new:
-        met[new] = True
-        after = np.concatenate([model.next_state[slice(*model.next_start[policy[s] : policy[s] + 2])] for s in new])
-        new = [int(s) for s in np.unique(after) if inside[s] and not met[s]]
-    return np.flatnonzero(met)
-
-
-def longest(
-    model: SSP, allowed: Bool[np.ndarray, "pairs"], states: Int[np.ndarray, "n"], pays: Float[np.ndarray, "n"]
-) -> tuple[Float[np.ndarray, "n"], Int[np.ndarray, "states"]]:
-    """The largest expected pay before a policy of allowed pairs leaves some states, and a policy that earns it.
-
-    Args:
-        model: the problem.
-        allowed: pairs, at least one for each of the states, that hold no policy for ever.
-        states: ascending.
-        pays: what a visit to each of them pays.
-    """
-    pairs = np.flatnonzero(allowed & np.isin(model.pair_state, states))
-    begin = np.searchsorted(model.pair_state[pairs], states)
-    policy = np.zeros(model.n_states, dtype=np.int64)
-    policy[states] = pairs[begin]
-    while True:
-        value = solve_chain(model, policy, states, pays)
-        everywhere = np.zeros(model.n_states)
-        everywhere[states] = value
-        ahead = model.expected_next(everywhere)
-        best = np.maximum.reduceat(ahead[pairs], begin)
-        better = best > ahead[policy[states]] * (1.0 + 1e-9)
-        if not better.any():
-            return value, policy
-        for state, top in zip(states[better], best[better], strict=True):
-            own = pairs[model.pair_state[pairs] == state]
-            policy[state] = own[np.argmax(ahead[own] == top)]

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.data import find_pair
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.naming import find_pair
 from bellmanifold.ssp import SSP
 
 SCALE = 10.0
