@@ -506,7 +506,7 @@ def walkers(monkeypatch):
         def advance(self, rng, steps):
             told.advanced.append(steps)
 
-        def record(self, rng, steps):
+        def record(self, rng, steps, kept=None):
             gap = told.gaps[len(told.recorded)]
             told.recorded.append(steps)
             last = np.arange(STEPS) >= STEPS * (0.5 + gap / 16 * np.array([[1], [-1]]))
@@ -516,6 +516,7 @@ def walkers(monkeypatch):
             return trace_of(self.target, last.astype(np.int64), value)
 
     monkeypatch.setattr(walk, "walker_of", ToldWalker)
+    monkeypatch.setattr(walk, "SparseWalker", lambda coordinates, *rest: ToldWalker(coordinates, None, *rest))
     return told
 
 

@@ -105,7 +105,7 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
     few = SPARSE_CHAINS * steps * target.model.n_pairs <= KEPT_EVERY * budget.kept and target.laws is None
     trace = walker.record(rng, steps, kept if few else None)
     result = _result(coordinates, trace, f"{why}: slice chains on sparse systems instead")
-    points = np.stack(kept, axis=1) if few else None
+    points = np.stack(kept, axis=1) if kept else None
     return replace(result.doubted(missed_by_walks(target, batch=False)), points=points)
 
 
