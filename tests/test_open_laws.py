@@ -212,16 +212,17 @@ def test_batch_walk_relaxed(case):
 def test_sparse_walk(relaxed):
     """Chains whose laws have few landings.
 
-    A false-alarm rate below 1e-3: 4 chains have t-distributed errors, so 15 standard errors are asked for.
+    A false-alarm rate below 3e-3: errors of 4 chains have a t-distribution with 3 degrees of freedom, so 15 standard
+    errors are asked for, twice.
     """
     exact, (mean, _) = inferred(lambda a: one_state(a, (3, 1), -1.0, relaxed), nodes=24)
     data = landed(ONE, -1.0, (3, 1))
     target = asked(ONE, data, prior_scale=2.0, epsilon=relaxed, samples=1024).target
-    result = by_sparse_walk(target, Budget(samples=6000), "asked for")
+    result = by_sparse_walk(target, Budget(samples=2000), "asked for")
     found, laws = action_probabilities(target.model, result.table), result.laws
-    assert abs(found.value[0] - exact.stay) < min(0.05, 15 * found.se[0])
-    assert abs(laws.probability.value[0] - exact.law[0]) < min(0.05, 15 * laws.probability.se[0])
-    assert laws.concentration[0] == pytest.approx(mean, rel=0.2)
+    assert abs(found.value[0] - exact.stay) < 15 * found.se[0] < 0.5
+    assert abs(laws.probability.value[0] - exact.law[0]) < 15 * laws.probability.se[0] < 0.5
+    assert laws.concentration[0] == pytest.approx(mean, rel=0.3)
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
