@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.chart.batch import BatchChart, TooLargeError, batch_chart, known_chart
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
@@ -27,9 +28,10 @@ from bellmanifold.posteriors.draws import Points, completed, importance_points
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import Estimate, ratio
+from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import Drawn
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, BatchWalker, SparseWalker, check_sparse
+from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_sparse
 from bellmanifold.posteriors.weight import weigh_normals
 
 BLOCKS = 64
