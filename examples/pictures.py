@@ -1,6 +1,6 @@
 """The pictures of the guide: `python examples/pictures.py docs/images` makes them again.
 
-Names after the directory (`robot`, `ridge`, `swirl-pies`, `improper-mass`) make only those.
+Names after the directory (`robot`, `advice`, `ridge`, `swirl-pies`, `improper-mass`) make only those.
 """
 
 import sys
@@ -22,6 +22,18 @@ def robot() -> Figure:
     model = bm.load_model("examples/robot/robot.json")
     data = bm.load_data("examples/robot/trips.json", model)
     return bm.figures.draw(model, bm.posterior(model, data, prior_scale=5.0)).figure
+
+
+def advice() -> Figure:
+    """What the delivery robot should do and try after two trips."""
+    from bellmanifold.figures.gains import draw_advice
+
+    model = bm.load_model("examples/robot/robot.json")
+    data = bm.load_data("examples/robot/trips.json", model)
+    axes = draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
 def ridge() -> Figure:
@@ -90,7 +102,7 @@ def improper_mass() -> Figure:
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
 COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733")
-PICTURES = {"robot": robot, "ridge": ridge, "swirl-pies": swirl_pies, "improper-mass": improper_mass}
+PICTURES = {"robot": robot, "advice": advice, "ridge": ridge, "swirl-pies": swirl_pies, "improper-mass": improper_mass}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

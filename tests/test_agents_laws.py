@@ -155,5 +155,10 @@ def test_rewards_that_vary_are_spoken_of():
     said = "what a pair pays varies, and its mean is taken for exact"
     assert any(message.startswith(said) for message in learning.messages)
     assert any(warning.startswith(said) for warning in learning.to_dict()["warnings"])
+
+
+@pytest.mark.slow
+def test_rewards_that_vary_are_noise_to_whoever_expects_it():
+    options = {"episodes": 12, "runs": 1, "laws": "deterministic", "prior_mean": -5.0}
     noisy = bm.learn(Lottery(), agent="bayes-br", noise_sd=0.5, **options)
-    assert not any(message.startswith(said) for message in noisy.messages)
+    assert not any(message.startswith("what a pair pays varies") for message in noisy.messages)

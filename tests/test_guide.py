@@ -63,7 +63,7 @@ def test_rough_numbers_and_gaps():
 
 def test_a_page_cannot_drift_from_the_file_it_shows(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("```python\n# examples/robot/next_move.py\nprint('something else')\n```\n")
+    page.write_text("```python\n# examples/which_move.py\nprint('something else')\n```\n")
     with pytest.raises(AssertionError, match="differ"):
         list(run_page(page))
 

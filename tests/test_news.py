@@ -174,7 +174,7 @@ def test_pairs_of_a_state_that_are_news_come_in_any_order():
     assert np.abs(share[1:] - 1 / 3).max() < 5 * np.sqrt(2 / 9 / 3000)
 
 
-@pytest.mark.parametrize(("epsilon", "seen"), [(0.0, 4), (0.5, 3)])
+@pytest.mark.parametrize(("epsilon", "seen"), [(0.0, 4), pytest.param(0.5, 3, marks=pytest.mark.slow)])
 def test_the_coin_is_the_posterior_probability_that_something_unseen_is_optimal(epsilon, seen):
     """3,000 draws from 30 pools of points: within 4 standard errors, the pools' own included; false alarm 6e-5."""
     model = envs.deep_sea(3)

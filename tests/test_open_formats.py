@@ -161,7 +161,7 @@ def same_data(one, other):
 OFTEN = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@OFTEN
+@settings(OFTEN, max_examples=25)
 @given(drawn=st.data())
 def test_round_trips(tmp_path, drawn):
     """Object -> JSON -> object -> npz -> object -> JSON: always equal, and the texts are, too."""

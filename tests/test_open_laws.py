@@ -89,7 +89,7 @@ RELAXED = [
 ]
 
 
-@pytest.mark.parametrize("case", RELAXED)
+@pytest.mark.parametrize("case", [*RELAXED[:3], *(pytest.param(case, marks=pytest.mark.slow) for case in RELAXED[3:])])
 def test_one_state_relaxed(case):
     """A tolerance, about as large as the reward or smaller, where the pair may stay for ever in effect.
 
@@ -146,7 +146,7 @@ def test_inferred_concentration(counts):
     [
         (1.0, (1, 1, 1), -1.0, (0.0, 0.0, 0.0), (2.0, 2.0, 2.0)),
         (0.3, (2, 3, 1), 1.0, (1.0, 0.0, -1.0), (2.0, 1.0, 3.0)),
-        (3.0, (4, 1, 2), -0.2, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+        pytest.param(3.0, (4, 1, 2), -0.2, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), marks=pytest.mark.slow),
     ],
 )
 def test_two_states(a, counts, reward, mean, sd):
@@ -173,6 +173,7 @@ def test_a_discount_of_open_laws():
         check(found.target, found.result, exact)
 
 
+@pytest.mark.slow
 def test_batch_walk():
     """Chains that propose laws, the concentration drawn given these.
 
@@ -274,6 +275,7 @@ def test_agents_with_deterministic_laws(agent):
         np.testing.assert_array_equal(one.rewards, other.rewards)
 
 
+@pytest.mark.slow
 def test_a_tiny_concentration_is_a_deterministic_law():
     """Without loops, after one visit.
 
@@ -378,6 +380,7 @@ def test_engines_that_take_given_laws_only():
         asked(ONE, data, concentration=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 1e-9])
 def test_near_ties_beside_noise_and_open_laws(gap):
     """Exact ties are split; what differs by less than the residuals that split them is not trusted."""

@@ -204,7 +204,8 @@ def test_temporal_differences():
     assert ensemble.q_mean[0] == pytest.approx(MEAN[0] + shrink * (weight @ y / weight.sum() - MEAN[0]), abs=0.03)
 
 
-AGENTS = ["manifold", "bayes-br", "bayes-td", "bayes-td-max", "bayes-td-en", "bayes-br-hmc"]
+AGENTS = ["manifold", "bayes-br", "bayes-td", "bayes-td-max", "bayes-td-en"]
+AGENTS += [pytest.param("bayes-br-hmc", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -39,8 +39,8 @@ def test_at_once_and_never():
     "options",
     [
         {"agent": "bayes-br", "epsilon": 0.05},
-        {"agent": "bayes-br", "noise_sd": 0.1},
-        {"agent": "manifold", "laws": "dirichlet"},
+        pytest.param({"agent": "bayes-br", "noise_sd": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"agent": "manifold", "laws": "dirichlet"}, marks=pytest.mark.slow),
         {"agent": "manifold", "explore": "directed"},
     ],
 )

@@ -122,11 +122,21 @@ class BatchWalker:
         laws = self.laws
         if laws is None:
             return None
+        self._swap_all(laws, rng)
         concentration = laws.concentration_given(rng, np.asarray(self.point.log_law))
         self.point = self.point._replace(concentration=jnp.asarray(concentration[None]))
         row = rng.choice(laws.active, size=(steps, ROWS))
         drawn = log_dirichlet(rng, laws.counts[row.ravel()][:, :, None] + concentration / laws.nexts)
         return Proposals(jnp.asarray(row), jnp.asarray(drawn.reshape(steps, ROWS, *drawn.shape[1:])))
+
+    def _swap_all(self, laws: OpenLaws, rng: np.random.Generator) -> None:
+        """Propose all laws and their concentration together, given landings alone: single laws hold it fast."""
+        drawn = drawn_laws(laws, rng, self.chains)
+        assert drawn is not None, "laws are open"
+        there = self.point._replace(**drawn._asdict())
+        before, after = (np.asarray(weigh_normals(self.system, point).log_weight) for point in (self.point, there))
+        taken = jnp.asarray(~np.isfinite(before) | (after - before > np.log(rng.random(self.chains))))
+        self.point = jax.tree.map(lambda new, old: jnp.where(taken, new, old), there, self.point)
 
     def draw(self, chain: int) -> Draw:
         """Where a chain is now."""

@@ -286,7 +286,10 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
 
 
 def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """A concentration given the laws; laws of pairs that stay idle, all at once; laws of any pairs, solved anew."""
+    """A concentration given the laws; laws of pairs that stay idle, all at once; laws of any pairs, solved anew.
+
+    Many laws hold the concentration fast, so another one is also proposed together with all laws, given landings alone.
+    """
     drawer, target = system.drawer, system.target
     assert drawer is not None, "laws are open"
     assert target.laws is not None, "laws are open"
@@ -294,15 +297,21 @@ def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) ->
     here = here._replace(laws=replace(here.laws, concentration=drawer.concentration_given(rng, here.laws)))
     if here.policy is not None:
         here = _swap_idle(system, here, rng)
+    here = _taken(system, here, drawer.draw(rng, drawer.first_concentration(rng)), rng)
     rows = len(drawer.total)
     for _ in range(ROWS):
         assert here.laws is not None, "the chain has laws"
         some = rng.choice(rows, size=min(rows, 1 << int(rng.integers(rows.bit_length() + 1))), replace=False)
         laws = here.laws.with_rows(drawer.draw(rng, here.laws.concentration, some), some)
-        there = system.evaluate(here.x, here.policy, laws)
-        if not np.isfinite(here.log_likelihood) or there.log_likelihood - here.log_likelihood > np.log(rng.random()):
-            here = there
+        here = _taken(system, here, laws, rng)
     return here
+
+
+def _taken(system: SparseSystem, here: State, laws: SparseLaws, rng: np.random.Generator) -> State:
+    """Laws that were drawn from their distribution given landings, accepted with the ratio of the weights."""
+    there = system.evaluate(here.x, here.policy, laws)
+    is_lost = not np.isfinite(here.log_likelihood)
+    return there if is_lost or there.log_likelihood - here.log_likelihood > np.log(rng.random()) else here
 
 
 def _swap_idle(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
