@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from open_quadrature import ONE, TWO, inferred, landed, one_state, open_model, two_states
+from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
@@ -14,6 +15,7 @@ from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset, Observation
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.formats.problem import from_json
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -412,3 +414,22 @@ def test_how_random_a_world_is(slip, least, most):
     run_episodes(model, agent, 100, 0)
     _, laws, _ = closed(agent.memory, "dirichlet", all_rows=True)
     assert least < laws.moments[0] < most
+
+
+def landing_only():
+    """One state; `k` pays -1 and ends, of `n` only a landing is known."""
+    pairs = [{"state": "a", "action": "k", "reward": -1.0, "next": {"g": 1.0}}, {"state": "a", "action": "n"}]
+    problem = {"format": "bellmanifold.ssp/2", "goals": ["g"], "initial": {"a": 1.0}, "pairs": pairs}
+    model = from_json(problem)
+    return model, Dataset.from_pairs(model, [Observation("a", "k"), Observation("a", "n", next="g")])
+
+
+@pytest.mark.parametrize("laws", ["deterministic", "dirichlet"])
+def test_a_landing_without_a_reward_leaves_the_pair_free(laws):
+    """Found by a user: the open reward was taken for 0, exactly. Then P(n) = P(theta > -1) = Phi(0.1)."""
+    model, data = landing_only()
+    summary = bm.posterior(model, data, laws=laws)
+    free = model.pair_index["a", "n"]
+    assert not summary.target.observed[free]
+    assert summary.q_sd[free] == pytest.approx(10.0, rel=0.05)
+    assert summary.action_probability.value[free] == pytest.approx(stats.norm.cdf(0.1), abs=4e-3)

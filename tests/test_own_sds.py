@@ -330,3 +330,23 @@ def test_an_sd_that_rounding_swallows():
     assert found.dimension == exact.dimension == 1
     assert found.action_probability.value.tolist() == exact.action_probability.value.tolist()
     assert float(found.log_evidence.value) == pytest.approx(float(exact.log_evidence.value))
+
+
+def test_noise_that_is_not_gaussian_takes_no_sds_beside_repeats():
+    """Found by a user: chains over every visit ignored them."""
+    model = bm.envs.two_state()
+    seen = [("s1", "go", -1.0), ("s1", "go", -1.3), bm.Observation("s1", "stay", reward=-1.0, sd=0.5)]
+    with pytest.raises(UnsupportedError, match="use gaussian noise"):
+        bm.posterior(model, bm.Dataset.from_pairs(model, seen), noise_sd=0.5, noise="student-t:4")
+
+
+def test_a_belief_about_all_rewards_serves_other_engines_too():
+    """Found by a user: proper_only, the chart's default here, was refused by engines that have no such option."""
+    model = bm.envs.four_state()
+    data = bm.Dataset.from_pairs(model, [])
+    chart, cells = (
+        bm.posterior(model, data, reward_belief=(-2.0, 1.0), prior_scale=10.0, engine=engine)
+        for engine in ("chart", "mixture")
+    )
+    gap = np.abs(chart.action_probability.value - cells.action_probability.value)
+    assert gap.max() < 4.5 * np.hypot(chart.action_probability.se, cells.action_probability.se).max() + 1e-3

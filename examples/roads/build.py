@@ -4,6 +4,7 @@ The map is that of `env:roads`; what roads cost is left open. The drives go alon
 its middle, and each measured cost carries an error with a standard deviation of 1.
 """
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def main() -> None:
     seen = []
     for drive in DRIVEN:
         junctions = drive.split()
-        for here, there in zip(junctions, junctions[1:], strict=False):
+        for here, there in itertools.pairwise(junctions):
             cost = true.reward[true.pair_index[here, there]] + ERROR * rng.standard_normal()
-            seen.append(Observation(here, there, reward=round(cost, 2), sd=ERROR))
+            seen.append(Observation(here, there, reward=round(cost, 2), sd=ERROR, next=there))
     write_problem(unknown, HERE / "roads.json")
     write_data(Dataset.from_pairs(unknown, seen), HERE / "drives.json")
 

@@ -42,7 +42,7 @@ from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
-from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
+from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.jax_setup import random_key
 from bellmanifold.limits import ROUTES
@@ -54,7 +54,7 @@ from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
-from bellmanifold.posteriors.system import drawn_laws, member_moments, system_of
+from bellmanifold.posteriors.system import drawn_laws, known_chart_of, member_moments, system_of
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.weight import propose
@@ -229,9 +229,7 @@ class PosteriorSampling:
         if self.settings.method == "A":
             return _Routes(target, int(rng.integers(2**31)))
         try:
-            if target.laws is not None and not target.laws.fits_batch:
-                raise TooLargeError("open laws of many states are kept sparse")
-            chart = known_chart(target.model, target.observed)
+            chart = known_chart_of(target)
         except TooLargeError:
             return Walk(target, None, rng, self._source)
         if not isinstance(self._source, Walk):

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError, known_chart
+from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
@@ -29,7 +29,7 @@ from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.policies import Estimate, ratio
 from bellmanifold.posteriors.sparse_walk import SparseWalker
-from bellmanifold.posteriors.system import Drawn, chart_of
+from bellmanifold.posteriors.system import Drawn, chart_of, known_chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_sparse
 from bellmanifold.posteriors.weight import weigh_normals
@@ -189,7 +189,7 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
     """
     target = restricted(target)
     try:
-        chart = known_chart(target.model, target.observed, budget.chart)
+        chart = known_chart_of(target, budget.chart)
     except TooLargeError as refusal:
         return _sparse(target, budget, str(refusal))
     return joint_draws(target, budget, chart, most)

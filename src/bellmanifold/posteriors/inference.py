@@ -98,7 +98,8 @@ def posterior(
     values = ValuePrior.stated(model, prior_scale, prior_mean, prior)
     if values.flat:
         _check_flat(data, proper_only)
-    proper_only = values.flat or reward_belief is not None if proper_only is None else proper_only
+    if proper_only is None:  # other engines have no such option
+        proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
     data = replace(data, model=whole)
     noise_scale = _noise_scale(noise_sd, infer_noise)
     if noise_scale is None:
@@ -110,6 +111,10 @@ def posterior(
     else:
         shape = named_kernel(noise) if isinstance(noise, str) else noise
         if not isinstance(shape, Gaussian) and data.count.max(initial=0) > 1:
+            if data.own_count.any() or data.exact.any():
+                raise UnsupportedError(
+                    f"rewards with an sd of their own are Gaussian, and {shape} noise is not: use gaussian noise"
+                )
             _check_every_visit(shape, engine, proper_only)
             target = replace(noisy_target(data, noise_scale, values), kernel=shape, noise_scale=None, log_constant=0.0)
             from bellmanifold.posteriors.gradient import by_every_visit  # BlackJAX: only where it is used

@@ -26,7 +26,7 @@ L^(w - 2), w the sum of n + a b over all that leads out of it. It is finite if w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -177,7 +177,7 @@ def closed(
     if concentration is not None and laws != "dirichlet":
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
     if not model.open_law.any():
-        return model.closed_at_goal(), None, None
+        return _closed(model), None, None
     wanted = np.flatnonzero(data.observed & model.open_law)
     if laws == "known" and len(wanted):
         raise BadInputError(
@@ -192,7 +192,7 @@ def closed(
         learnt = open_laws(landed, rows_of, concentration, model.open_discount, follows=not all_rows)
         rows = learnt.mean_rows()
         whole = model.with_rows(rows_of, rows.indptr, rows.indices, rows.data)
-        return whole.closed_at_goal(), learnt if len(wanted) else None, whole.open_law
+        return _closed(whole), learnt if len(wanted) else None, whole.open_law
     several = np.diff(landed.indptr)
     if laws == "deterministic":
         wrong = np.flatnonzero(several > 1)
@@ -210,7 +210,12 @@ def closed(
             )
         known = np.flatnonzero(several == 1)
         model = model.with_rows(known, np.arange(len(known) + 1), landed.indices, np.ones(len(known)))
-    return model.closed_at_goal(), None, model.open_law
+    return _closed(model), None, model.open_law
+
+
+def _closed(model: SSP) -> SSP:
+    """Every open law leads to the goal; what nobody knows a pair to pay stays unknown."""
+    return replace(model.closed_at_goal(), reward=model.reward)
 
 
 def _named(model: SSP, pair: Index) -> str:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
-from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart
+from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved
 from bellmanifold.gaussian.exchangeable import jax_member_moments
 from bellmanifold.jax_setup import bound_programs
@@ -197,9 +197,24 @@ def chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
     Raises:
         TooLargeError: if the problem does not fit a batch.
     """
+    _check_laws(target)
+    return batch_chart(target.model, limits)
+
+
+def known_chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
+    """The same for whoever must not look at pairs that were not observed.
+
+    Raises:
+        TooLargeError: if the known part of the problem does not fit a batch.
+    """
+    _check_laws(target)
+    return known_chart(target.model, target.observed, limits)
+
+
+def _check_laws(target: Target) -> None:
+    """Refuse open laws that are not kept as dense tables."""
     if target.laws is not None and not target.laws.fits_batch:
         raise TooLargeError(f"laws of pairs that may lead to {target.laws.nexts} states are open, too many for batches")
-    return batch_chart(target.model, limits)
 
 
 def system_of(coordinates: Coordinates, chart: BatchChart) -> System:

@@ -18,8 +18,8 @@ from bellmanifold.naming import find_pair
 from bellmanifold.ssp import SSP
 
 SCALE = 10.0
-PairPriors: TypeAlias = Mapping[tuple[str, str], tuple[float, float]]
-"""(state, action) -> (mean, sd)."""
+PairPriors: TypeAlias = Mapping[Any, Any]
+"""(state, action) -> (mean, sd); checked when it is read."""
 Numbers: TypeAlias = float | int | np.ndarray
 Scale: TypeAlias = Numbers | Literal["flat"] | None
 
@@ -85,9 +85,16 @@ class ValuePrior:
         if told is not None:
             means = np.where(np.isnan(told.pair_mean), means, told.pair_mean)
             sds = np.where(np.isnan(told.pair_sd), sds, told.pair_sd)
-        for (state, action), (own_mean, own_sd) in (pairs or {}).items():
+        for key, value in (pairs or {}).items():
+            try:
+                (state, action), (own_mean, own_sd) = key, value
+                numbers = float(own_mean), float(own_sd)
+            except (TypeError, ValueError):
+                raise BadInputError(
+                    f"prior: {key!r:.60}: {value!r:.60}: give {{(state, action): (mean, sd)}}, two numbers for a pair"
+                ) from None
             pair = find_pair(model, state, action, "prior")
-            means[pair], sds[pair] = float(own_mean), _positive(own_sd)
+            means[pair], sds[pair] = numbers[0], _positive(numbers[1])
         return cls(means, sds, scale == "flat" if isinstance(scale, str) else False)
 
     @property
