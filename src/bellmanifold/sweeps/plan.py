@@ -107,7 +107,7 @@ def make_settings(entry: Mapping[str, Any]) -> RunSettings:
 
     >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
     >>> run.choices()
-    {'prior_scale': 10.0, 'explore': 'thompson', 'method': 'B', 'optimism': 1}
+    {'prior_scale': 10.0, 'explore': 'thompson', 'laws': 'known', 'method': 'B', 'optimism': 1, 'prior_mean': 0}
     """
     kind = find_agent(str(entry["agent"]))
     has = kind.options
