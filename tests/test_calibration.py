@@ -162,10 +162,10 @@ def test_unknown_laws_are_calibrated(likelihood):
 
 @pytest.mark.slow
 def test_calibration_of_laws_notices_a_wrong_concentration(monkeypatch):
-    """Laws drawn with a concentration of 2, a posterior that takes 0.2: some p-value of 200 replications below 1e-6."""
-    cases = [open_laws.replication("exact", index) for index in range(200)]
-    monkeypatch.setattr(open_laws, "CONCENTRATION", 0.2)
+    """Laws drawn with a concentration of 2, a posterior that takes 20: some p-value of 200 replications below 1e-6."""
+    cases = [open_laws.replication("noisy", index) for index in range(200)]
+    monkeypatch.setattr(open_laws, "CONCENTRATION", 20.0)
     monkeypatch.setattr(open_laws, "replication", lambda _, index: cases[index])
-    found = [open_laws.replicate(("exact", index)) for index in range(200)]
+    found = [open_laws.replicate(("noisy", index)) for index in range(200)]
     p_values = [ranks.p_value(column) for column in np.array(found).T[:5]]
     assert min(p_values) < 1e-6, p_values

@@ -128,3 +128,10 @@ def test_doubts_add_up_and_empty_ones_are_none():
     twice = still.doubted("uneven").doubted("two cuts disagree")
     assert twice.doubts == ("uneven", "two cuts disagree")
     assert not twice.trustworthy
+
+
+def test_values_too_large_to_be_squared():
+    """Chains that are not yet where the posterior is may hold such: no spread, no warning."""
+    found = Moments(np.ones(2), np.array([[1e200, 1.0], [-1e200, 3.0]]), np.zeros((2, 2)))._estimate()
+    assert found[0].value.tolist() == [0.0, 2.0]
+    assert found[1].tolist() == [np.inf, 1.0]

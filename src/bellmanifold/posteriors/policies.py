@@ -150,8 +150,9 @@ def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "re
     value = np.asarray(part.sum(axis=0) / total)
     if replicates == 1:
         return Estimate.of(value, np.zeros_like(value))
-    residual = part - value * whole.reshape((-1,) + (1,) * (part.ndim - 1))
-    spread = np.sqrt((residual**2).sum(axis=0) * replicates / (replicates - 1))
+    with np.errstate(over="ignore", invalid="ignore"):  # chains that are not yet where the posterior is
+        residual = part - value * whole.reshape((-1,) + (1,) * (part.ndim - 1))
+        spread = np.sqrt((residual**2).sum(axis=0) * replicates / (replicates - 1))
     return Estimate.of(value, spread / total)
 
 

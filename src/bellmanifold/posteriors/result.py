@@ -103,7 +103,8 @@ def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.
     total = np.asarray(weight.sum(axis=0))
     safe = np.where(total > 0, total, 1.0)
     centre = (weight[..., None] * mean).sum(axis=0) / safe[..., None]
-    return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):  # chains that are not yet where the posterior is
+        return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)
 
 
 class LawSummary(NamedTuple):

@@ -138,7 +138,8 @@ class SparseSystem:
 
     def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
         """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
-        return float(np.square(self.prior.standardised(q)[self.solved]).sum())
+        with np.errstate(over="ignore"):  # a loop that is hardly ever left may be worth more than numbers hold
+            return float(np.square(self.prior.standardised(q)[self.solved]).sum())
 
     def followed(self, here: State) -> Float[np.ndarray, "followed"]:
         """Probabilities of landings that were seen, and the concentration."""
