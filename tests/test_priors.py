@@ -248,6 +248,6 @@ def test_runs_that_are_played_in_step_know_the_prior_of_the_problem():
 
 def test_a_prior_of_a_pair_is_two_numbers():
     model = bm.envs.two_state()
-    for wrong in ({("s1", "go"): -80.0}, {"s1": (0.0, 1.0)}, {("s1", "go"): ("a", 1.0)}):
+    for wrong in ({("s1", "go"): -80.0}, {"a state": (0.0, 1.0)}, {("s1", "go"): ("a", 1.0)}):
         with pytest.raises(BadInputError, match="two numbers for a pair"):
             bm.posterior(model, bm.Dataset.from_pairs(model, []), prior=wrong)

@@ -1,4 +1,4 @@
-"""A road map without costs, and a dozen drives whose costs were measured with an error: `python examples/roads/build.py`.
+"""A road map without costs, and drives whose costs were measured with an error: `python examples/roads/build.py`.
 
 The map is that of `env:roads`; what roads cost is left open. The drives go along the edges of the map and then through
 its middle, and each measured cost carries an error with a standard deviation of 1.

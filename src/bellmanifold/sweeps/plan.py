@@ -103,16 +103,11 @@ class RunSettings:
 def make_settings(entry: Mapping[str, Any]) -> RunSettings:
     """The settings of a run from a plan's entry, without what its agent does not have.
 
-        Options that were not given have the agent's defaults, so that a run is the same whether they were or not.
+    Options that were not given have the agent's defaults, so that a run is the same whether they were or not.
 
-        >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
-    <<<<<<< HEAD
-        >>> run.choices()["prior_scale"], run.choices()["explore"]
-        (10.0, 'thompson')
-    =======
-        >>> run.choices()
-        {'prior_scale': 10.0, 'explore': 'thompson', 'laws': 'known', 'method': 'B', 'optimism': 1, 'prior_mean': 0}
-    >>>>>>> verify
+    >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
+    >>> run.choices()["prior_scale"], run.choices()["explore"]
+    (10.0, 'thompson')
     """
     kind = find_agent(str(entry["agent"]))
     has = kind.options
