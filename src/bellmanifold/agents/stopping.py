@@ -37,7 +37,7 @@ class Stopping:
 
     def look(self, target: Target, rng: np.random.Generator) -> None:
         """Look at what is believed now; `policy` is the best one, from the first time it is good enough."""
-        budget = Budget(seed=int(rng.integers(2**31)), sparse_steps=STEPS)
+        budget = Budget(seed=int(rng.integers(2**31)), sparse_steps=STEPS, rounds=1)
         try:
             decision = decide(known_draws(target, budget, DRAWS))
         except UnsupportedError:

@@ -42,8 +42,8 @@ MORE = 2**17
 """Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
 LAW_DRAWS, LAW_NUMBERS = 2**11, 2**23
 """Draws that keep laws of their own, and numbers of the laws that they are resampled from."""
-STRETCHES, STRETCH = 16, 50
-"""Points kept of each chain, and steps between two of them."""
+STRETCHES, STRETCH, LEAST_STRETCH, FULL = 16, 50, 10, 8
+"""Points kept of each chain, steps between two of them, at least and with a budget of so many rounds."""
 LEAST_STRETCHES, SPARSE_STRETCH = 16, 4
 """The same of chains on sparse systems, of which at least so many points are kept."""
 TIE = 1e-6
@@ -226,13 +226,13 @@ def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
     coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
     rng = np.random.default_rng(budget.seed)
     walker = BatchWalker(coordinates, chart, rng, CHAINS)
-    walker.advance(rng, 2 * ROUND)
-    walker.advance(rng, STRETCH)
+    stretch = max(LEAST_STRETCH, STRETCH * min(budget.rounds, FULL) // FULL)
+    walker.advance(rng, ROUND + ROUND * min(budget.rounds, FULL) // FULL)
     kept = np.isfinite(weigh_normals(walker.system, walker.point).log_weight)  # they stay where the posterior is
     _check_found(int(kept.sum()))
     parts, laws = [], []
     for _ in range(STRETCHES if target.laws is None else LAW_DRAWS // CHAINS):
-        walker.advance(rng, STRETCH)
+        walker.advance(rng, stretch)
         parts.append(np.asarray(weigh_normals(walker.system, walker.point).q)[:, kept])
         if walker.point.log_law is not None and walker.point.concentration is not None:
             laws.append(Drawn(walker.point.log_law[..., kept], walker.point.concentration[:, kept]))
