@@ -30,7 +30,9 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
             for member in members:
                 raw = archive.read(member)
                 arrays[member.filename.removesuffix(".npy")] = _read_array(raw, member.filename)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError):
+    except BadInputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError):
         raise BadInputError("is a damaged npz file: write it again") from None
     return arrays
 
