@@ -50,6 +50,19 @@ def test_the_table_is_never_looked_at(laws):
     other = replace(model, reward=reward).with_rows(hidden, np.arange(len(hidden) + 1), goal, np.ones(len(hidden)))
     assert len(hidden)
     assert same(run, played(other, 6, laws=laws))
+    agent = make_agent("manifold", model, {"laws": laws})
+    assert agent.model.open_law.all()
+    assert agent.model.open_reward.all()
+
+
+def test_of_pairs_that_were_played_only_landings_count():
+    """Two laws that led to the same landings in a run: to an agent that is not shown them they are the same."""
+    one, other = (played(envs.deep_sea(4, slip=slip), 6, laws="dirichlet") for slip in (1e-6, 2e-6))
+    assert same(one, other)
+    assert all(
+        np.array_equal(a.diagnostics["concentration"], b.diagnostics["concentration"])
+        for a, b in zip(one[1:], other[1:], strict=True)
+    )
 
 
 def test_a_world_that_is_not_deterministic_is_refused_as_such():

@@ -164,6 +164,17 @@ OFTEN = settings(max_examples=150, deadline=None, suppress_health_check=[HealthC
 @settings(OFTEN, max_examples=25)
 @given(drawn=st.data())
 def test_round_trips(tmp_path, drawn):
+    round_trip(tmp_path, drawn)
+
+
+@pytest.mark.slow
+@OFTEN
+@given(drawn=st.data())
+def test_many_round_trips(tmp_path, drawn):
+    round_trip(tmp_path, drawn)
+
+
+def round_trip(tmp_path, drawn):
     """Object -> JSON -> object -> npz -> object -> JSON: always equal, and the texts are, too."""
     fields, discount = drawn.draw(open_problems())
     model = assemble(Description(**fields)).discounted(discount)

@@ -146,8 +146,10 @@ def trusted(trustworthy: bool, see: str) -> None:
 
 def _scale(given: str | None) -> float | Literal["flat"] | None:
     """A prior scale from the command line."""
-    if given is None or given == "flat":
-        return given  # type: ignore[return-value]
+    if given is None:
+        return None
+    if given == "flat":
+        return "flat"
     try:
         return float(given)
     except ValueError:
