@@ -6,7 +6,8 @@ processor time is given. N = 50 and 100 take part unless `--quick`.
 
 `python benchmarks/deep_exploration.py --table [NAME ...]` plays what `docs/agents.md` shows instead: regret, the
 episode at which a run is solved and the one from which it plays an optimal policy for good, ten runs each (where ten
-take more than ten minutes: fewer), beside Thompson sampling and an agent without a posterior.
+take more than ten minutes: fewer), beside Thompson sampling and an agent without a posterior. `--workers` plays runs
+beside each other, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -87,7 +89,7 @@ OPTIMISTIC = {"directed, optimism 2": ("manifold", {"explore": "directed", "opti
 NEAREST = {"nearest": ("nearest", {})}
 REPLAN = {"directed, replan": ("manifold", {"explore": "directed", "replan": True})}
 NEAREST_ON = {"nearest, replan": ("nearest", {"replan": True})}
-NOISY = {"directed": ("bayes-br", {"explore": "directed", "noise_sd": 1.0})}
+NOISY = {"directed, stated noise": ("bayes-br", {"explore": "directed", "stated_noise": True})}
 SMALL = THOMPSON | DIRECTED | OPTIMISTIC | NEAREST
 SEA = "env:deep-sea?depth={}&convention=bsuite"
 CASES = {
@@ -99,8 +101,8 @@ CASES = {
     "bsuite-50": Case(SEA.format(50), EPISODES[50], agents=DIRECTED | NEAREST),
     "bsuite-100": Case(SEA.format(100), EPISODES[100], agents=DIRECTED | NEAREST),
     "bsuite-200": Case(SEA.format(200), EPISODES[200], 1, agents=DIRECTED | NEAREST),
-    "stochastic-20": Case(SEA.format(20) + "&stochastic=true", 2500, 2, agents=NOISY),
-    "stochastic-50": Case(SEA.format(50) + "&stochastic=true", 2500, 1, agents=NOISY),
+    "stochastic-20": Case(SEA.format(20) + "&stochastic=true", 500, agents=NOISY),
+    "stochastic-50": Case(SEA.format(50) + "&stochastic=true", 500, agents=NOISY),
     "cliff": Case("gym:CliffWalking-v1", 150, agents=THOMPSON | DIRECTED | REPLAN | NEAREST_ON),
     "taxi": Case("gym:Taxi-v4", 100, 3, agents=REPLAN | NEAREST_ON),
 }
@@ -113,16 +115,26 @@ def for_good(run: Run) -> int | None:
     return first if first <= len(run.optimal) else None
 
 
-def table(names: list[str]) -> None:
+def played(task: tuple[str, str, int]) -> tuple[Run, float]:
+    """A run of the table, with its processor seconds."""
+    name, label, seed = task
+    case = CASES[name]
+    agent, options = case.agents[label]
+    begin = time.process_time()
+    return bm.learn(case.problem, agent, case.episodes, 1, seed, **options).runs[0], time.process_time() - begin
+
+
+def table(names: list[str], workers: int) -> None:
     """Print lines of the table, each as soon as it is played."""
     print("| problem | agent | runs | completed regret (sd) | solved | optimal for good | arrived | seconds per run |")
     print("|---|---|---|---|---|---|---|---|")
-    for name in names or CASES:
-        case = CASES[name]
-        for label, (agent, options) in case.agents.items():
-            begin = time.process_time()
-            runs = bm.learn(case.problem, agent, case.episodes, case.runs, **options).runs
-            seconds = (time.process_time() - begin) / len(runs)
+    lines = [(name, label) for name in names or CASES for label in CASES[name].agents]
+    with get_context("spawn").Pool(workers) as pool:
+        tasks = [(name, label, seed) for name, label in lines for seed in range(CASES[name].runs)]
+        results = pool.imap(played, tasks)
+        for name, label in lines:
+            found = [next(results) for _ in range(CASES[name].runs)]
+            runs, seconds = [run for run, _ in found], np.mean([used for _, used in found])
             regret = np.array([run.completed_regret.sum() for run in runs])
             sd = f" ({regret.std(ddof=1):.2g})" if len(runs) > 1 else ""
             solved = _episodes([run.solved_episode for run in runs])
@@ -144,8 +156,9 @@ def _episodes(found: list[int | None]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--table", nargs="*", choices=list(CASES), default=None)
+    parser.add_argument("--workers", type=int, default=1)
     asked, _ = parser.parse_known_args()
     if asked.table is None:
         report(rows)
     else:
-        table(asked.table)
+        table(asked.table, asked.workers)

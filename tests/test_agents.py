@@ -566,10 +566,45 @@ def test_options_are_checked():
     assert make_agent("bayes-td", model, {"epsilon": None}).settings.epsilon == 0.01
 
 
+def test_stated_noise_is_exact_where_none_is_stated_and_shrinks_with_visits_elsewhere():
+    model = envs.deep_sea(depth=3, convention="bsuite", stochastic=True)
+    agent = make_agent("bayes-br", model, {"stated_noise": True})
+    noisy = np.flatnonzero(model.reward_sd)[0]
+    exact = np.flatnonzero(model.reward_sd == 0)[:2]
+    agent.observe(np.array([*exact, noisy, noisy, noisy, noisy]), np.array([-0.1, -0.2, 1.0, 2.0, 3.0, 4.0]))
+    target = agent._believed()
+    assert target.scale[exact].tolist() == [0.0, 0.0]
+    assert target.scale[noisy] == pytest.approx(0.5)
+    assert target.reward[noisy] == pytest.approx(2.5)
+    assert target.scale[~target.observed].tolist() == [0.0] * int((~target.observed).sum())
+
+
+def test_one_unlucky_reward_is_not_believed_for_good():
+    """After one reward that says it is worth nothing the treasure is N(0, 1) beside a sure -0.1: it wins with 0.54.
+
+    Of 100 draws fewer than 30 or more than 78 are a false alarm of rate 2e-6.
+    """
+    model = from_moves(
+        "treasure",
+        {("s", "try"): Move(1.0, {"goal": 1.0}, 1.0), ("s", "leave"): Move(-0.1, {"goal": 1.0})},
+        start="s",
+    )
+    agent = make_agent("bayes-br", model, {"stated_noise": True, "prior_scale": 100.0})
+    agent.observe(np.array([model.pair_index["s", "try"], model.pair_index["s", "leave"]]), np.array([0.0, -0.1]))
+    rng = np.random.default_rng(1)
+    tried = sum(agent.policy(rng)[0] == model.pair_index["s", "try"] for _ in range(100))
+    assert 30 <= tried <= 78
+
+
+def test_stated_noise_needs_a_problem_that_states_it():
+    with pytest.raises(UnsupportedError, match="no table that says it: use --noise-sd"):
+        make_agent("bayes-br", Tableless(), {"stated_noise": True, "laws": "deterministic"})
+
+
 def test_an_agent_that_needs_exact_rewards_refuses_noise():
     strict = replace(AGENTS["bayes-td"], name="manifold", needs_exact_rewards=True)
     noisy = envs.deep_sea(3, convention="bsuite", stochastic=True)
-    with pytest.raises(UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br --noise-sd"):
+    with pytest.raises(UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br --stated-noise"):
         make_agent(strict, noisy)
     assert make_agent(strict, envs.deep_sea(3, convention="bsuite")) is not None
     with pytest.raises(UnsupportedError, match=r"bayes-br takes rewards to be exact"):
@@ -629,6 +664,12 @@ class Coin(gymnasium.Env):
     def step(self, action):
         tails = self.np_random.random() < 0.5
         return 0, -3.0 if tails else -1.0, tails, False, {}
+
+
+class Tableless(Coin):
+    """The same, and nobody says so."""
+
+    P = None
 
 
 class Masked(gymnasium.Env):

@@ -41,7 +41,7 @@ def test_a_plan_is_a_product(plan):
     )
     assert len(runs) == 8
     usual = (("explore", "thompson"), ("infer_noise", False), ("laws", "known"), ("method", "B"), ("optimism", 1))
-    usual += (("prior_mean", 0.0), ("replan", False))
+    usual += (("prior_mean", 0.0), ("replan", False), ("stated_noise", False))
     assert runs[0] == RunSettings("env:swirl", "bayes-br", 0.01, 10.0, 100, 3, usual)
     assert {(r.model, r.epsilon, r.seed) for r in runs} == {
         (m, e, s) for m in ("env:swirl", "env:pyramid") for e in (0.01, 1.0) for s in (1, 3)

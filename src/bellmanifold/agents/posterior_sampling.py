@@ -183,7 +183,8 @@ class PosteriorSampling:
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
-        noisy = self.settings.noise_sd is not None or self.settings.infer_noise or self.settings.laws == "dirichlet"
+        settings = self.settings
+        noisy = settings.noise_sd is not None or settings.infer_noise or settings.laws == "dirichlet"
         is_new, before = self.memory.count[pairs] == 0, self.memory.mean_reward[pairs]
         self.memory.add(pairs, rewards)
         self._stale |= noisy or bool((is_new | (self.memory.mean_reward[pairs] != before)).any())
@@ -210,9 +211,12 @@ class PosteriorSampling:
 
     def _believed(self) -> Target:
         settings, memory = self.settings, self.memory
+        prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
         if settings.infer_noise:
-            prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
             target = noisy_target(memory, HalfNormal(), prior)
+        elif settings.stated_noise:
+            scale = memory.model.reward_sd / np.sqrt(np.maximum(memory.count, 1))
+            target = replace(noisy_target(memory, 1.0, prior), scale=np.where(memory.observed, scale, 0.0))
         else:
             target = believed(memory, settings).without_lost_tolerance()
         if settings.laws != "known":

@@ -132,7 +132,7 @@ def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = No
 def check_supported(kind: AgentKind, world: World, given: Options) -> None:
     """Raise if the agent with these options cannot learn this problem, and name one that can."""
     name, resolved = world.model.name, kind.resolve_options(given)
-    noise = resolved.get("noise_sd") is not None or bool(resolved.get("infer_noise"))
+    noise = any(resolved.get(name) not in (None, False) for name in NOISE)
     for option in ("optimism", "members"):
         if option in resolved:
             NUMBERS.require(int(resolved[option] or 1) * (world.model.n_pairs + NUMBERS_OF_DRAW), option)
@@ -147,10 +147,15 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
             f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: "
             f"use {learns}{able}"
         )
+    if resolved.get("stated_noise") and not world.has_laws:
+        raise UnsupportedError(
+            f"stated_noise is told the noise of rewards by the problem, and {quote(name)} has no table that says it: "
+            "use --noise-sd or --infer-noise"
+        )
     if exact and world.has_laws and (world.model.reward_sd > 0).any():
         raise UnsupportedError(
             f"{kind.name} takes rewards to be exact, and rewards of {quote(name)} are noisy (reward_sd): "
-            "use bayes-br --noise-sd"
+            "use bayes-br --stated-noise, which is told how noisy each is, or --noise-sd"
         )
 
 
@@ -175,7 +180,7 @@ KINDS = (
         "Thompson sampling from the exact posterior",
         records.SamplingSettings,
         _imported("posterior_sampling", "PosteriorSampling"),
-        fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False},
+        fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False, "stated_noise": False},
         needs_exact_rewards=True,
     ),
     AgentKind(

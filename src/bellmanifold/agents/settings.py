@@ -24,7 +24,7 @@ LARGEST = 1e100
 """Numbers are squared and multiplied on the way."""
 MEMBERS = 100
 """Samples of `bayes-td-en`: the paper's number for deterministic problems (it takes 10 for the stochastic one)."""
-NOISE = ("noise_sd", "infer_noise")
+NOISE = ("noise_sd", "infer_noise", "stated_noise")
 """Options that replace `epsilon`, and exclude each other."""
 
 
@@ -135,6 +135,8 @@ class SamplingSettings(DrawSettings):
 
     Attributes:
         infer_noise: unknown sd of the rewards' noise, half-normal prior of scale 1; replaces epsilon.
+        stated_noise: every reward comes with the sd that the problem states (`reward_sd`), exact where that is 0;
+            replaces epsilon.
         method: "B" draws action values, "A" routes.
         laws: "known" is shown the whole law of every pair it plays, the others only where they land: "deterministic"
             takes that for the law, "dirichlet" learns it.
@@ -144,6 +146,7 @@ class SamplingSettings(DrawSettings):
     """
 
     infer_noise: bool = flag(False)
+    stated_noise: bool = flag(False)
     method: Literal["A", "B"] = choice("B", ("A", "B"), "A (draw a route) or B (draw action values)")
     laws: Literal["known", "deterministic", "dirichlet"] = choice(
         "known", ("known", "deterministic", "dirichlet"), "known, deterministic or dirichlet"

@@ -57,6 +57,9 @@ def learn(
         typer.Option(metavar="ETA", help="Standard deviation of the rewards' noise, instead of a tolerance."),
     ] = None,
     infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False,
+    stated_noise: Annotated[
+        bool, typer.Option("--stated-noise", help="Take each reward's from the problem, which states it (reward_sd).")
+    ] = False,
     explore: Annotated[
         str | None,
         typer.Option(metavar="HOW", help="thompson (plays the draw, the default) or directed (to what was not seen)."),
@@ -97,7 +100,8 @@ def learn(
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
-    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore, "replan": replan or None}
+    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "stated_noise": stated_noise or None}
+    options |= {"explore": explore, "replan": replan or None}
     options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration, "until_loss": until_loss}
     check_supported(find_agent(agent), open_world(problem), options)
     check_memory(problem, episodes, runs)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.agents.registry import check_supported, find_agent
+from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.errors import BadInputError
@@ -137,7 +138,7 @@ def learn(
         done.append(run)
         if after_run is not None:
             after_run(run)
-    noisy = options.get("noise_sd") is not None or bool(options.get("infer_noise"))
+    noisy = any(options.get(name) not in (None, False) for name in NOISE)
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)
     return Learning(agent, tuple(done), perf_counter() - began, messages)

@@ -293,8 +293,8 @@ def _without_contradiction(table: Mapping[str, Any], where: str) -> None:
     noise = [name for name in NOISE if name in table and table[name] not in (False, (False,))]
     if noise and "epsilon" in table:
         raise BadInputError(f"{where} gives epsilon and {noise[0]}, but noise replaces epsilon: leave one out")
-    if len(noise) == 2:
-        raise BadInputError(f"{where} gives noise_sd and infer_noise: leave one out")
+    if len(noise) > 1:
+        raise BadInputError(f"{where} gives {' and '.join(noise)}: give one of them")
 
 
 def _values(given: Any, what: str, key: str | None = None) -> tuple[Value, ...]:
