@@ -64,7 +64,7 @@ bench: setup
 	$(BIN)/python benchmarks/run.py --out out/bench.json
 
 docs: setup
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
 
 # Wheel and source archive in dist/, built in environments of their own (PyPI has to be reachable) and checked.
