@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -47,9 +47,7 @@ def _tell(register: Callable[..., None]) -> None:
 class _Waiting(MetaPathFinder):
     """Finds nothing except the registry, and that once, with the help of the other finders."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != REGISTRY:
             return None
         sys.meta_path.remove(self)
