@@ -10,9 +10,10 @@ from guide_pages import blocks_of, differences, run_page
 import bellmanifold as bm
 
 ROOT = Path(__file__).parent.parent
+BESIDE = ("choosing", "improper", "theory")
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("docs/guide/*.md"), ROOT / "docs/choosing.md", ROOT / "docs/improper.md"]
+    for path in [*ROOT.glob("docs/guide/*.md"), *(ROOT / "docs" / f"{name}.md" for name in BESIDE)]
 )
 
 
@@ -105,7 +106,7 @@ def _pictures(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["robot", "ridge", "swirl-pies", "improper-mass"])
+@pytest.mark.parametrize("name", ["robot", "ridge", "swirl-pies", "improper-mass", "manifold"])
 def test_pictures_can_be_made_again(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     figure = runpy.run_path("examples/pictures.py")["PICTURES"][name]()

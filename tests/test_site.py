@@ -85,6 +85,13 @@ def test_no_stylesheet_loads_anything_from_elsewhere(site):
         assert all((sheet.parent / address).exists() for address in local), sheet.name
 
 
+def test_references_lead_somewhere(site):
+    """What the API reference does not know is left as `[text][name]` by MkDocs, without a word."""
+    for page in pages(site):
+        prose = re.sub(r"<(pre|script|code)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        assert not re.findall(r"\]\[[a-z_.]*\]", prose), page.name
+
+
 def test_what_others_wrote_carries_its_licence(site):
     for part in ("katex", "iframe-worker"):
         assert "free of charge" in " ".join((site / "assets" / part / "LICENSE.txt").read_text().split())
