@@ -73,7 +73,7 @@ dist: setup
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/twine check --strict dist/*
 
-# The wheel in a fresh environment without the repository: env, posterior, Python, demo; says what it takes on the disk.
+# The wheel in a fresh environment without the repository: env, posterior, Python, explore, demo; says what it takes on the disk.
 test-wheel: dist
 	$(BIN)/python tests/fresh_install.py dist/*.whl .venv-wheel
 

@@ -2,7 +2,7 @@
 
 Creates the environment, installs the wheel with what it requires from PyPI, and runs in an empty directory, where
 nothing of the repository can be found, what a newcomer runs: `env export`, `posterior` with a picture, Python with
-`import bellmanifold`, `demo`. Ends with what the installation takes on the disk.
+`import bellmanifold`, `explore`, `demo`. Ends with what the installation takes on the disk.
 """
 
 import json
@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import venv
 import zipfile
 from pathlib import Path
@@ -54,16 +55,36 @@ def try_out(environment: Path, folder: Path) -> None:
     assert json.loads(run(environment, folder, "bellmanifold", *asked, "--json"))["actions"]["0,0"]["right"]
     assert (folder / "posterior.png").stat().st_size > 5000
     run(environment, folder, "python", "-c", IN_PYTHON)
+    look_at_explorer(environment, folder)
     run(environment, folder, "bellmanifold", "demo", "--out", "demo")
     assert (folder / "demo" / "report.html").stat().st_size > 1_000_000
 
 
+def look_at_explorer(environment: Path, folder: Path) -> None:
+    """`explore` says where its page is, and the page is there."""
+    arguments = ("explore", "problem.json", "data.json", "--no-browser")
+    print(f"$ bellmanifold {' '.join(arguments)}", flush=True)
+    command = [environment / "bin" / "bellmanifold", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=surroundings(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().removeprefix("open ").strip()
+            with urllib.request.urlopen(address, timeout=60) as page:
+                assert b"<html" in page.read().lower(), address
+        finally:
+            process.terminate()
+
+
+def surroundings() -> dict[str, str]:
+    """Environment variables without those that tell Python where to find modules."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def run(environment: Path, folder: Path, program: str, *arguments: str) -> str:
-    """What a program of the environment prints; nothing of ours is in its way of finding modules."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """What a program of the environment prints."""
     print(f"$ {program} {' '.join(arguments)}" if program != "python" else "$ python -c ...", flush=True)
     command = [environment / "bin" / program, *arguments]
-    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=surroundings(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
