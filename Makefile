@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow coverage test-seeds test-oldest mutants audit bench docs format clean
+.PHONY: setup demo test test-slow coverage test-seeds test-oldest test-wheel mutants audit bench docs dist format clean
 
 setup: $(INSTALLED)
 
@@ -64,12 +64,22 @@ bench: setup
 	$(BIN)/python benchmarks/run.py --out out/bench.json
 
 docs: setup
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
+
+# Wheel and source archive in dist/, built in environments of their own (PyPI has to be reachable) and checked.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+
+# The wheel in a fresh environment without the repository: env, posterior, Python, explore, demo; says what it takes on the disk.
+test-wheel: dist
+	$(BIN)/python tests/fresh_install.py dist/*.whl .venv-wheel
 
 format: setup
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-audit site out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-audit .venv-wheel site dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,16 +1,18 @@
 """The pictures of the guide: `python examples/pictures.py docs/images` makes them again.
 
-Names after the directory (`robot`, `advice`, `ridge`, `swirl-pies`, `improper-mass`) make only those.
+Names after the directory (`robot`, `advice`, `ridge`, `swirl-pies`, `improper-mass`, `manifold`) make only those.
 """
 
 import sys
 from pathlib import Path
 
+import jax
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 import bellmanifold as bm
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.identifiability import flat_cones, improper_mass_sweep
 
 mpl.use("Agg")
@@ -58,6 +60,46 @@ def ridge() -> Figure:
     return figure
 
 
+def manifold() -> Figure:
+    """The surface of all action values that agree with one observation, and the curve that two observations leave."""
+    moves = {("A", "walk"): Move(-1.0, {"B": 1.0}), ("B", "left"): Move(-0.5, {"goal": 1.0})}
+    model = from_moves("crease", moves | {("B", "right"): Move(0.0, {"goal": 1.0})}, start="A")
+    known = bm.hausdorff.tabular_manifold(bm.Dataset.from_pairs(model, [("A", "walk")]), prior_scale=1.0)
+    left, right = np.meshgrid(np.linspace(-2.5, 2.5, 101), np.linspace(-2.5, 2.5, 101))
+    walk = model.reward[0] + np.maximum(left, right)
+    density = np.exp(jax.vmap(known.log_density)(np.stack([walk, left, right], axis=-1).reshape(-1, 3)))
+    density = np.asarray(density).reshape(walk.shape)
+    figure = pyplot.figure(figsize=(8.0, 3.6), layout="constrained")
+    surface = figure.add_subplot(1, 2, 1, projection="3d", computed_zorder=False)
+    shades = mpl.colormaps["Blues"](0.12 + 0.8 * density / density.max())
+    surface.plot_surface(left, right, walk, facecolors=shades, rstride=2, cstride=2, linewidth=0, shade=False)
+    line = np.linspace(-2.5, 2.5, 101)
+    surface.plot(line, line, line - 1.0, color="black", linewidth=1.0, linestyle=":")
+    surface.plot(-0.5 + 0 * line, line, np.maximum(-0.5, line) - 1.0, color=ORANGE, linewidth=2.0)
+    surface.set(xlabel="left", ylabel="right", zlabel="walk", title="walk tried: a surface")
+    surface.view_init(elev=24, azim=-118)
+    surface.set_box_aspect(None, zoom=0.88)
+    both = bm.Dataset.from_pairs(model, [("A", "walk"), ("B", "left")])
+    found = bm.posterior(model, both, prior_scale=1.0).to_dict()["actions"]["B"]
+    return _with_curve(figure, line, {name: found[name]["probability"] for name in ("left", "right")})
+
+
+def _with_curve(figure: Figure, line: np.ndarray, share: dict[str, float]) -> Figure:
+    """The density along the curve, in the coordinate of the pair that was not tried."""
+    axes = figure.add_subplot(1, 2, 2)
+    along = np.exp(-0.5 * (line**2 + (np.maximum(-0.5, line) - 1.0) ** 2))
+    along /= along.sum() * (line[1] - line[0])
+    axes.plot(line, along, color=ORANGE, linewidth=2.0)
+    for name, own in (("left", line <= -0.5), ("right", line >= -0.5)):
+        axes.fill_between(line[own], along[own], color=COLOURS[name == "right"], alpha=0.5, linewidth=0)
+        axes.annotate(
+            f"{name} is best\n{share[name]:.2f}", (-1.6 if name == "left" else 0.5, 0.13), ha="center", fontsize=9
+        )
+    axes.axvline(-0.5, color="black", linewidth=1.0, linestyle=":")
+    axes.set(xlabel="value of right", ylabel="posterior density", ylim=(0, None), title="left tried, too: a curve")
+    return figure
+
+
 def swirl_pies() -> Figure:
     """The swirl with every pair seen: three posteriors of the same data."""
     model = bm.envs.swirl(3)
@@ -101,8 +143,16 @@ def improper_mass() -> Figure:
 
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
+ORANGE = "#E08214"
 COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733")
-PICTURES = {"robot": robot, "advice": advice, "ridge": ridge, "swirl-pies": swirl_pies, "improper-mass": improper_mass}
+PICTURES = {
+    "robot": robot,
+    "advice": advice,
+    "ridge": ridge,
+    "swirl-pies": swirl_pies,
+    "improper-mass": improper_mass,
+    "manifold": manifold,
+}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

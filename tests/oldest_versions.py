@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
-TOOLS = {"mkdocs", "mypy", "ruff", "scipy-stubs"}
+TOOLS = {"build", "mkdocs", "mkdocs-material", "mkdocstrings", "mypy", "ruff", "scipy-stubs", "twine"}
 
 
 def lower_bounds(project):

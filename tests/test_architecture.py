@@ -22,6 +22,7 @@ PAPER = "bellmanifold_paper"
 MAY_IMPORT = {
     "errors": set(),
     "jax_setup": set(),
+    "registration": set(),
     "stderr": set(),
     "interrupts": {"errors"},
     "limits": {"errors"},

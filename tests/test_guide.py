@@ -10,9 +10,10 @@ from guide_pages import blocks_of, differences, run_page
 import bellmanifold as bm
 
 ROOT = Path(__file__).parent.parent
+BESIDE = ("choosing", "improper", "theory")
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("docs/guide/*.md"), ROOT / "docs/choosing.md", ROOT / "docs/improper.md"]
+    for path in [*ROOT.glob("docs/guide/*.md"), *(ROOT / "docs" / f"{name}.md" for name in BESIDE)]
 )
 
 
@@ -104,8 +105,31 @@ def _pictures(page):
     return [part.split(".png)")[0].split("/")[-1] for part in page.read_text().split("![")[1:]]
 
 
+def gallery():
+    """Functions of the script that makes the gallery's pictures."""
+    return runpy.run_path(str(ROOT / "examples/gallery.py"))
+
+
+def test_the_gallery_shows_what_its_code_makes():
+    shown = [name for name in _pictures(ROOT / "docs/gallery.md") if name.startswith("gallery-")]
+    assert [f"{name}.png" for name in shown] == list(gallery()["codes"]())
+    assert all((ROOT / "docs/images" / f"{name}.png").stat().st_size < 80_000 for name in shown)
+
+
+@pytest.mark.parametrize("name", ["gallery-pies.png", "gallery-evidence.png"])
+def test_code_of_the_gallery_runs(name):
+    assert len(gallery()["make"](name, gallery()["codes"]()[name])) > 5000
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["robot", "ridge", "swirl-pies", "improper-mass"])
+@pytest.mark.parametrize("name", ["grid", "advice", "regret", "improper"])
+def test_longer_code_of_the_gallery_runs(name):
+    picture = f"gallery-{name}.png"
+    assert len(gallery()["make"](picture, gallery()["codes"]()[picture])) > 5000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["robot", "ridge", "swirl-pies", "improper-mass", "manifold"])
 def test_pictures_can_be_made_again(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     figure = runpy.run_path("examples/pictures.py")["PICTURES"][name]()

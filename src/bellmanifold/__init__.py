@@ -1,12 +1,14 @@
 """Bayesian learning in stochastic shortest path problems.
 
-The public names below are loaded on first use, so that `import bellmanifold` is quick and needs nothing but NumPy.
+The public names below are loaded on first use, so that `import bellmanifold` is quick and imports no other package.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from bellmanifold.registration import register_environments
 
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
@@ -73,20 +75,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _register_environments() -> None:
-    """Let `gymnasium.make("bellmanifold/DeepSea-v0", depth=5)` work once this package is imported."""
-    try:
-        from gymnasium.envs.registration import register
-    except ImportError:
-        return
-    built_in = {"DeepSea": "deep-sea", "Pyramid": "pyramid", "Swirl": "swirl"}
-    built_in |= {"TwoState": "two-state", "FourState": "four-state", "Grid": "grid"}
-    for title, name in built_in.items():
-        register(
-            id=f"bellmanifold/{title}-v0",
-            entry_point="bellmanifold.formats.gymnasium:make_built_in",
-            kwargs={"built_in": name},
-        )
-
-
-_register_environments()
+register_environments()

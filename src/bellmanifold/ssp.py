@@ -147,6 +147,7 @@ class SSP:
 
     @property
     def n_pairs(self) -> int:
+        """Number of pairs of a state and an action."""
         return len(self.pair_state)
 
     @cached_property
@@ -161,6 +162,7 @@ class SSP:
 
     @cached_property
     def state_index(self) -> dict[str, int]:
+        """Name of a non-goal state -> its number."""
         return {name: s for s, name in enumerate(self.states)}
 
     @cached_property
@@ -189,6 +191,7 @@ class SSP:
         return bool((np.diff(self.next_start) == 1).all())
 
     def pair_name(self, pair: Index) -> tuple[str, str]:
+        """The names of a pair's state and action."""
         return self.states[self.pair_state[pair]], self.actions[self.pair_action[pair]]
 
     def numbers_in(self, other: SSP) -> Int[np.ndarray, "pairs"]:

@@ -60,11 +60,11 @@ def posterior(
         prior_scale: sd of the prior of the action values, one number or one for each pair; "flat" for a prior that is
             flat over rewards, where every pair has one; by default what the problem states, or 10.
         engine: "auto", "chart", "mixture", "hmc", "nuts" or "rejection".
-        kernel: shape of the relaxed likelihood.
+        kernel: shape of the relaxed likelihood, "gaussian" or "uniform".
         noise_sd: rewards carry noise of this scale, and every repeat counts.
         infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
             density of another prior.
-        noise: shape of the noise, by name or as an object of `bellmanifold.kernels`.
+        noise: shape of the noise, "gaussian", "laplace" or "student-t:DF", or an object of `bellmanifold.kernels`.
         proper_only: leave out parameters that the data show to be improper; by default only with a flat prior or a
             belief about all rewards.
         discount: treat the discounted problem instead.

@@ -1,0 +1,74 @@
+"""Gymnasium knows the built-in problems as soon as both packages are imported, in either order.
+
+Gymnasium 1.x loads no plug-ins, and importing it for those who do not use it would make every command slower. So its
+registry is told at once where Gymnasium is loaded already; otherwise a finder waits on `sys.meta_path` for the import
+of the one module that holds the registry, tells it when it has been executed, and is gone before it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+REGISTRY = "gymnasium.envs.registration"
+TITLES = {
+    "DeepSea": "deep-sea",
+    "Pyramid": "pyramid",
+    "Swirl": "swirl",
+    "TwoState": "two-state",
+    "FourState": "four-state",
+    "Grid": "grid",
+}
+"""Name in Gymnasium's registry -> name of the built-in problem."""
+
+
+def register_environments() -> None:
+    """Let `gymnasium.make("bellmanifold/DeepSea-v0", depth=5)` work, now or once Gymnasium is imported."""
+    loaded = sys.modules.get(REGISTRY)
+    if loaded is not None:
+        _tell(loaded.register)
+    elif not any(isinstance(finder, _Waiting) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Waiting())
+
+
+def _tell(register: Callable[..., None]) -> None:
+    for title, name in TITLES.items():
+        register(
+            id=f"bellmanifold/{title}-v0",
+            entry_point="bellmanifold.formats.gymnasium:make_built_in",
+            kwargs={"built_in": name},
+        )
+
+
+class _Waiting(MetaPathFinder):
+    """Finds nothing except the registry, and that once, with the help of the other finders."""
+
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != REGISTRY:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Telling(spec.loader)
+        return spec
+
+
+class _Telling(Loader):
+    """Loads the registry as its own loader does, and tells it what is built in."""
+
+    def __init__(self, own: Loader) -> None:
+        self.own = own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self.own
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.own
+        self.own.exec_module(module)
+        _tell(module.register)
