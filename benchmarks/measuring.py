@@ -64,7 +64,9 @@ class Goal:
     seconds: float | None = None
 
     def __str__(self) -> str:
-        parts = [] if self.ratio is None else [f">= {self.ratio:,.0f}x"]
+        parts = []
+        if self.ratio is not None:
+            parts = [f">= {self.ratio:,.0f}x" if self.ratio >= 1 else f"<= {1 / self.ratio:g} times the peer's time"]
         return ", ".join(parts + ([] if self.seconds is None else [f"<= {self.seconds:g} s"]))
 
 

@@ -1,20 +1,24 @@
 """`solve` on slippery grid worlds: against SciPy's HiGHS on the same problem, and against QuantEcon.
 
 QuantEcon cannot do discount 1, so both solve the problem with discount 0.999; it is an optional extra (`pip install
-'bellmanifold[bench]'`), and its row says so where it is absent. `check` and `solve` of 100,000 pairs follow.
+'bellmanifold[bench]'`), and its row says so where it is absent. `check` and `solve` of 100,000 pairs follow, `solve` of
+40,000 pairs whose chains are hard on linear solvers (`slow_chains.py`), and of a million.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from measuring import Goal, Row, report, timed
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
+from slow_chains import PROBLEMS
 
 import bellmanifold as bm
 from bellmanifold.assembly import assemble
+from bellmanifold.limits import SIZE
 from bellmanifold.ssp import Description
 
 DISCOUNT = 0.999
@@ -95,7 +99,21 @@ def compared(model: bm.SSP, name: str, repeats: int) -> Iterator[Row]:
     gap = float(np.abs(bm.solve(model, discount=DISCOUNT).value - values).max())
     peer = timed("QuantEcon, modified policy iteration", job, repeats)
     note = f"largest difference of values {gap:.1g}; the peer's compilation left out; ours checks Assumption 2 too"
-    yield Row(title, ours, peer, notes=note)
+    yield Row(title, ours, peer, goal=Goal(ratio=1 / 1.5), notes=note)
+
+
+def of_size(pairs: int, seconds: float, repeats: int) -> Iterator[Row]:
+    """All kinds of problems of one size, each to be solved within some seconds."""
+    side = round((pairs / 4) ** 0.5)
+    made: dict[str, Callable[[], bm.SSP]] = {
+        "slippery grid": lambda: bm.envs.grid(side, side, slip=0.2),
+        "random successors": lambda: random_problem(pairs // 4),
+    }
+    made |= {name: lambda build=build: build(pairs // 2) for name, build in PROBLEMS.items()}
+    for name, build in made.items():
+        model = build()
+        times = timed("solve", lambda model=model: bm.solve(model), repeats)
+        yield Row(f"solve: {name}, {model.n_pairs:,} pairs", times, goal=Goal(seconds=seconds))
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -108,6 +126,10 @@ def rows(quick: bool) -> Iterator[Row]:
         for job in (bm.check, bm.solve):
             times = timed(job.__name__, lambda job=job, model=model: job(model), 1 if quick else 3)
             yield Row(f"{job.__name__}: {name}, {model.n_pairs:,} pairs", times, goal=Goal(seconds=5.0))
+    yield from of_size(40_000, 1.0, 1 if quick else 3)
+    if not quick:
+        os.environ[SIZE.variable] = str(10_000_000)
+        yield from of_size(1_000_000, 15.0, 1)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from problems import random_problem
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
-from bellmanifold import envs, linear
+from bellmanifold import blocks, envs, linear
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.data import Dataset
@@ -129,16 +129,16 @@ def test_factors_are_those_of_splu(rng):
     expander = random_problem(rng, states=600, actions=1, successors=8)
     for model in (grid, expander):
         policy, states = model.greedy(rng.normal(size=model.n_pairs)), np.arange(model.n_states)
-        matrix = linear._system(*linear.chain_on(model, policy, states)[:2]) + 0.01 * eye_array(model.n_states)
+        matrix = blocks.system(*linear.chain_on(model, policy, states)[:2]) + 0.01 * eye_array(model.n_states)
         matrix = csc_array(matrix)
-        found, expected = linear._factors(matrix), splu(matrix)
+        found, expected = blocks.factorise(matrix), splu(matrix)
         assert found is not None
-        assert (found.nnz > linear.ROOM * matrix.nnz) == (model is expander)
+        assert (found.nnz > blocks.ROOM * matrix.nnz) == (model is expander)
         right = rng.normal(size=model.n_states)
         np.testing.assert_allclose(found.solve(right), expected.solve(right), rtol=1e-10, atol=1e-12)
         size = [np.log(np.abs(factors.U.diagonal())).sum() for factors in (found, expected)]
         assert size[0] == pytest.approx(size[1], abs=1e-10)
-    assert linear._factors(csc_array(np.array([[1.0, -1.0], [-1.0, 1.0]]))) is None
+    assert blocks.factorise(csc_array(np.array([[1.0, -1.0], [-1.0, 1.0]]))) is None
 
 
 @pytest.mark.parametrize("size", [5, 25])

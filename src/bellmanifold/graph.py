@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from bellmanifold.components import NARROW, WIDE, longest_paths
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
@@ -138,6 +139,32 @@ def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
     return _reach_possibly(model, np.append(np.zeros(model.n_states, dtype=bool), True), allowed)[1]
 
 
+def direct_routes(model: SSP) -> tuple[Policy, Float[np.ndarray, "states"]]:
+    """A pair for each state that may bring it a move nearer to the goal, and what the way there pays if it always does.
+
+    Of several such pairs it is the one that brings the state nearest on average. From wherever the goal can be reached
+    at all the policy reaches it with positive probability; it is -1 elsewhere.
+    """
+    n = model.n_states
+    target, start = _successors(model, all_pairs(model))
+    backwards = _edges(target, np.append(start[model.pair_start], start[-1])).T.tocsr()
+    reached, towards = _search(backwards, n)
+    towards = np.where(reached & (np.arange(n + 1) < n), towards, n)
+    distance = _along(towards, np.ones(n))
+    nearer = model.over_successors(np.minimum, distance[model.next_state], np.inf) < distance[model.pair_state]
+    mean = np.where(nearer & reached[model.pair_state], model.expected_next(distance[:n]), np.inf)
+    policy = np.where(reached[:n], model.greedy(-mean), -1)
+    return policy, _along(towards, np.where(policy < 0, 0.0, model.reward[policy]))[:n]
+
+
+def _along(towards: Int[np.ndarray, "nodes"], each: Float[np.ndarray, "states"]) -> Float[np.ndarray, "nodes"]:
+    """The sum of what belongs to a node and to all that follow it on the way to the goal, which is the last."""
+    total = np.append(each, 0.0)
+    while (towards < len(each)).any():  # each round doubles how far everyone has looked
+        total, towards = total + total[towards], towards[towards]
+    return total
+
+
 def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:
     """The same for any set of states as the target (the last entry is the goal)."""
     n = model.n_states
@@ -167,6 +194,12 @@ def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Poli
     return reached[: n + 1] | target, np.where(policy < model.n_pairs, policy, -1)
 
 
+def may_end(model: SSP) -> Pairs:
+    """Which pairs may lead to the goal at once? In a discounted problem all of them do."""
+    last = model.next_state[np.maximum(model.next_start[1:] - 1, 0)] == model.n_states  # the goal comes last
+    return last & ~model.open_law if len(model.next_state) else np.zeros(model.n_pairs, dtype=bool)
+
+
 def is_proper(model: SSP, policy: Policy) -> bool:
     """Does the policy reach the goal with probability 1 from every state?"""
     return bool(reaches_goal(model, policy).all())
@@ -180,6 +213,8 @@ def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> Stat
         policy: the pair each state plays.
         ends: states to be taken for goals, too.
     """
+    if ends is None and may_end(model)[policy].all():
+        return np.ones(model.n_states, dtype=bool)
     allowed = np.zeros(model.n_pairs, dtype=bool)
     allowed[policy if ends is None else policy[~ends]] = True
     also = np.zeros(0, dtype=np.int64) if ends is None else np.flatnonzero(ends)
@@ -221,6 +256,8 @@ def levels(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"
     States without an allowed pair have level 0.
     """
     keep = all_pairs(model) if allowed is None else allowed
+    if (keep[model.next_pair] & (model.next_state == model.pair_state[model.next_pair])).any():
+        return None
     graph = state_graph(model, keep)[: model.n_states, : model.n_states].tocsr()
     depth = longest_paths(graph)
     if depth is None:
@@ -228,24 +265,6 @@ def levels(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"
     moves = np.zeros(model.n_states, dtype=np.int64)
     moves[model.pair_state[keep]] = 1
     return depth + moves
-
-
-def longest_paths(graph: csr_array) -> Int[np.ndarray, "nodes"] | None:
-    """Number of edges of the longest path from each node, or None if there is a cycle."""
-    waiting = np.diff(graph.indptr)  # distinct successors whose own paths are not known yet
-    backwards = csr_array(graph.T)
-    length = np.zeros(graph.shape[0], dtype=np.int64)
-    ready = np.flatnonzero(waiting == 0)
-    done = 0
-    while len(ready):
-        done += len(ready)
-        entries, start = row_entries(backwards.indptr, ready)
-        parents = backwards.indices[entries]
-        np.maximum.at(length, parents, np.repeat(length[ready], np.diff(start)) + 1)
-        np.subtract.at(waiting, parents, 1)
-        touched = np.unique(parents)
-        ready = touched[waiting[touched] == 0]
-    return length if done == len(length) else None
 
 
 def strong_components(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"]:
@@ -343,11 +362,39 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
         np.subtract.at(left, model.pair_state[pairs], 1)
         touched = np.unique(model.pair_state[pairs])
         dead = touched[(left[touched] == 0) & ~ignored[touched]]
+        if len(dead) and into is None:
+            into = _predecessors(model, keep)
+        if 0 < len(dead) <= NARROW:
+            dead = _cascade_one_by_one(model, keep, left, ignored, into, dead)
         if not len(dead):
             return
-        into = _predecessors(model, keep) if into is None else into
         pairs = np.unique(into.indices[row_entries(into.indptr, dead)[0]])
         pairs = pairs[keep[pairs]]
+
+
+def _cascade_one_by_one(
+    model: SSP,
+    keep: Pairs,
+    left: Int[np.ndarray, "states"],
+    ignored: States,
+    into: csr_array,
+    dead: Int[np.ndarray, "dead"],
+) -> Int[np.ndarray, "dead_later"]:
+    """The same state by state, in place, while few are dead: who is dead but not dealt with at the end."""
+    stack = dead.tolist()
+    kept, count, skip = memoryview(keep), memoryview(left), memoryview(ignored)
+    start, pairs, state_of = memoryview(into.indptr), memoryview(into.indices), memoryview(model.pair_state)
+    while stack and len(stack) <= WIDE:
+        lost = stack.pop()
+        for entry in range(start[lost], start[lost + 1]):
+            pair = pairs[entry]
+            if kept[pair]:
+                kept[pair] = False
+                state = state_of[pair]
+                count[state] -= 1
+                if count[state] == 0 and not skip[state]:
+                    stack.append(state)
+    return np.array(stack, dtype=np.int64)
 
 
 def _predecessors(model: SSP, keep: Pairs) -> csr_array:

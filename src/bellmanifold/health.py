@@ -26,6 +26,7 @@ from bellmanifold.graph import (
     end_components,
     improper_policy,
     levels,
+    may_end,
     reach_goal,
     reach_probability,
     reachable,
@@ -69,6 +70,8 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
         every_move_costs = model.reward[component.pairs].max() < 0
         return None if every_move_costs and not all_means else best_mean_reward(model, component)
 
+    if may_end(model).all():
+        return Verdict(True, model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64), [], [], [])
     arrives, policy = reach_goal(model)
     stranded = np.flatnonzero(~arrives)
     components = end_components(model)

@@ -14,7 +14,8 @@ answer lies between two computed vectors; their distance, and what rounding may 
 step alone bounds nothing.
 
 *Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only where another
-pair is strictly better, which keeps every iterate proper.
+pair is strictly better, which keeps every iterate proper. Between two linear systems it looks ahead by cheap rounds of
+modified policy iteration (Puterman and Shin 1978).
 
 *Linear programming* (`lp`): minimise sum V subject to V(s) >= r(s, a) + sum p V for all pairs, with HiGHS; the pairs
 with positive dual variable form an optimal policy, which policy iteration confirms and evaluates to full precision.
@@ -22,6 +23,7 @@ with positive dual variable form an optimal policy, which policy iteration confi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -29,16 +31,24 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
+from bellmanifold.components import NARROW
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import Policy, is_proper, levels, reaches_goal
+from bellmanifold.graph import Policy, direct_routes, is_proper, levels, may_end, reaches_goal
 from bellmanifold.health import assumption_2
-from bellmanifold.linear import solve_chain
+from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.ssp import SSP, require_closed, row_entries
 
 Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
-SWEEPS_BETWEEN = 50
+ROUNDS, SWEEPS = 30, 20
+"""Of modified policy iteration between two linear systems, at least, and sweeps per round. News crosses a grid in so
+many sweeps as it is long, so there may be more rounds in a large problem."""
+FEW = 0.02
+"""A share of states; if fewer than these switch in a round, a linear system is solved."""
+SPARE = 4
+"""Columns of pairs may have this many times as many entries as there are pairs."""
+EPSILON = float(np.finfo(np.float64).eps)
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
@@ -110,6 +120,7 @@ def solve(
     0.85
     """
     require_closed(model, "solve")
+    given = model
     if discount is not None:
         model = model.discounted(discount)
     largest = int(np.argmax(np.abs(model.reward)))
@@ -132,7 +143,8 @@ def solve(
         return _linear_program(model)
     if method == "vi":
         return _value_iteration(model, verdict.proper_policy, max_sweeps)
-    return _policy_iteration(model, verdict.proper_policy)
+    start, guess = direct_routes(given)  # a discount would make every pair a way to the goal
+    return _policy_iteration(model, np.where(start < 0, verdict.proper_policy, start), guess)
 
 
 def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
@@ -140,13 +152,15 @@ def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
     return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
 
 
-def _gross(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
-    """What a proper policy of that value would collect if no reward were negative: rounding errors of its value are
-    small shares of that, state by state, however large values are elsewhere."""
+def _value_and_gross(model: SSP, policy: Policy) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+    """The value of a proper policy, and what it would collect if no reward were negative: rounding errors of its value
+    are small shares of that, state by state, however large values are elsewhere."""
     reward = model.reward[policy]
     if reward.max() <= 0 or reward.min() >= 0:
-        return np.abs(value)
-    return solve_chain(model, policy, np.arange(model.n_states), np.abs(reward))
+        value = policy_value(model, policy)
+        return value, np.abs(value)
+    value, gross = solve_chains(model, policy, np.arange(model.n_states), [reward, np.abs(reward)])
+    return value, gross
 
 
 def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
@@ -172,10 +186,12 @@ def _solution(
 def _sweep(
     model: SSP, level: Int[np.ndarray, "states"]
 ) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """Backward induction, one level after the other: values, and the gross of the greedy policy (`_gross`)."""
-    value, gross = np.zeros((2, model.n_states + 1))
+    """Backward induction, one level after the other: values, and the greedy policy's gross (`_value_and_gross`)."""
     order = np.argsort(level, kind="stable")
     bounds = np.flatnonzero(np.diff(level[order])) + 1
+    if len(order) < NARROW * len(bounds):
+        return _sweep_one_by_one(model, order)
+    value, gross = np.zeros((2, model.n_states + 1))
     for states in np.split(order, bounds):
         pairs, first = row_entries(model.pair_start, states)
         entries, start = row_entries(model.next_start, pairs)
@@ -188,36 +204,128 @@ def _sweep(
     return value[:-1], gross[:-1]
 
 
-def _policy_iteration(model: SSP, policy: Policy) -> Solution:
-    """Policy iteration with a few sweeps of value iteration before each switch.
+def _sweep_one_by_one(
+    model: SSP, order: Int[np.ndarray, "states"]
+) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+    """The same, state by state: a call for each of many levels of a few states would take longer."""
+    value, gross = [0.0] * (model.n_states + 1), [0.0] * (model.n_states + 1)
+    reward, prob, landing = model.reward.tolist(), model.next_prob.tolist(), model.next_state.tolist()
+    pair_start, next_start = model.pair_start.tolist(), model.next_start.tolist()
+    for state in order.tolist():
+        best, most = -math.inf, 0.0
+        for pair in range(pair_start[state], pair_start[state + 1]):
+            q, collected = reward[pair], abs(reward[pair])
+            for entry in range(next_start[pair], next_start[pair + 1]):
+                q += prob[entry] * value[landing[entry]]
+                collected += prob[entry] * gross[landing[entry]]
+            if q > best:
+                best, most = q, collected
+            elif q == best and collected > most:
+                most = collected
+        value[state], gross[state] = best, most
+    return np.array(value[:-1]), np.array(gross[:-1])
 
-    The sweeps start from a proper policy's value, so they only rise (V <= TV), and a policy that is greedy for such a V
-    cannot be improper: its loops would have to pay. They carry news many states far at the price of one, where policy
-    iteration alone moves it one state per linear system.
+
+class _Steps:
+    """Many steps of the Bellman operator on one problem: its law as a matrix, and pairs in columns by their state.
+
+    Column k holds the k-th pair of every state, the last one again where a state has fewer: a maximum over columns is
+    five times as quick as over rows of different lengths. Where some state has many more actions than others, columns
+    would waste memory, and rows are taken.
     """
-    iterations, settled = 0, False
-    while not settled and iterations < MAX_POLICIES:
-        iterations += 1
-        value = policy_value(model, policy)
-        ahead = _swept(model, value)
-        q = model.backup(ahead)
-        best = model.greedy(q)
-        noise = _rounding(model, np.abs(ahead))
-        improved = np.where(q[best] > q[policy] + noise[best] + noise[policy], best, policy)
+
+    def __init__(self, model: SSP) -> None:
+        self.model = model
+        inner = model.next_state < model.n_states
+        start = np.append(0, np.cumsum(inner, dtype=np.int32))[model.next_start]
+        law = (model.next_prob[inner], model.next_state[inner].astype(np.int32), start)
+        self.law = csr_array(law, shape=(model.n_pairs, model.n_states))
+        actions = np.diff(model.pair_start)
+        most = int(actions.max())
+        self.columns: list[slice | Int[np.ndarray, "states"]] | None = None
+        if actions.min() == most:
+            self.columns = [slice(k, None, most) for k in range(most)]
+        elif most * model.n_states <= SPARE * model.n_pairs:
+            self.columns = [model.pair_start[:-1] + np.minimum(k, actions - 1) for k in range(most)]
+
+    def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+        """Action values one step ahead of state values."""
+        return np.asarray(self.model.reward + self.law @ value)
+
+    def rounding(self, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+        """How much of each action value may be rounding."""
+        return 64 * EPSILON * (self.law @ gross + np.abs(self.model.reward))
+
+    def best(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "states"], Policy]:
+        """The largest action value of each state, and the first pair that has it."""
+        if self.columns is None:
+            return self.model.best(q), self.model.greedy(q)
+        pairs = np.arange(self.model.n_pairs)
+        top, pair = q[self.columns[0]].copy(), pairs[self.columns[0]].copy()
+        for column in self.columns[1:]:
+            other = q[column]
+            better = other > top
+            np.copyto(top, other, where=better)
+            np.copyto(pair, pairs[column], where=better)
+        return top, pair
+
+    def look_ahead(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+        """Modified policy iteration while its greedy policy settles: a better value, if V <= T V for the given.
+
+        Then V <= T V for all of its iterates, and they are at most V*. It stops where few states still switch: news
+        that has a long way to go is carried faster by a linear system.
+        """
+        states = self.model.n_states
+        policy, switched, rounds = np.full(states, -1), states, 0
+        while switched > FEW * states and rounds < max(ROUNDS, states**0.5 / 2):
+            last, rounds = policy, rounds + 1
+            value, policy = self.best(self.backup(value))
+            switched = int((policy != last).sum())
+            chain, reward = self.law[policy], self.model.reward[policy]
+            for _ in range(SWEEPS):
+                value = chain @ value
+                value += reward
+        return value
+
+
+def _policy_iteration(model: SSP, policy: Policy, guess: Float[np.ndarray, "states"] | None = None) -> Solution:
+    """Policy iteration that looks ahead before each switch.
+
+    It looks ahead from a proper policy's value, so V <= T V all the time, and a policy that is greedy for such a V
+    cannot be improper: its loops would have to pay. That carries news many states far at the price of one, where policy
+    iteration alone moves it one state per linear system. Where every policy is proper it may as well begin by looking
+    ahead from a guess. It ends when nothing is better by more than rounding, or the value has not risen.
+    """
+    steps = _Steps(model)
+    if guess is not None and may_end(model).all():
+        _, policy = steps.best(steps.backup(steps.look_ahead(guess)))
+    value, gross = _value_and_gross(model, policy)
+    iterations = 1
+    while iterations < MAX_POLICIES:
+        improved = _improved(steps, policy, value, gross)
+        if (improved != policy).any():
+            further = _improved(steps, policy, steps.look_ahead(value), gross)
+            improved = further if (further != policy).any() else improved
         lost = ~reaches_goal(model, improved)
         improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
-        settled = bool((improved == policy).all()) or (bool(lost.any()) and not is_proper(model, improved))
-        policy = policy if settled else improved
-    return _solution(model, value, _gross(model, policy, value), ("pi", iterations, None))
+        if (improved == policy).all() or (lost.any() and not is_proper(model, improved)):
+            break
+        risen, its_gross = _value_and_gross(model, improved)
+        iterations += 1
+        if not (risen > value).any():
+            break
+        policy, value, gross = improved, risen, its_gross
+    return _solution(model, value, gross, ("pi", iterations, None))
 
 
-def _swept(model: SSP, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
-    """Some sweeps of value iteration."""
-    law = csr_array((model.next_prob, model.next_state, model.next_start), shape=(model.n_pairs, model.n_states + 1))
-    best = np.append(value, 0.0)
-    for _ in range(SWEEPS_BETWEEN):
-        best[:-1] = model.best(model.reward + law @ best)
-    return best[:-1]
+def _improved(
+    steps: _Steps, policy: Policy, value: Float[np.ndarray, "states"], gross: Float[np.ndarray, "states"]
+) -> Policy:
+    """The policy with better pairs where there are any for a given value, by more than rounding."""
+    q = steps.backup(value)
+    _, best = steps.best(q)
+    noise = steps.rounding(gross)
+    return np.where(q[best] > q[policy] + noise[best] + noise[policy], best, policy)
 
 
 def _value_iteration(model: SSP, policy: Policy, max_sweeps: int) -> Solution:
@@ -232,8 +340,7 @@ def _value_iteration(model: SSP, policy: Policy, max_sweeps: int) -> Solution:
         slack /= 32
         if not is_proper(model, policy):  # the slack outweighs the cost of some loop
             continue
-        value = policy_value(model, policy)
-        gross = _gross(model, policy, value)
+        value, gross = _value_and_gross(model, policy)
         bound = float(np.abs(upper - value).max() + _rounding(model, gross).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
             return _solution(model, value, gross, ("vi", sweeps, bound))

@@ -1,0 +1,370 @@
+"""One linear system (I - P) x = b of a transient chain as a whole: eliminated, cut, factorised, or iterated on.
+
+A chain is given by its moves among the states without self-loops, the mass that leaves each state, and the part of it
+that leaves the set. The diagonal of I - P is the mass that leaves a state, never 1 - P_ss: a state that is left with
+probability 1e-12 would lose four digits there.
+
+*Elimination* without any subtraction (Grassmann, Taksar and Heyman 1985) keeps every digit however nearly the chain is
+trapped; it is dense. A chain in which few states close all circles is *cut* there: the others are solved in one sweep
+for the chain watched only at those states, which is small and eliminated; nothing is subtracted either. A
+*factorisation* suits large narrow graphs (grids, chains). *Iteration* suits what is left, expanders above all, where a
+factorisation would fill in. (I - P)^-1 has no negative entry, so that a residual r changes the answer by at most
+(I - P)^-1 |r|: iteration goes on until the residual is rounding, state by state, or admits that it did not get there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from scipy.sparse import csc_array, csr_array
+from scipy.sparse.csgraph import connected_components, depth_first_order, reverse_cuthill_mckee
+from scipy.sparse.linalg import SuperLU, spilu, spsolve_triangular
+
+from bellmanifold.errors import UnsupportedError
+
+DENSE = 200
+"""Systems up to this size are eliminated densely, without subtraction, if a factorisation would lose digits."""
+TRAPPED, STAYS = 1e-6, 1e4
+"""A pivot below this has lost too many digits; a chain that moves less often on average has lost none."""
+EXPANDER = 0.1
+"""A reordered bandwidth above this share of the size means that a factorisation would fill in."""
+HUB = 100
+"""A state that more moves lead to makes a graph no narrow one; the reordering would take long to say so."""
+CUTS = 64
+"""A chain is cut if at most this many states close all of its circles."""
+FEW, ITERATIONS, RESTARTS = 150, 1000, 8
+"""Iterations with the simple preconditioner and with the better one, and how often either begins again."""
+EPSILON = float(np.finfo(np.float64).eps)
+ACCURACY = 1e-10
+"""A residual of this share of the right-hand side is accepted, if it cannot be made smaller."""
+FILLS_IN, LOOSE = 5000, 1e-13
+"""Above this size an expander cannot be factorised in reasonable time; a residual of that share of the answer is
+accepted then."""
+ROOM = 4
+"""Factors begin with room for this many times the entries of the matrix, and grow where they fill in more."""
+NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
+
+
+def eliminate(
+    moves: Shaped[np.ndarray, "n n"], out: Shaped[np.ndarray, "n"], right: Shaped[np.ndarray, "n"]
+) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "n"]]:
+    """Subtraction-free (GTH) elimination of a transient chain; works in floats and in rational numbers alike.
+
+    Args:
+        moves: probabilities among the states; the diagonal is ignored.
+        out: mass that leaves the set from each state.
+        right: right-hand side.
+
+    Returns:
+        The solution of (I - P) x = right, and the pivots, whose product is det(I - P).
+
+    >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))
+    (array([-3., -4.]), array([0.5, 1. ]))
+    """
+    moves, out, x = moves.copy(), out.copy(), right.copy()
+    pivots = np.empty_like(out)
+    for k in range(len(out) - 1, -1, -1):  # censor the chain on the states before k
+        pivots[k] = moves[k, :k].sum() + out[k]
+        share = moves[:k, k] / pivots[k]
+        moves[:k, :k] += np.outer(share, moves[k, :k])
+        out[:k] += share * out[k]
+        x[:k] += share * x[k]
+    for k in range(len(out)):
+        x[k] = (x[k] + moves[k, :k] @ x[:k]) / pivots[k]
+    return x, pivots
+
+
+def inverses(
+    moves: Float[np.ndarray, "n n batch"], out: Float[np.ndarray, "n batch"]
+) -> Float[np.ndarray, "n n batch"]:
+    """(I - P)^-1 of many small transient chains at once, without subtraction: expected visits."""
+    size = len(out)
+    moves, out = moves.copy(), out.copy()
+    visits = np.zeros_like(moves)
+    visits[np.arange(size), np.arange(size)] = 1.0
+    pivots = np.empty_like(out)
+    for k in range(size - 1, -1, -1):
+        pivots[k] = moves[k, :k].sum(axis=0) + out[k]
+        share = moves[:k, k] / pivots[k]
+        moves[:k, :k] += share[:, None] * moves[k, :k]
+        out[:k] += share * out[k]
+        visits[:k, k:] += share[:, None] * visits[k, k:]
+    for k in range(size):
+        visits[k] += (moves[k, :k, None] * visits[:k]).sum(axis=0)
+        visits[k] /= pivots[k]
+    return visits
+
+
+def solve_block(
+    moves: csr_array, leaving: Float[np.ndarray, "n"], out: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
+) -> Float[np.ndarray, "n k"]:
+    """Solve x = right + P x for every column, by whatever suits the chain.
+
+    Raises:
+        UnsupportedError: if a large chain is trapped to rounding.
+    """
+    size = len(leaving)
+    if size <= DENSE:
+        answer = solve_by_factors(moves, leaving, rights, STAYS)
+        return _stacked(eliminate(moves.toarray(), out, b)[0] for b in rights.T) if answer is None else answer
+    if not is_narrow(moves, EXPANDER * size):
+        order, closing = _unrolled(moves)
+        answer = _cut(moves, leaving, out, rights, closing) if len(closing) <= CUTS else None
+        if answer is not None:
+            return answer
+        guesses = [_iterate(moves, leaving, right, order) for right in rights.T]
+        good = [guess for guess in guesses if guess is not None]
+        if len(good) == len(guesses):
+            return _stacked(good)
+    answer = solve_by_factors(moves, leaving, rights)
+    if answer is None:
+        raise UnsupportedError(NEARLY_TRAPPED)
+    return answer
+
+
+def solve_by_factors(
+    moves: csr_array, leaving: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"], longest: float = np.inf
+) -> Float[np.ndarray, "n k"] | None:
+    """The same by a factorisation; None where it breaks down, or the chain moves more than `longest` times on average.
+
+    A pivot is a state's chance of leaving without return, watched among some others: at least 1 / the expected number
+    of moves. What is much smaller than the terms it is the difference of has lost its digits.
+    """
+    matrix = system(moves, leaving)
+    factors = factorise(matrix)
+    if factors is None or not factors.solve(leaving).max() <= longest:
+        return None
+    return _stacked(refined(factors, matrix, right) for right in rights.T)
+
+
+def _stacked(columns: Iterable[Float[np.ndarray, "n"]]) -> Float[np.ndarray, "n k"]:
+    return np.stack(list(columns), axis=1)
+
+
+def sweep(
+    moves: csr_array, leaving: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
+) -> Float[np.ndarray, "n k"]:
+    """Solve x = right + P x where every state moves only to states before it: one substitution."""
+    length = np.diff(moves.indptr)
+    if not length.any():
+        return rights / leaving[:, None]
+    last = moves.indptr[1:] + np.arange(len(leaving), dtype=moves.indptr.dtype)  # the diagonal ends each row
+    other = np.ones(len(moves.data) + len(leaving), dtype=bool)
+    other[last] = False
+    entry, column = np.ones(len(other)), np.empty(len(other), dtype=moves.indices.dtype)
+    entry[other] = -moves.data / np.repeat(leaving, length)
+    column[other], column[last] = moves.indices, np.arange(len(leaving))
+    lower = csr_array((entry, column, np.append(0, last + 1)), shape=moves.shape)
+    return np.asarray(spsolve_triangular(lower, rights / leaving[:, None], lower=True, unit_diagonal=True))
+
+
+def system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
+    """I - P without self-loops, assembled at once: sums of sparse matrices cost more than small factorisations."""
+    own = np.arange(len(leaving))
+    row = np.append(own, np.repeat(own, np.diff(moves.indptr)))
+    column = np.concatenate([own, moves.indices.astype(np.int64)])
+    entry = np.append(leaving, -moves.data)
+    return csc_array((entry, (row, column)), shape=(len(leaving), len(leaving)))
+
+
+def refined(factors: SuperLU, matrix: csc_array, right: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """The solution from a factorisation, corrected once by its residual."""
+    x = factors.solve(right)
+    return np.asarray(x + factors.solve(right - matrix @ x))
+
+
+def factorise(matrix: csc_array) -> SuperLU | None:
+    """An LU factorisation without pivoting; None if the matrix is singular to rounding.
+
+    `spilu` that drops nothing is `splu` except for the room it starts with: `splu` reserves thirty times the matrix for
+    each factor and keeps that, where three to six times both together are filled.
+    """
+    try:
+        return spilu(
+            matrix,
+            drop_tol=0.0,
+            drop_rule="basic",
+            fill_factor=ROOM,
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            panel_size=1,  # wider panels only cost time where there is little fill
+            options={"SymmetricMode": True, "ILU_MILU": "SILU"},
+        )
+    except RuntimeError:
+        return None
+
+
+def is_narrow(moves: csr_array, width: float) -> bool:
+    """Can the states be put in an order in which no move is longer than some width? (Those of a hub are not.)"""
+    size = moves.shape[0]
+    if np.bincount(moves.indices, minlength=size).max() > HUB:
+        return False
+    order = reverse_cuthill_mckee(csr_array(moves + moves.T), symmetric_mode=True)
+    place = np.empty(size, dtype=np.int64)
+    place[order] = np.arange(size)
+    length = np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices])
+    return bool(length.max(initial=0) <= width)
+
+
+def _unrolled(moves: csr_array) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "closing"]]:
+    """The states of an irreducible chain in an order in which most moves go to states before, and where the others go.
+
+    That is the order in which a depth-first search leaves them: only a move to a state that the search is still below
+    goes to one behind, and without those states nothing goes in a circle.
+    """
+    size = moves.shape[0]
+    root = int(np.argmax(np.bincount(moves.indices, minlength=size)))  # likely to be where attempts begin again
+    met, parent = depth_first_order(moves, root, directed=True, return_predecessors=True)
+    above = np.empty(size, dtype=np.int64)  # by the order of meeting, the root's is -1
+    place = np.empty(size, dtype=np.int64)
+    place[met] = np.arange(size)
+    above[0], above[1:] = -1, place[parent[met[1:]]]
+    depth, below = [0] * size, [1] * size
+    parents = above.tolist()
+    for k in range(1, size):
+        depth[k] = depth[parents[k]] + 1
+    for k in range(size - 1, 0, -1):
+        below[parents[k]] += below[k]
+    left = np.arange(size) - np.array(depth) + np.array(below) - 1
+    order = np.empty(size, dtype=np.int64)
+    order[left] = met
+    rank = np.empty(size, dtype=np.int64)
+    rank[order] = np.arange(size)
+    row = np.repeat(np.arange(size), np.diff(moves.indptr))
+    return order, np.unique(moves.indices[rank[moves.indices] > rank[row]])
+
+
+def _cut(
+    moves: csr_array,
+    leaving: Float[np.ndarray, "n"],
+    out: Float[np.ndarray, "n"],
+    rights: Float[np.ndarray, "n k"],
+    closing: Int[np.ndarray, "closing"],
+) -> Float[np.ndarray, "n k"] | None:
+    """Solve by watching the chain only at some states; None if the others still go in circles.
+
+    For the others, one sweep gives the probability of meeting each watched state first, that of leaving before, and
+    what is collected until then. The watched chain follows from its own moves and those; its probability of leaving is
+    added up rather than taken as what is missing from 1.
+    """
+    kept = np.ones(len(leaving), dtype=bool)
+    kept[closing] = False
+    rest = np.flatnonzero(kept)
+    count, label = connected_components(moves[rest][:, rest], connection="strong")
+    if count < len(rest):
+        return None
+    rest = rest[np.argsort(label)]
+    inner, into = moves[rest][:, rest].tocsr(), moves[rest][:, closing].toarray()
+    if (inner.indices > np.repeat(np.arange(len(rest)), np.diff(inner.indptr))).any():
+        return None
+    first = sweep(inner, leaving[rest], np.hstack([into, out[rest, None], rights[rest]]))
+    cuts = len(closing)
+    watched = moves[closing]
+    direct, onwards = watched[:, closing].toarray(), watched[:, rest] @ first
+    among, ends = direct + onwards[:, :cuts], out[closing] + onwards[:, cuts]
+    answer = np.empty_like(rights)
+    answer[closing] = np.stack([eliminate(among, ends, b)[0] for b in (rights[closing] + onwards[:, cuts + 1 :]).T], 1)
+    answer[rest] = first[:, cuts + 1 :] + first[:, :cuts] @ answer[closing]
+    return answer
+
+
+def _iterate(
+    moves: csr_array, leaving: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], order: Int[np.ndarray, "n"]
+) -> Float[np.ndarray, "n"] | None:
+    """Stabilised bi-conjugate gradients, begun again from their own answer until the residual is rounding.
+
+    The preconditioner is the diagonal, which an expander needs no better than, and where that fails one sweep in the
+    given order. None if the residual stays large.
+    """
+    if not right.any():
+        return np.zeros_like(right)
+    x = _from_guess(moves, leaving, right, lambda v: v / leaving, FEW)
+    if x is None:
+        x = _from_guess(moves, leaving, right, _one_sweep(moves, leaving, order), ITERATIONS)
+    return x
+
+
+Operator: TypeAlias = Callable[[Float[np.ndarray, "n"]], Float[np.ndarray, "n"]]
+
+
+def _from_guess(
+    moves: csr_array, leaving: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], inverse: Operator, most: int
+) -> Float[np.ndarray, "n"] | None:
+    """The answer by iteration with some preconditioner, `most` times per restart; None if it is not good."""
+
+    def forward(v: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return leaving * v - moves @ v
+
+    x, residual, last = np.zeros_like(right), right, np.inf
+    for _ in range(RESTARTS):
+        size = float(np.abs(residual).max())
+        floor = 2 * EPSILON * (np.abs(right) + leaving * np.abs(x) + moves @ np.abs(x))
+        if not size < 0.5 * last or (np.abs(residual) <= floor).all():
+            break
+        last = size
+        x = x + _conjugate_gradients(forward, residual, inverse, most)
+        residual = right - forward(x)
+    for _ in range(2):
+        x = (right + moves @ x) / leaving  # no subtraction where all rewards have one sign
+    found = float(np.abs(right - forward(x)).max())
+    loose = LOOSE * np.abs(x).max() if len(x) > FILLS_IN else 0.0
+    return x if found <= max(ACCURACY * np.abs(right).max(), loose) else None  # a NaN is not good
+
+
+def _one_sweep(moves: csr_array, leaving: Float[np.ndarray, "n"], order: Int[np.ndarray, "n"]) -> Operator:
+    """Solves the chain of those moves that go to states before in an order."""
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    row = np.repeat(rank, np.diff(moves.indptr))
+    back = rank[moves.indices] < row
+    entry = np.append(-moves.data[back], leaving)
+    where = np.append(row[back], rank), np.append(rank[moves.indices[back]], rank)
+    lower = csc_array((entry, where), shape=moves.shape)
+    factors = spilu(lower, drop_tol=0.0, fill_factor=1, permc_spec="NATURAL", diag_pivot_thresh=0.0)
+
+    def solve(v: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        return np.asarray(factors.solve(v[order])[rank])
+
+    return solve
+
+
+def _conjugate_gradients(
+    forward: Operator, right: Float[np.ndarray, "n"], inverse: Operator, most: int
+) -> Float[np.ndarray, "n"]:
+    """The stabilised bi-conjugate gradients of van der Vorst (1992), until the residual is 1e-12 of what it was.
+
+    SciPy's take their inner products from a BLAS whose threads wait for each other: six milliseconds for 25,000 numbers
+    on a machine that has other work.
+    """
+
+    def dot(a: Float[np.ndarray, "n"], b: Float[np.ndarray, "n"]) -> float:
+        return float(np.einsum("i,i", a, b))
+
+    x, residual, shadow = np.zeros_like(right), right.copy(), right
+    enough = 1e-24 * dot(right, right)
+    rho = alpha = omega = 1.0
+    direction = along = np.zeros_like(right)
+    for _ in range(most):
+        before, rho = rho, dot(shadow, residual)
+        direction = residual + (rho / before) * (alpha / omega) * (direction - omega * along)
+        smooth = inverse(direction)
+        along = forward(smooth)
+        overlap = dot(shadow, along)
+        if rho == 0.0 or overlap == 0.0:
+            break
+        alpha = rho / overlap
+        x = x + alpha * smooth
+        half = residual - alpha * along
+        if not dot(half, half) > enough:
+            break
+        smoother = inverse(half)
+        turned = forward(smoother)
+        omega = dot(turned, half) / dot(turned, turned)
+        x = x + omega * smoother
+        residual = half - omega * turned
+        if omega == 0.0 or not dot(residual, residual) > enough:
+            break
+    return x

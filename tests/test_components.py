@@ -1,0 +1,144 @@
+"""Chains solved component by component, against subtraction-free elimination of the whole in long double precision."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from slow_chains import PROBLEMS, attempts, long_chain, setbacks, small_components
+
+from bellmanifold import blocks
+from bellmanifold.components import solve_by_components, topological
+from bellmanifold.graph import direct_routes, levels, reaches_goal
+from bellmanifold.linear import chain_on, eliminate, solve_chain
+from bellmanifold.solver import solve
+
+
+def any_policy(model, rng):
+    """A random policy of a problem in which all are proper."""
+    policy = rng.integers(model.pair_start[:-1], model.pair_start[1:])
+    assert reaches_goal(model, policy).all()
+    return policy
+
+
+def exact_value(model, policy):
+    moves, _, out = chain_on(model, policy, np.arange(model.n_states))
+    long = [array.astype(np.longdouble) for array in (moves.toarray(), out, model.reward[policy])]
+    return eliminate(*long)[0].astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_every_state_has_all_its_digits(kind, rng):
+    """Rewards from 1e-6 to 1e5: a state's value is right to a relative 1e-13, however large others are."""
+    model = PROBLEMS[kind](500)
+    policy = any_policy(model, rng)
+    value = solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
+    np.testing.assert_allclose(value, exact_value(model, policy), rtol=1e-13)
+
+
+def test_components_that_are_hardly_left_keep_their_digits(rng):
+    """Left with a probability of 1e-13 a move; a difference from 1 would have three digits."""
+    model = small_components(400)
+    leak = np.where(np.diff(np.append(model.next_start, 0))[model.next_pair] > 0, model.next_prob, 0.0)
+    ahead = model.next_state // 4 > model.pair_state[model.next_pair] // 4
+    prob = np.where(ahead, 1e-13 * leak, leak)
+    total = np.add.reduceat(prob, model.next_start[:-1])
+    trapped = replace(model, next_prob=prob / total[model.next_pair])
+    policy = any_policy(trapped, rng)
+    value = solve_chain(trapped, policy, np.arange(trapped.n_states), trapped.reward[policy])
+    assert np.abs(value).max() > 1e15
+    np.testing.assert_allclose(value, exact_value(trapped, policy), rtol=1e-12)
+
+
+def test_several_right_hand_sides_at_once(rng):
+    for model in (small_components(400), attempts(400), setbacks(400)):
+        moves, leaving, out = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+        rights = rng.normal(size=(model.n_states, 3))
+        each = [solve_by_components(moves, leaving, out, right[:, None])[:, 0] for right in rights.T]
+        np.testing.assert_allclose(solve_by_components(moves, leaving, out, rights).T, each, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [("_cut", attempts), ("_iterate", lambda states: setbacks(states, share=0.5))],
+)
+def test_large_components_by_each_method(method, problem, rng):
+    """The method itself, on a chain of one component."""
+    model = problem(600)
+    moves, leaving, out = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+    label = connected_components(moves, connection="strong")[1]
+    own = np.flatnonzero(label == np.argmax(np.bincount(label)))
+    assert len(own) > 300
+    inner = csr_array(moves[own][:, own])
+    out = out[own] + (moves[own].sum(axis=1) - inner.sum(axis=1))
+    right = -rng.random(len(own))
+    order, closing = blocks._unrolled(inner)
+    if method == "_cut":
+        assert len(closing) <= 3
+        found = blocks._cut(inner, leaving[own], out, right[:, None], closing)[:, 0]
+    else:
+        assert len(closing) > blocks.CUTS
+        found = blocks._iterate(inner, leaving[own], right, order)
+    expected = eliminate(inner.toarray(), leaving[own] - inner.sum(axis=1), right)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+
+
+def test_both_preconditioners_get_there(rng):
+    """The diagonal alone, and a sweep in the order of a search."""
+    model = setbacks(600, share=0.5)
+    moves, leaving, _ = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+    right = -rng.random(model.n_states)
+    order = np.argsort(connected_components(moves, connection="strong")[1])
+    by_diagonal = blocks._from_guess(moves, leaving, right, lambda v: v / leaving, 1000)
+    by_sweep = blocks._from_guess(moves, leaving, right, blocks._one_sweep(moves, leaving, order), 1000)
+    np.testing.assert_allclose(by_sweep, by_diagonal, rtol=1e-12)
+    assert blocks._from_guess(moves, leaving, right, lambda v: v / leaving, 1) is None, "too few steps are admitted"
+
+
+def test_iteration_of_nothing_is_nothing(rng):
+    model = setbacks(600)
+    moves, leaving, _ = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+    nothing = np.zeros(model.n_states)
+    assert not blocks._iterate(moves, leaving, nothing, np.arange(model.n_states)).any()
+
+
+def test_components_are_numbered_along_the_moves(rng):
+    """Whatever numbers they come with."""
+    model = long_chain(300, loops=0.1)
+    moves = chain_on(model, any_policy(model, rng), np.arange(model.n_states))[0]
+    count, label = connected_components(moves, connection="strong")
+    for given in (label, rng.permutation(count)[label]):
+        number = topological(given, moves)
+        assert (number[moves.indices] <= np.repeat(number, np.diff(moves.indptr))).all()
+        assert len(set(zip(given.tolist(), number.tolist(), strict=True))) == count
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_optimal_values_of_slow_problems(kind):
+    """14,000 states: Bellman's equations hold to rounding, state by state, and the policy that is best attains them."""
+    model = PROBLEMS[kind](14_000)
+    solution = solve(model)
+    gap = np.abs(model.best(model.backup(solution.value)) - solution.value)
+    assert (gap <= 1e-13 * np.abs(solution.value)).all()
+    assert solution.iterations <= 20
+
+
+def test_long_chains_have_many_levels():
+    """Found one by one where levels are narrow; a state of level k moves only to lower ones."""
+    model = long_chain(3000)
+    level = levels(model)
+    target = np.append(level, -1)[model.next_state]
+    assert level.max() > 700
+    assert (target < level[model.pair_state[model.next_pair]]).all()
+
+
+def test_direct_routes_go_straight_to_the_goal():
+    """On a slippery grid the direct policy walks towards the goal, not wherever a slip may lead."""
+    from bellmanifold import envs
+
+    model = envs.grid(6, 6, slip=0.1)
+    policy, guess = direct_routes(model)
+    assert {model.pair_name(pair)[1] for pair in policy} <= {"down", "right"}
+    distance = [10 - sum(map(int, state.split(","))) for state in model.states]
+    np.testing.assert_allclose(guess, -np.array(distance, dtype=float))
