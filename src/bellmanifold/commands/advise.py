@@ -9,7 +9,7 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
-from bellmanifold.commands.terminal import AsJson, print_json, print_table, say, working
+from bellmanifold.commands.terminal import AsJson, print_json, print_table, say
 from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def advise(
     from bellmanifold.decisions.advice import advise as compute
 
     problem, observed = open_files(model, data, options, picture)
-    with working("weighing what is known"), interruptible("give the same command again; nothing was printed"):
+    with interruptible("give the same command again; nothing was printed"):
         advice = compute(problem, observed, tolerance=tolerance, **options.keywords())
         answer = advice.to_dict()
     if picture is not None:

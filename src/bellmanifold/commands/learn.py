@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bellmanifold.commands.pictures import check_picture, save_picture
-from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table, progress
+from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -110,7 +110,6 @@ def learn(
 
     with (
         _keeper(out, entry, range(seed, seed + runs)) as keep,
-        progress(f"{agent} learns", runs) as one_more,
         interruptible(kept) as require_no_interrupt,
     ):
 
@@ -119,7 +118,6 @@ def learn(
             require_no_interrupt()
             keep(run)
             done += 1
-            one_more()
 
         learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)
     learning = replace(learning, out=None if out is None else str(out))

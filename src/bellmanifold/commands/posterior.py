@@ -9,7 +9,7 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
-from bellmanifold.commands.terminal import AsJson, print_json, print_table, working
+from bellmanifold.commands.terminal import AsJson, print_json, print_table
 from bellmanifold.interrupts import interruptible
 
 SHOWN_MASS = 5e-5
@@ -31,7 +31,7 @@ def posterior(
     from bellmanifold.posteriors.inference import posterior as compute
 
     problem, observed = open_files(model, data, options, picture)
-    with working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
+    with interruptible("give the same command again; nothing was printed"):
         summary = compute(problem, observed, **options.keywords())
         answer = summary.to_dict()
     if picture is not None:

@@ -15,6 +15,7 @@ from bellmanifold.agents.registry import check_supported, find_agent
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.errors import BadInputError
+from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
@@ -98,6 +99,7 @@ def learn(
     seed: int = 0,
     *,
     after_run: Callable[[Run], object] | None = None,
+    progress: bool | None = None,
     **options: Any,
 ) -> Learning:
     """Let an agent learn a problem several times from nothing.
@@ -108,7 +110,9 @@ def learn(
         episodes: how many each run plays.
         runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
         seed: fixes everything but the seconds.
-        after_run: called with each run as soon as it is done, to store it or to show progress.
+        after_run: called with each run as soon as it is done, to store it.
+        progress: show how many episodes were played, once it takes more than two seconds; by default on terminals and
+            in notebooks.
         options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
 
     Raises:
@@ -133,10 +137,11 @@ def learn(
     best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
-    for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best):
-        done.append(run)
-        if after_run is not None:
-            after_run(run)
+    with counted(f"{agent} learns", "episodes", runs * episodes, progress) as one_more:
+        for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best, one_more):
+            done.append(run)
+            if after_run is not None:
+                after_run(run)
     noisy = options.get("noise_sd") is not None or bool(options.get("infer_noise"))
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)
