@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bellmanifold.commands.pictures import check_picture, save_picture
+from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
+from bellmanifold.errors import BadInputError
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -69,6 +71,7 @@ def learn(
         float | None,
         typer.Option(metavar="T", help="Stop exploring once the expected loss of the best policy is at most T."),
     ] = None,
+    discount: Discount = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
@@ -86,6 +89,7 @@ def learn(
     from bellmanifold.agents.worlds import open_world
     from bellmanifold.models import load_problem
     from bellmanifold.runs.environment import use_one_thread
+    from bellmanifold.runs.learning import discounted
     from bellmanifold.runs.learning import learn as let_learn
     from bellmanifold.runs.run import check_memory
     from bellmanifold.ssp import SSP, require_closed
@@ -93,9 +97,13 @@ def learn(
     use_one_thread()
     if picture is not None:
         check_picture(picture)
+    if discount is not None and (model.startswith("env:") or out is not None):
+        model, discount = _with_discount(model, discount), None
     problem = load_problem(model)
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
+    if discount is not None:
+        problem = discounted(problem, discount)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore, "replan": replan or None}
     options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration, "until_loss": until_loss}
@@ -130,6 +138,16 @@ def learn(
         _print_learning(answer)
 
 
+def _with_discount(model: str, discount: float) -> str:
+    """The reference of a discounted problem: what is kept of a run is the reference of its problem."""
+    if not model.startswith("env:"):
+        raise BadInputError(
+            "--discount with --out needs a problem that states its discount, so that it can be found again: write "
+            '"discount" into the problem file, or leave one of the two out'
+        )
+    return f"{model}{'&' if '?' in model else '?'}discount={discount:.17g}"
+
+
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
     from bellmanifold.runs.run import LARGEST_SEED
     from bellmanifold.sweeps.store import keep_runs
@@ -150,12 +168,12 @@ def _drawn(learning: Learning) -> Any:
 def _print_learning(answer: dict[str, Any]) -> None:
     said = {name: value for name, value in answer["options"].items() if value is not None and value is not False}
     chosen = ", ".join(f"{name} {value}" for name, value in said.items())
+    for message in answer["messages"]:
+        typer.echo(f"warning: {message}")
     typer.echo(f"{answer['agent']} ({chosen})")
     best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
     runs = "1 run" if answer["runs"] == 1 else f"{answer['runs']} runs"
     typer.echo(f"{runs} of {answer['episodes']} episodes, optimal value {best}")
-    for message in answer["messages"]:
-        typer.echo(f"- {message}")
     last = answer["episodes"]
     rows: list[tuple[str, ...]] = [
         ("episode", "completed regret", "sd", "95% interval", "arrived", "pairs seen", "optimal policy")

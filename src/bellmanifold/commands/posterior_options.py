@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from bellmanifold.data import Dataset
     from bellmanifold.ssp import SSP
 
-Data = Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)]
+Data = Annotated[
+    Path, typer.Argument(metavar="DATA", help="Observations: JSON, .npz or a table (.csv).", show_default=False)
+]
 Discount = Annotated[
     float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
 ]

@@ -100,6 +100,7 @@ def learn(
     *,
     after_run: Callable[[Run], object] | None = None,
     progress: bool | None = None,
+    discount: float | int | None = None,
     **options: Any,
 ) -> Learning:
     """Let an agent learn a problem several times from nothing.
@@ -113,6 +114,7 @@ def learn(
         after_run: called with each run as soon as it is done, to store it.
         progress: show how many episodes were played, once it takes more than two seconds; by default on terminals and
             in notebooks.
+        discount: learn the discounted problem instead: every move ends with probability 1 - discount.
         options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
 
     Raises:
@@ -129,6 +131,8 @@ def learn(
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
+    if discount is not None:
+        problem = discounted(problem, discount)
     kind = find_agent(agent)
     began = perf_counter()
     world = open_world(problem)
@@ -146,6 +150,18 @@ def learn(
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)
     return Learning(agent, tuple(done), perf_counter() - began, messages)
+
+
+def discounted(problem: Any, discount: float | int) -> SSP:
+    """A problem as the discounted one; an environment by its transition table.
+
+    Raises:
+        BadInputError: for a discount outside (0, 1], or an environment without a table.
+    """
+    world = open_world(problem)
+    if not world.has_laws:
+        raise BadInputError("discount: the environment has no table P to discount: leave it out")
+    return world.model.discounted(discount)
 
 
 def _varying(runs: list[Run]) -> tuple[str, ...]:
