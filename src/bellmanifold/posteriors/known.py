@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gaussian.points import normal_points, uniform_points
+from bellmanifold.graph import end_components
 from bellmanifold.linear import evaluate_chain
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.cuts import lingering_loops
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error, ratio, resolution_of
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
@@ -97,8 +99,17 @@ def everything_known(target: Target, budget: Budget) -> Known | None:
     state = model.pair_state[best]
     several = (np.bincount(state, minlength=model.n_states) > 1)[state]
     known = Known(target, chart, solution.q, policy, log_det, best[several], best[~several])
-    fits = len(known.tied) <= MOST_TIED and known.most_points(budget) >= LEAST
-    return known if fits or not len(known.tied) else None
+    return known if not len(known.tied) or _can_split(known, solution.optimal, budget) else None
+
+
+def _can_split(known: Known, optimal: Bool[np.ndarray, "own_pairs"], budget: Budget) -> bool:
+    """Whether ties are few enough, and exact.
+
+    A loop of tied pairs costs less than rounding, and one that is hardly ever left adds rounding up: no exact ties.
+    """
+    few = len(known.tied) <= MOST_TIED and known.most_points(budget) >= LEAST
+    loops = few and (end_components(known.chart.ended, optimal) or lingering_loops(known.target) != ((), ""))
+    return bool(few and not loops)
 
 
 def by_solver(known: Known, budget: Budget) -> Result:
