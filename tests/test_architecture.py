@@ -76,6 +76,7 @@ MAY_IMPORT = {
         "agents",
         "data",
         "decisions",
+        "envs",
         "errors",
         "figures",
         "formats",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bellmanifold.commands.completion import agents
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
@@ -28,7 +29,10 @@ SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 def learn(
     model: Model,
     agent: Annotated[
-        str, typer.Option(metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False, autocompletion=agents
+        ),
     ],
     epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None,
     prior_scale: Annotated[

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bellmanifold.commands.completion import problems
 from bellmanifold.errors import BadInputError, printable
 from bellmanifold.limits import WORKERS
 from bellmanifold.stderr import remark
@@ -18,7 +19,12 @@ LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.",
+        show_default=False,
+        autocompletion=problems,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
