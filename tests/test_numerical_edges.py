@@ -147,7 +147,9 @@ def test_values_that_differ_too_little_for_an_exact_posterior_are_not_trusted():
     model = spanning()
     found = bm.posterior(model, Dataset.complete(model))
     assert found.engine == "solver"
-    assert found.action_probability.value.tolist() == [1.0, 0.0] * 7
+    assert found.trustworthy
+    assert found.action_probability.value[model.pair_state == model.states.index("s5")].tolist() == [1.0, 0.0]
+    assert ((found.action_probability.value > 0) == bm.solve(model).optimal).all()
     summary = bm.posterior(model, Dataset.complete(model), engine="chart")
     answer = summary.to_dict()
     assert not answer["trustworthy"]
