@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "registration": set(),
     "stderr": set(),
     "interrupts": {"errors"},
+    "meter": {"stderr"},
     "limits": {"errors"},
     "stated_prior": {"errors"},
     "ssp": {"errors", "stated_prior"},
@@ -49,8 +50,8 @@ MAY_IMPORT = {
     "gaussian": {"jax_setup"},
     "samplers": set(),
     "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
-    | {"linear", "naming", "noise", "parametrisation", "priors", "samplers", "ssp"},
-    "decisions": {"chart", "data", "errors", "posteriors", "ssp"},
+    | {"linear", "meter", "naming", "noise", "parametrisation", "priors", "samplers", "solver", "ssp"},
+    "decisions": {"chart", "data", "errors", "meter", "posteriors", "ssp"},
     "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
@@ -69,20 +70,23 @@ MAY_IMPORT = {
         "noise",
     }
     | {"parametrisation", "posteriors", "priors", "samplers", "solver", "ssp"},
-    "runs": {"agents", "data", "envs", "errors", "graph", "health", "limits", "linear", "models", "solver", "ssp"},
-    "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
+    "runs": {"agents", "data", "envs", "errors", "graph", "health", "limits", "linear", "meter", "models"}
+    | {"solver", "ssp"},
+    "sweeps": {"__init__", "agents", "errors", "formats", "limits", "meter", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
     "commands": {
         "agents",
         "data",
         "decisions",
+        "envs",
         "errors",
         "figures",
         "formats",
         "graph",
         "interrupts",
         "limits",
+        "meter",
         "models",
     }
     | {"posteriors", "report", "runs", "ssp", "stderr", "sweeps"},

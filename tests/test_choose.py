@@ -37,7 +37,8 @@ SLIPPERY = envs.grid(3, 3, slip=0.1)
         (NOTHING, "chart", {"samples": 1}, "prior", "no observations: the posterior is the prior"),
         (NOTHING, "nuts", {}, "prior", "no observations: the posterior is the prior"),
         (complete(TREE), "auto", {}, "importance", "asked for"),
-        (complete(TREE, 0.0), "auto", {}, "importance", "asked for"),
+        (complete(TREE, 0.0), "auto", {}, "solver", "everything is known"),
+        (complete(TREE, 0.0), "chart", {}, "importance", "asked for"),
         (complete(TREE), "chart", {"samples": 10}, "importance", "asked for"),
         (complete(LOOP), "auto", {}, "importance", "asked for"),
         (complete(TREE), "mixture", {}, "mixture", "asked for"),
@@ -69,12 +70,12 @@ SLIPPERY = envs.grid(3, 3, slip=0.1)
         # what does not fit a batch
         (
             complete(SLIPPERY, 0.0),
-            "auto",
+            "chart",
             {"chart": ChartLimits(block=7)},
             "sparse walk",
             "a strong component has 8 states: a batch chart takes at most 7",
         ),
-        (complete(SLIPPERY, 0.0), "auto", {"chart": ChartLimits(block=8)}, "importance", "asked for"),
+        (complete(SLIPPERY, 0.0), "chart", {"chart": ChartLimits(block=8)}, "importance", "asked for"),
         # loops that cannot be cut open by a few pairs
         (complete(LOOP), "auto", {"cut": 0}, "mixture", "the chart does not apply (the observed loops, "),
         (complete(LOOP), "auto", {"cut": 1}, "importance", "asked for"),

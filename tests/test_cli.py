@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from bellmanifold import __version__, envs
-from bellmanifold.commands.terminal import progress, working
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold_paper.command import _watching
@@ -322,19 +321,11 @@ class Terminal(io.StringIO):
 
 
 def test_on_a_terminal_one_sees_what_goes_on(monkeypatch):
-    """A spinner, a bar that counts items and one that names them; the last two leave nothing behind."""
+    """A bar that names what is made, and leaves nothing behind."""
     for name, value in {"TERM": "xterm", "COLUMNS": "100"}.items():
         monkeypatch.setenv(name, value)
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    with working("thinking"):
-        pass
-    assert "thinking ..." in shown.getvalue()
-    with progress("counting", 3) as one_more:
-        one_more()
-        one_more()
-    assert "counting" in shown.getvalue()
-    assert "2/3" in shown.getvalue()
     with _watching(2) as begin:
         begin("drawing one")
         begin("drawing two")

@@ -167,7 +167,7 @@ def test_grid_leaves_out_what_the_start_cannot_reach():
         ("env:deep-sea?stochastic=true", "convention=bsuite"),
         ("env:deep-sea?convention=bsuite&slip=0.1", "paper's convention"),
         ("env:deep-sea?action_seed=-1", "not negative"),
-        ("env:two-state?depth=3", "takes no parameters"),
+        ("env:two-state?depth=3", "two-state takes discount"),
         ("env:swirl?move_cost=nan", "finite"),
         ("env:grid?rows=0", "at least 1"),
         ("env:grid?rows=100000&columns=100000", "make it smaller"),

@@ -231,7 +231,7 @@ def test_what_importance_sampling_refuses_is_enumerated(engines):
     assert (summary.engine, summary.reason) == ("mixture", "the chart does not apply (cannot)")
     for target, engine in (
         (complete(TREE), "chart"),
-        (complete(TREE, 0.0), "auto"),
+        (complete(TREE, 0.0), "chart"),
         (complete(TREE, proper_only=True), "auto"),
         (complete(TREE, kernel="uniform"), "auto"),
     ):
@@ -568,7 +568,7 @@ def test_where_chains_walk(walkers):
 def test_where_weights_fail_few_cells_are_enumerated_and_anything_else_is_walked(nets, walkers):
     """Asked for more effective points than importance sampling has, another engine takes over and says so."""
     nets.share = {"non-centred": 1e-9, "centred": 1e-9}
-    exact = posterior_of(complete(TREE, 0.0), Budget())
+    exact = posterior_of(complete(TREE, 0.0), Budget(), "chart")
     assert (exact.engine, len(walkers.recorded)) == ("chart", 1)
     assert exact.reason.endswith("slice chains instead")
     relaxed = posterior_of(complete(TREE), Budget())

@@ -57,6 +57,31 @@ def test_names_are_listed(cli):
     code, out, _ = cli("reproduce", "--list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == list(FIGURES)
+    assert "Figure 7   310 runs  about 5 min  deep sea: cumulative regret" in out
+    assert "Figure 1   no runs   seconds      Example 1 as a graph" in out
+
+
+def test_figures_have_numbers():
+    assert [figure.name for figure in find_figures(["7", "Figure 1", "figure-4"])] == [
+        "two-state-diagram",
+        "environments",
+        "deep-sea-regret",
+    ]
+
+
+def test_a_dry_run_says_what_is_missing_and_plays_nothing(cli, tmp_path):
+    code, out, _ = cli("reproduce", "7", "1", "--out", str(tmp_path / "x"), "--dry-run", "--workers", "2")
+    assert code == 0
+    assert out.splitlines() == [
+        "two-state-diagram: 0 runs, 0 of them to play",
+        "deep-sea-regret: 310 runs, 310 of them to play",
+        "together 310 runs to play (figures share them): about 5 min of one core",
+        "roughly 3 min with --workers 2",
+    ]
+    assert not (tmp_path / "x").exists()
+    code, out, _ = cli("reproduce", "1", "--out", str(tmp_path / "x"), "--dry-run")
+    assert out.splitlines()[-1] == "together no runs to play (figures share them): seconds of one core"
+    assert "the ledger" in cli("reproduce", "--out", str(tmp_path / "x"), "--dry-run")[1]
 
 
 def test_some_figures_are_asked_for_in_any_order():
@@ -68,7 +93,7 @@ def test_some_figures_are_asked_for_in_any_order():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("figure-1", "--out", "x"), r"FIGURE: unknown name \"figure-1\": there are two-state-diagram, .*--list"),
+        (("figure-99", "--out", "x"), r"FIGURE: unknown name \"figure-99\": give a number from 1 to 19.*--list"),
         (("environments",), "--out is missing"),
         (("environments", "--out", "x", "--runs", "0"), "--runs is 0"),
         (("environments", "--out", "x", "--workers", "0"), "--workers is 0"),

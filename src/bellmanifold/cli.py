@@ -13,14 +13,16 @@ import typer
 
 from bellmanifold import __version__
 from bellmanifold.commands.advise import advise
+from bellmanifold.commands.completion import mend_words
 from bellmanifold.commands.demo import demo
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.posterior import posterior
 from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.report import report
+from bellmanifold.commands.rows import SHOWN, All, on_the_way, print_first
 from bellmanifold.commands.sweep import sweep
-from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, print_table, say
+from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, say
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
 from bellmanifold.stderr import remark
 
@@ -31,7 +33,6 @@ _ClickException: Any = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     help="Bayesian learning in stochastic shortest path problems.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -83,7 +84,7 @@ def env_list() -> None:
 
 
 @env_app.command("show")
-def env_show(model: Model, json_out: AsJson = False) -> None:
+def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None:
     """Show a problem: its size, its start and its pairs.
 
     Example: bellmanifold env show "env:swirl?depth=3"
@@ -102,16 +103,13 @@ def env_show(model: Model, json_out: AsJson = False) -> None:
     say(f"starts in {_listed(start)}")
     if problem.prior is not None:
         say(f"prior of action values: {problem.prior}")
-    rows = [("state", "action", "reward", "leads to")]
-    shown = min(problem.n_pairs, 40)
-    for i in range(shown):
+    rows = []
+    for i in range(problem.n_pairs):
         own = range(problem.next_start[i], problem.next_start[i + 1])
         leads = [f"{_short(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
         reward = "open" if problem.open_reward[i] else f"{problem.reward[i]:.6g}"
         rows.append((*problem.pair_name(i), reward, _listed(leads) or "open"))
-    print_table(rows)
-    if shown < problem.n_pairs:
-        typer.echo(f"... and {problem.n_pairs - shown} pairs more (--json prints them all)")
+    print_first(("state", "action", "reward", "leads to"), rows, "pairs", every)
 
 
 @env_app.command("export")
@@ -135,6 +133,7 @@ def check(
     model: Model,
     discount: Discount = None,
     full: Annotated[bool, typer.Option("--full", help="Compute the directions u also above 1,000 pairs.")] = False,
+    every: All = False,
     json_out: AsJson = False,
 ) -> None:
     """Say whether the theory applies to a problem; exit code 1 if not.
@@ -152,8 +151,11 @@ def check(
         loops = "acyclic" if health.acyclic else "cyclic"
         size = f"{health.model.n_states} states, {health.model.n_pairs} pairs"
         say(f"{_short(health.model.name or model)}: {size}, {moves}, {loops}")
-        for message in health.messages:
+        messages = health.messages if every else health.messages[:SHOWN]
+        for message in messages:
             say(f"- {message}")
+        if len(messages) < len(health.messages):
+            typer.echo(f"... and {len(health.messages) - len(messages)} remarks more (--all prints them)")
         if not health.holds:
             typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
     if not health.holds:
@@ -170,6 +172,7 @@ def solve(
             help="Value iteration, policy iteration or linear programming; by default what suits the problem."
         ),
     ] = None,
+    every: All = False,
     json_out: AsJson = False,
 ) -> None:
     """Compute the optimal values and all optimal actions.
@@ -188,12 +191,12 @@ def solve(
     typer.echo(
         f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
     )
-    states = list(answer["value"])[:40]
-    rows = [("state", "value", "optimal actions")]
-    rows += [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
-    print_table(rows)
-    if len(states) < solution.model.n_states:
-        typer.echo(f"... and {solution.model.n_states - len(states)} states more (--json prints them all)")
+    states = list(answer["value"])
+    if len(states) > SHOWN:
+        moves = dict(zip(states, on_the_way(solution.model, solution.optimal).tolist(), strict=True))
+        states.sort(key=lambda state: moves[state])
+    rows = [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
+    print_first(("state", "value", "optimal actions"), rows, "states", every)
 
 
 def _shown(default: object) -> str:
@@ -248,6 +251,7 @@ def run(arguments: list[str] | None = None) -> int:
 def main() -> None:
     """Entry point of the console script."""
     _open_closed_streams()
+    mend_words(os.environ)
     sys.exit(run())
 
 

@@ -33,6 +33,10 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.ssp import SSP, require_closed
 
+NOISELESS = (
+    "deterministic rewards must repeat: correct the data, or say that rewards are noisy, by --noise-sd ETA or "
+    "--infer-noise (noise_sd=ETA or infer_noise=True in Python)"
+)
 SAME_REWARD = 1e-9
 SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
 """An sd beyond these would leave the range of floating point when it is squared."""
@@ -107,6 +111,7 @@ class Dataset:
         sd: the standard deviation of each reward; NaN where it has none of its own, 0 where it is exact,
             shape (observations,).
         next: where each led; -1 where that was not recorded, n_states for the goal, shape (observations,).
+        places: where each was found, for messages: "line 3" of a table; empty if nobody said.
 
     Raises:
         BadInputError: for observations that say nothing, or what cannot be.
@@ -125,6 +130,7 @@ class Dataset:
     reward: Float[np.ndarray, "observations"]
     sd: Float[np.ndarray, "observations"] = field(default_factory=lambda: np.zeros(0))
     next: Int[np.ndarray, "observations"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    places: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         n = len(self.pair)
@@ -139,17 +145,18 @@ class Dataset:
         self._check()
 
     @classmethod
-    def from_pairs(cls, model: SSP, observations: Iterable[Given]) -> Dataset:
+    def from_pairs(cls, model: SSP, observations: Iterable[Given], places: Sequence[str] = ()) -> Dataset:
         """Observations by their names.
 
         Args:
             model: the problem.
             observations: each an `Observation`, (state, action), (state, action, reward) or a mapping with the names
                 of `Observation`. No reward means the model's, or not recorded where the problem leaves it open.
+            places: where each was found, for messages.
         """
         pairs, rewards, sds, landings = [], [], [], []
         for t, item in enumerate(observations):
-            where = f"observations[{t}]"
+            where = places[t] if places else f"observations[{t}]"
             seen = _observation(item, where)
             pairs.append(find_pair(model, seen.state, seen.action, where))
             rewards.append(_finite(seen.reward, f"{where}: reward"))
@@ -161,6 +168,7 @@ class Dataset:
             np.array(rewards, dtype=np.float64),
             np.array(sds, dtype=np.float64),
             np.array(landings, dtype=np.int64),
+            tuple(places),
         )
 
     @classmethod
@@ -318,7 +326,7 @@ class Dataset:
             BadInputError: if two rewards of one pair differ by more than 1e-9 (relative above 1).
         """
         chosen = self._is_plain | self._is_exact
-        self._require_equal(chosen, "deterministic rewards must repeat: correct the data")
+        self._require_equal(chosen, NOISELESS)
         return self._first(chosen)
 
     def _require_equal(self, chosen: Bool[np.ndarray, "observations"], why: str) -> None:
@@ -385,7 +393,7 @@ class Dataset:
         """Raise the message for the first observation that is wrong."""
         if wrong.any():
             t = int(np.argmax(wrong))
-            raise BadInputError(f"observations[{t}]: {message(t)}")
+            raise BadInputError(f"{self.places[t] if self.places else f'observations[{t}]'}: {message(t)}")
 
 
 def require_same_problem(model: SSP, data: Dataset) -> None:

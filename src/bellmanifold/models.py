@@ -56,21 +56,22 @@ def _built_in(text: str) -> SSP:
     if name not in BUILT_IN:
         raise BadInputError(f"unknown environment {quote(name)}: choose from {', '.join(BUILT_IN)}")
     build = BUILT_IN[name]
-    kinds = parameters(build)
+    kinds = {**parameters(build), "discount": float}
     given: dict[str, Any] = {}
     for item in filter(None, query.split("&")):
         key, _, value = item.partition("=")
         if key not in kinds:
-            takes = ", ".join(kinds) or "no parameters"
+            takes = ", ".join(kinds)
             raise BadInputError(f"unknown parameter {quote(key)}: {name} takes {takes}")
         if key in given:
             raise BadInputError(f"parameter {quote(key)} is given twice: keep one of them")
         given[key] = _convert(key, value, kinds[key])
-    return build(**given)
+    discount = given.pop("discount", 1.0)
+    return build(**given).discounted(discount)
 
 
 def parameters(build: Callable[..., SSP]) -> dict[str, Any]:
-    """The parameters of a built-in problem and their types."""
+    """The parameters of a built-in problem and their types; besides, each takes a discount."""
     hints = get_type_hints(build)
     return {name: hints[name] for name in inspect.signature(build).parameters}
 

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bellmanifold.commands.terminal import directory, print_table, require_workers
 from bellmanifold.errors import BadInputError
+from bellmanifold.meter import duration
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
+
+if TYPE_CHECKING:
+    from bellmanifold.sweeps.plan import RunSettings
+    from bellmanifold_paper.figure_list import PaperFigure
+    from bellmanifold_paper.paper_runs import Cell
 
 
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FIGURE ...]", help="Names of figures; by default all.", show_default=False),
+        typer.Argument(
+            metavar="[FIGURE ...]", help="Names of figures, or their numbers; by default all.", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -34,11 +42,14 @@ def reproduce(
         int | None,
         typer.Option(metavar="N", help="Processes on this machine (default: its cores).", show_default=False),
     ] = None,
-    list_figures: Annotated[bool, typer.Option("--list", help="List the figures.")] = False,
+    list_figures: Annotated[bool, typer.Option("--list", help="List the figures, and what they cost.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which runs are missing and how long they take, and play none.")
+    ] = False,
 ) -> None:
     """Make the paper's figures, as PNG and PDF; all of them, if none is named, and the ledger of its claims.
 
-    Example: bellmanifold reproduce deep-sea-regret --out out/paper
+    Example: bellmanifold reproduce 7 --out out/paper
     """
     require_workers(workers)
     keep_compiled_programs()
@@ -48,7 +59,7 @@ def reproduce(
 
     wanted = find_figures(figures or ())
     if list_figures:
-        print_table([(figure.name, f"Figure {figure.number}", figure.about) for figure in wanted])
+        print_table([(f.name, f"Figure {f.number}", *_cost(f.settings(runs)), f.about) for f in wanted])
         return
     if out is None:
         raise BadInputError("--out is missing: say where the figures go, e.g. --out out/paper (--list lists them)")
@@ -57,6 +68,9 @@ def reproduce(
     from bellmanifold_paper.tables import print_claims
 
     everything = not figures
+    if dry_run:
+        _preview(wanted, out, runs, workers or os.cpu_count() or 1, CELLS if everything else ())
+        return
     player = partial(play_in_processes, workers=workers or os.cpu_count() or 1)
     played = play_cells(wanted, out, runs, player, also=CELLS if everything else ())
     with _watching(len(wanted) + everything * len(CLAIMS)) as begin:
@@ -68,6 +82,36 @@ def reproduce(
         print_claims(ledger)
     for path in made:
         typer.echo(str(path))
+
+
+def _cost(runs: Iterable[RunSettings]) -> tuple[str, str]:
+    """How many runs these are, and roughly how long they take."""
+    from bellmanifold_paper.figure_list import cost
+
+    listed = list(runs)
+    seconds = cost(listed)
+    return f"{len(listed)} runs" if listed else "no runs", f"about {duration(seconds)}" if listed else "seconds"
+
+
+def _preview(figures: Sequence[PaperFigure], out: Path, runs: int, workers: int, also: Sequence[Cell]) -> None:
+    """Which runs of some figures are missing, and how long they will take."""
+    from bellmanifold.sweeps.plan import plan_runs
+    from bellmanifold.sweeps.runner import find_faults
+    from bellmanifold.sweeps.store import Store, runs_in
+    from bellmanifold_paper.figure_list import cost
+
+    wanted = {figure.name: figure.settings(runs) for figure in figures}
+    if also:
+        wanted["the ledger"] = [settings for cell in also for settings in cell.settings(runs)]
+    plan = plan_runs([run for settings in wanted.values() for run in settings])
+    faults = find_faults(Store(runs_in(out)), plan) if plan.runs else {}
+    for name, settings in wanted.items():
+        missing = [run for run in dict.fromkeys(settings) if run in faults]
+        typer.echo(f"{name}: {len(set(settings))} runs, {len(missing)} of them to play")
+    number, time = _cost(faults)
+    typer.echo(f"together {number} to play (figures share them): {time} of one core")
+    if faults:
+        typer.echo(f"roughly {duration(cost(faults) / workers)} with --workers {workers}")
 
 
 @contextmanager

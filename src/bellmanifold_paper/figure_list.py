@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+SECONDS = {"bayes-br": 1.5, "manifold": 0.7, "bayes-br-hmc": 2.0}
+"""Roughly what a run of an agent takes on one core; all of the paper's took 25 minutes."""
+OTHERS = 0.25
+"""The same of agents whose posterior is in closed form."""
+
+
+def cost(runs: Iterable[RunSettings]) -> float:
+    """Roughly how many seconds of one core some runs take."""
+    return float(sum(SECONDS.get(run.agent, OTHERS) for run in runs))
+
+
 @dataclass(frozen=True)
 class PaperFigure:
     """A figure of the paper.
@@ -116,14 +127,18 @@ FIGURES = {figure.name: figure for figure in _ALL}
 
 
 def find_figures(names: Iterable[str]) -> list[PaperFigure]:
-    """The figures of these names, each once, in the order of the paper; all of them if there are none.
+    """The figures of these names or numbers, each once, in the order of the paper; all of them if there are none.
 
     Raises:
         BadInputError: for an unknown name.
     """
-    wanted = set(names)
+    numbered = {str(figure.number): figure.name for figure in _ALL}
+    wanted = {numbered.get(name.strip().lower().removeprefix("figure").lstrip(" -"), name) for name in names}
     unknown = sorted(wanted - set(FIGURES))
     if unknown:
         known = ", ".join(FIGURES)
-        raise BadInputError(f"FIGURE: unknown name {quote(unknown[0])}: there are {known} (--list says more)")
+        raise BadInputError(
+            f"FIGURE: unknown name {quote(unknown[0])}: give a number from 1 to {len(_ALL)}, or one of {known} "
+            "(--list says more)"
+        )
     return [figure for figure in _ALL if figure.name in wanted or not wanted]

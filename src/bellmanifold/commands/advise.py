@@ -9,7 +9,8 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
-from bellmanifold.commands.terminal import AsJson, print_json, print_table, say, working
+from bellmanifold.commands.rows import All, on_the_way, print_first
+from bellmanifold.commands.terminal import AsJson, print_json, say
 from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def advise(
         Path | None,
         typer.Option(metavar="FILE", help="Also draw the best policy and what to try, as .png, .pdf, .svg."),
     ] = None,
+    every: All = False,
     json_out: AsJson = False,
 ) -> None:
     """Say what to do with what is known, what stopping now costs, and what to try next.
@@ -40,7 +42,7 @@ def advise(
     from bellmanifold.decisions.advice import advise as compute
 
     problem, observed = open_files(model, data, options, picture)
-    with working("weighing what is known"), interruptible("give the same command again; nothing was printed"):
+    with interruptible("give the same command again; nothing was printed"):
         advice = compute(problem, observed, tolerance=tolerance, **options.keywords())
         answer = advice.to_dict()
     if picture is not None:
@@ -48,11 +50,11 @@ def advise(
     if json_out:
         print_json(answer)
     else:
-        _print_advice(advice, answer)
+        _print_advice(advice, answer, every)
     trusted(advice.trustworthy, "trustworthy, reason")
 
 
-def _print_advice(advice: Advice, answer: dict[str, Any]) -> None:
+def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     for warning in answer.get("warnings", []):
         say(f"warning: {warning}")
     say(" ".join(advice.sentences()))
@@ -65,20 +67,25 @@ def _print_advice(advice: Advice, answer: dict[str, Any]) -> None:
         typer.echo("stop: " + ("yes" if answer["stop"] else "no") + f" (tolerance {advice.tolerance:g})")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     typer.echo("best policy:")
-    print_table([("state", "action"), *list(best["policy"].items())[:SHOWN]])
-    if len(best["policy"]) > SHOWN:
-        typer.echo(f"... and {len(best['policy']) - SHOWN} states more (--json prints them all)")
+    print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
     trials = answer["trials"]
     if trials:
         typer.echo("what knowing a value would save:")
-        rows = [("state", "action", "gain", "se", "tried")]
-        rows += [
+        rows = [
             (t["state"], t["action"], f"{t['gain']['mean']:.4g}", f"{t['gain']['se']:.1g}", str(t["tried"]))
-            for t in trials[:SHOWN]
+            for t in trials
         ]
-        print_table(rows)
-    if len(trials) > SHOWN:
-        typer.echo(f"... and {len(trials) - SHOWN} pairs more (--json prints them all)")
+        print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, SHOWN)
+
+
+def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:
+    """What the policy plays, from the start on if these are many states."""
+    model = advice.target.model
+    if len(policy) <= SHOWN:
+        return list(policy.items())
+    played, _, _ = advice.picture()
+    moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))
+    return sorted(policy.items(), key=lambda pair: moves[pair[0]])
 
 
 def _drawn(problem: Any, advice: Advice) -> Any:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bellmanifold.commands.report import publish
-from bellmanifold.commands.terminal import directory, print_table, progress
+from bellmanifold.commands.terminal import directory, print_table
 from bellmanifold.interrupts import interruptible
+from bellmanifold.meter import counted
 from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
     rows: list[tuple[str, ...]] = [
         ("problem", "agent", "first optimal episode", "completed regret", "arrived", "improper mass", "seconds")
     ]
-    with progress("computing final posteriors", len(plan.runs)) as one_more:
+    with counted("computing final", "posteriors", len(plan.runs)) as one_more:
         for cell, runs in cells.items():
             measure = partial(improper or improper_mass, plan.problems[cell.model])
             directed = ", directed" if dict(cell.options).get("explore") == "directed" else ""

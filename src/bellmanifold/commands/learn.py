@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bellmanifold.commands.completion import agents
 from bellmanifold.commands.pictures import check_picture, save_picture
-from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table, progress
+from bellmanifold.commands.posterior_options import Discount
+from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
+from bellmanifold.errors import BadInputError
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -26,7 +29,10 @@ SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 def learn(
     model: Model,
     agent: Annotated[
-        str, typer.Option(metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False, autocompletion=agents
+        ),
     ],
     epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None,
     prior_scale: Annotated[
@@ -72,6 +78,7 @@ def learn(
         float | None,
         typer.Option(metavar="T", help="Stop exploring once the expected loss of the best policy is at most T."),
     ] = None,
+    discount: Discount = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
@@ -89,6 +96,7 @@ def learn(
     from bellmanifold.agents.worlds import open_world
     from bellmanifold.models import load_problem
     from bellmanifold.runs.environment import use_one_thread
+    from bellmanifold.runs.learning import discounted
     from bellmanifold.runs.learning import learn as let_learn
     from bellmanifold.runs.run import check_memory
     from bellmanifold.ssp import SSP, require_closed
@@ -96,9 +104,13 @@ def learn(
     use_one_thread()
     if picture is not None:
         check_picture(picture)
+    if discount is not None and (model.startswith("env:") or out is not None):
+        model, discount = _with_discount(model, discount), None
     problem = load_problem(model)
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
+    if discount is not None:
+        problem = discounted(problem, discount)
     options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "stated_noise": stated_noise or None}
     options |= {"explore": explore, "replan": replan or None}
@@ -114,7 +126,6 @@ def learn(
 
     with (
         _keeper(out, entry, range(seed, seed + runs)) as keep,
-        progress(f"{agent} learns", runs) as one_more,
         interruptible(kept) as require_no_interrupt,
     ):
 
@@ -123,7 +134,6 @@ def learn(
             require_no_interrupt()
             keep(run)
             done += 1
-            one_more()
 
         learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)
     learning = replace(learning, out=None if out is None else str(out))
@@ -134,6 +144,16 @@ def learn(
         print_json(answer)
     else:
         _print_learning(answer)
+
+
+def _with_discount(model: str, discount: float) -> str:
+    """The reference of a discounted problem: what is kept of a run is the reference of its problem."""
+    if not model.startswith("env:"):
+        raise BadInputError(
+            "--discount with --out needs a problem that states its discount, so that it can be found again: write "
+            '"discount" into the problem file, or leave one of the two out'
+        )
+    return f"{model}{'&' if '?' in model else '?'}discount={discount:.17g}"
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
@@ -156,12 +176,12 @@ def _drawn(learning: Learning) -> Any:
 def _print_learning(answer: dict[str, Any]) -> None:
     said = {name: value for name, value in answer["options"].items() if value is not None and value is not False}
     chosen = ", ".join(f"{name} {value}" for name, value in said.items())
+    for message in answer["messages"]:
+        typer.echo(f"warning: {message}")
     typer.echo(f"{answer['agent']} ({chosen})")
     best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
     runs = "1 run" if answer["runs"] == 1 else f"{answer['runs']} runs"
     typer.echo(f"{runs} of {answer['episodes']} episodes, optimal value {best}")
-    for message in answer["messages"]:
-        typer.echo(f"- {message}")
     last = answer["episodes"]
     rows: list[tuple[str, ...]] = [
         ("episode", "completed regret", "sd", "95% interval", "arrived", "pairs seen", "optimal policy")

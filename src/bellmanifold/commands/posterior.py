@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
-from bellmanifold.commands.terminal import AsJson, print_json, print_table, working
+from bellmanifold.commands.rows import SHOWN, All, by_doubt, print_first
+from bellmanifold.commands.terminal import AsJson, print_json
 from bellmanifold.interrupts import interruptible
 
+if TYPE_CHECKING:
+    from bellmanifold.posteriors.summary import Summary
+
+SHOWN_ROUTES = 10
 SHOWN_MASS = 5e-5
 """Improper mass that four digits would show as 0 is not mentioned."""
 
@@ -22,6 +27,7 @@ def posterior(
     data: Path,
     options: PosteriorOptions,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it, as .png, .pdf or .svg.")] = None,
+    every: All = False,
     json_out: AsJson = False,
 ) -> None:
     """Say how probable it is that each action and route is optimal, given observations.
@@ -31,7 +37,7 @@ def posterior(
     from bellmanifold.posteriors.inference import posterior as compute
 
     problem, observed = open_files(model, data, options, picture)
-    with working("computing the posterior"), interruptible("give the same command again; nothing was printed"):
+    with interruptible("give the same command again; nothing was printed"):
         summary = compute(problem, observed, **options.keywords())
         answer = summary.to_dict()
     if picture is not None:
@@ -39,11 +45,11 @@ def posterior(
     if json_out:
         print_json(answer)
     else:
-        _print_posterior(answer)
+        _print_posterior(summary, answer, every)
     trusted(summary.trustworthy, "trustworthy, effective_sample_size, diagnostics")
 
 
-def _print_posterior(answer: dict[str, Any]) -> None:
+def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> None:
     for warning in answer.get("warnings", []):
         typer.echo(f"warning: {warning}")
     if (noise := answer.get("noise")) is None:
@@ -67,23 +73,35 @@ def _print_posterior(answer: dict[str, Any]) -> None:
         mass = answer[key]
         if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
-    rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "sd of q")]
-    for state, actions in list(answer["actions"].items())[:40]:
-        for action, found in actions.items():
-            mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
-            se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
-            numbers = (f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
-            rows.append((state, action, *numbers))
-    print_table(rows)
-    routes = answer.get("routes", [])[:10]
+    print_first(
+        ("state", "action", "optimal with probability", "se", "mean of q", "sd of q"),
+        [_row(answer, *summary.target.model.pair_name(pair)) for pair in _ordered(summary)],
+        "pairs",
+        every,
+    )
+    routes = answer.get("routes", [])
     if routes:
         typer.echo("most probable routes:")
-        print_table(
-            [
-                (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
-                for r in routes
-            ]
-        )
+        listed = [
+            (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
+            for r in routes
+        ]
+        print_first((), listed, "routes", every, SHOWN_ROUTES)
+
+
+def _ordered(summary: Summary) -> list[int]:
+    """Pairs in the order of the problem if they are few, else those that matter most first."""
+    model, target = summary.target.model, summary.target
+    if model.n_pairs <= SHOWN:
+        return list(range(model.n_pairs))
+    return by_doubt(model, summary.action_probability.value, target.coupled).tolist()
+
+
+def _row(answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
+    found = answer["actions"][state][action]
+    mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
+    se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
+    return (state, action, f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
 
 
 def _or_zero(value: float, rounding: float) -> float:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from bellmanifold.commands.completion import data_files
 from bellmanifold.commands.pictures import check_picture
 from bellmanifold.commands.terminal import Model, complain
 from bellmanifold.errors import BadInputError, quote
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
     from bellmanifold.data import Dataset
     from bellmanifold.ssp import SSP
 
-Data = Annotated[Path, typer.Argument(metavar="DATA", help="A data file.", show_default=False)]
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="Observations: JSON, .npz or a table (.csv).",
+        show_default=False,
+        autocompletion=data_files,
+    ),
+]
 Discount = Annotated[
     float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
 ]

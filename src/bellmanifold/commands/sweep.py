@@ -10,6 +10,7 @@ import typer
 
 from bellmanifold.commands.terminal import directory, require_workers
 from bellmanifold.errors import BadInputError
+from bellmanifold.meter import duration
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
 
@@ -67,7 +68,6 @@ def _run(plan: Plan, out: Path, workers: int, dask: str | None) -> None:
 
 def _preview(plan: Plan, out: Path, workers: int) -> None:
     from bellmanifold.sweeps.estimate import cell_of, estimate
-    from bellmanifold.sweeps.progress import duration
     from bellmanifold.sweeps.runner import find_faults
     from bellmanifold.sweeps.store import Store
 

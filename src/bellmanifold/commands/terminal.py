@@ -1,17 +1,16 @@
-"""What commands share: arguments, tables, JSON, one-line complaints, and that something is going on."""
+"""What commands share: arguments, tables, JSON, one-line complaints."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bellmanifold.commands.completion import problems
 from bellmanifold.errors import BadInputError, printable
 from bellmanifold.limits import WORKERS
 from bellmanifold.stderr import remark
@@ -20,7 +19,12 @@ LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.",
+        show_default=False,
+        autocompletion=problems,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -56,33 +60,6 @@ def complain(message: str) -> None:
 def say(message: str) -> None:
     """One line on stdout that may hold names from files."""
     typer.echo(printable(message if len(message) <= LONGEST else message[:LONGEST] + "…"))
-
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner on a terminal, for what takes more than a moment."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{what} ..."):
-        yield
-
-
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal, nothing elsewhere; the function it hands over marks one more item as done."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
 
 
 def require_workers(workers: int | None) -> None:

@@ -30,6 +30,7 @@ from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import Estimate, resolution_of
@@ -244,13 +245,22 @@ def _mean(found: Estimate) -> dict[str, float]:
     return {"mean": float(found.value), "se": float(found.se)}
 
 
-def advise(model: SSP, data: Dataset, tolerance: float | int | None = None, **options: Any) -> Advice:
+def advise(
+    model: SSP,
+    data: Dataset,
+    tolerance: float | int | None = None,
+    *,
+    progress: bool | None = None,
+    **options: Any,
+) -> Advice:
     """What to do with what is known, what that may cost, and what to try next.
 
     Args:
         model: the problem.
         data: observations of it; with none the prior speaks.
         tolerance: an expected loss up to which to stop.
+        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
+            notebooks.
         options: keywords of `bellmanifold.posterior`.
 
     Raises:
@@ -264,8 +274,9 @@ def advise(model: SSP, data: Dataset, tolerance: float | int | None = None, **op
     """
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
-    summary = posterior(model, data, **options)
-    return advice_of(summary, _tries(data), None if tolerance is None else float(tolerance))
+    with metered("weighing what is known", progress):
+        summary = posterior(model, data, **options)
+        return advice_of(summary, _tries(data), None if tolerance is None else float(tolerance))
 
 
 def _tries(data: Dataset) -> Int[np.ndarray, "pairs"]:

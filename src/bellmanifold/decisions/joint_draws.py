@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.meter import expect
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -227,11 +228,14 @@ def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
     rng = np.random.default_rng(budget.seed)
     walker = BatchWalker(coordinates, chart, rng, CHAINS)
     stretch = max(LEAST_STRETCH, STRETCH * min(budget.rounds, FULL) // FULL)
-    walker.advance(rng, ROUND + ROUND * min(budget.rounds, FULL) // FULL)
+    stretches = STRETCHES if target.laws is None else LAW_DRAWS // CHAINS
+    warm = ROUND + ROUND * min(budget.rounds, FULL) // FULL
+    expect("steps", warm + stretches * stretch)
+    walker.advance(rng, warm)
     kept = np.isfinite(weigh_normals(walker.system, walker.point).log_weight)  # they stay where the posterior is
     _check_found(int(kept.sum()))
     parts, laws = [], []
-    for _ in range(STRETCHES if target.laws is None else LAW_DRAWS // CHAINS):
+    for _ in range(stretches):
         walker.advance(rng, stretch)
         parts.append(np.asarray(weigh_normals(walker.system, walker.point).q)[:, kept])
         if walker.point.log_law is not None and walker.point.concentration is not None:
@@ -249,11 +253,13 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
     coordinates, rng = Coordinates(target), np.random.default_rng(budget.seed)
     walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
     steps = (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS
+    fits = budget.kept // (SPARSE_CHAINS * target.model.n_pairs)
+    stretches = max(LEAST_STRETCHES, min(fits, steps // SPARSE_STRETCH))
+    expect("steps", SPARSE_CHAINS * (steps // 4 + stretches * SPARSE_STRETCH))
     walker.advance(rng, steps // 4)
     kept = [chain for chain, state in enumerate(walker.states) if np.isfinite(state.log_likelihood)]
     _check_found(len(kept))
-    fits = budget.kept // (SPARSE_CHAINS * target.model.n_pairs)
-    found = np.empty((len(kept), max(LEAST_STRETCHES, min(fits, steps // SPARSE_STRETCH)), target.model.n_pairs))
+    found = np.empty((len(kept), stretches, target.model.n_pairs))
     for k in range(found.shape[1]):
         walker.advance(rng, SPARSE_STRETCH)
         found[:, k] = [walker.states[chain].q for chain in kept]

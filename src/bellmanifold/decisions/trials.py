@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.decisions.joint_draws import JointDraws
 from bellmanifold.decisions.planner import Planner
 from bellmanifold.decisions.valuation import Policies, Valuation
+from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.coordinates import stand_ins
 from bellmanifold.posteriors.policies import Estimate, resolution_of
 
@@ -64,7 +65,10 @@ class Trials:
         value, se = np.zeros((2, target.model.n_pairs))
         alike = stand_ins(target, ~target.observed)
         floor = loss * resolution_of(draws.effective)
-        for pair in np.flatnonzero((draws.sd > 0) & self._matters & (loss > 0)):
+        pairs = np.flatnonzero((draws.sd > 0) & self._matters & (loss > 0))
+        expect("trials", len(pairs))
+        for pair in pairs:
+            advance("trials")
             if alike[pair] == pair:
                 found = draws.estimate(self.advantage(int(pair)))
                 value[pair], se[pair] = max(0.0, float(found.value)), max(float(found.se), floor)

@@ -8,7 +8,8 @@ The `.npz` twin has `format`, the names in `state_names` and `action_names` (goa
 observation in `state` and `action` (their numbers there), `reward` (NaN: left out) and, in version 2, `sd` (NaN: left
 out) and `next` (the number of a state, -1: left out).
 
-Both versions are read; what is written is the oldest version that can say it.
+Both versions are read; what is written is the oldest version that can say it. A table (CSV) says the same as a line per
+observation (`bellmanifold.formats.csv_data`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from bellmanifold.data import Dataset, Observation
 from bellmanifold.errors import BadInputError
+from bellmanifold.formats.csv_data import from_csv, looks_like_table, write_csv
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -48,16 +50,22 @@ _ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward")
 
 
 def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
-    """Read a data file for a problem, JSON or npz (told apart by content)."""
+    """Read a data file for a problem: JSON, npz or a table (CSV), told apart by content; a name in .csv is a table."""
     with located(label(path)):
         content = read_bytes(path)
-        return from_npz(content, model) if content.startswith(b"PK") else from_json(parse_json(content), model)
+        if content.startswith(b"PK"):
+            return from_npz(content, model)
+        if os.fspath(path).lower().endswith(".csv") or looks_like_table(content):
+            return from_csv(content, model)
+        return from_json(parse_json(content), model)
 
 
 def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write a data file, every reward given that is known: npz if the name ends so, else JSON."""
+    """Write a data file, every reward given that is known: npz or a table (.csv) if the name ends so, else JSON."""
     if os.fspath(path).endswith(".npz"):
         write_atomically(path, lambda file: _write_npz(data, file))
+    elif os.fspath(path).lower().endswith(".csv"):
+        write_atomically(path, lambda file: write_csv(data, file))
     else:
         write_atomically(path, lambda file: file.write(_to_json_text(data).encode()))
 

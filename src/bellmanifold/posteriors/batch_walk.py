@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.jax_setup import random_key
+from bellmanifold.meter import advance as count
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import OpenLaws, log_dirichlet
 from bellmanifold.posteriors.result import Moments
@@ -116,6 +117,7 @@ class BatchWalker:
             self.point = advance(self.system, steps, fresh_key(rng), self.point)
         for _ in range(0 if self.laws is None else -(-steps // STRETCH)):
             self.point = advance_laws(self.system, fresh_key(rng), self.point, self._proposals(rng, STRETCH))
+        count("steps", steps)
 
     def _proposals(self, rng: np.random.Generator, steps: int) -> Proposals | None:
         """Laws to propose in some steps, for concentrations that are drawn now."""
@@ -176,6 +178,7 @@ class BatchWalker:
         proposals = self._proposals(rng, steps)
         done = _run(self.system, steps, jnp.asarray(looked_at), fresh_key(rng), self.point, proposals)
         self.point = done.point
+        count("steps", steps)
         record = jax.tree.map(np.asarray, done.record)
         kept = np.isfinite(record.log_weight[0])  # a chain that has found the posterior stays there
         code = record.code[:, kept]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, isfinite, log2
 
 from bellmanifold.chart.batch import LIMITS, ChartLimits
 from bellmanifold.errors import BadInputError
@@ -58,3 +59,12 @@ class Budget:
             raise BadInputError(f"top is {self.top}: give a number that is not negative")
         if self.seed < 0:
             raise BadInputError(f"seed is {self.seed}: give a number that is not negative")
+
+    def points_needed(self, points: int, error: float, most: int) -> int:
+        """About how many points the accuracy takes: they double, and the error that so many leave falls as 1/sqrt.
+
+        >>> Budget().points_needed(1024, 4e-3, 2**20)
+        16384
+        """
+        doublings = ceil(2.0 * log2(max(error / self.accuracy, 1.0))) if isfinite(error) else 1
+        return min(points * 2 ** min(doublings, 40), most)

@@ -12,6 +12,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
+from bellmanifold.posteriors.known import Known, everything_known
 from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
 from bellmanifold.posteriors.nets import PIECE
 from bellmanifold.posteriors.system import chart_of
@@ -28,20 +29,23 @@ class Choice:
         engine: which one; "prior" where there are no data.
         reason: why that one, if it was not the first choice.
         cover: coordinates for importance sampling.
+        known: the one point of a posterior that has no other.
         doubt: why its numbers are not to be trusted, whatever it finds; empty if they may be.
     """
 
-    engine: Literal["prior", "importance", "walk", "sparse walk", "mixture", "rejection", "hmc", "nuts"]
+    engine: Literal["prior", "solver", "importance", "walk", "sparse walk", "mixture", "rejection", "hmc", "nuts"]
     reason: str = "asked for"
     cover: Covering | None = None
+    known: Known | None = None
     doubt: str = ""
 
 
 def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     """The engine for a posterior.
 
-    Importance sampling wherever the problem fits a batch chart and has few enough coordinates, else a walk. Observed
-    loops that cannot be cut open are enumerated, if there are few cells and that engine was not ruled out.
+    The solver where everything is known. Importance sampling wherever the problem fits a batch chart and has few enough
+    coordinates, else a walk. Observed loops that cannot be cut open are enumerated, if there are few cells and that
+    engine was not ruled out.
 
     Raises:
         BadInputError: for options that an engine does not have.
@@ -61,6 +65,9 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     if asked != "auto" and asked != "chart":
         return Choice(asked)
     check_exact(target)
+    known = everything_known(target, budget) if asked == "auto" else None
+    if known is not None:
+        return Choice("solver", "everything is known", known=known)
     check_leaks(target)
     doubt = lacking_variance(target)
     try:

@@ -14,6 +14,7 @@ from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.kernels import Kernel, Uniform, log_normal
+from bellmanifold.meter import expect
 from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
@@ -87,13 +88,15 @@ def _walked(target: Target, chains: Chains, budget: Budget) -> Result:
         chains.walk(_each(budget.samples, setting.chains))
         return _result(target, chains)
     most = min(MOST_ROUNDS[setting.sampler], budget.kept // (ROUND * setting.chains * setting.density.dimension))
+    each = ROUND * setting.chains
     while True:
         chains.walk(ROUND)
         error = _largest_error(target, chains.points)
         if error <= budget.accuracy:
             return _result(target, chains)
+        points = each * len(chains.rounds)
+        expect("points", budget.points_needed(points, error, each * most), points)
         if len(chains.rounds) >= most:
-            points = ROUND * most * setting.chains
             stopped = f"stopped after {points} points, largest standard error {error:.1g}"
             return replace(_result(target, chains), stopped=stopped)
 

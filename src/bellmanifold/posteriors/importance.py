@@ -10,6 +10,7 @@ import numpy as np
 
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import Covering, other_cut
 from bellmanifold.posteriors.nets import REPLICATES, Nets, Sample
@@ -44,6 +45,7 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     asked = budget.pilot
     if budget.samples is not None:
         asked = int(np.ceil(np.log2(max(1.0, budget.samples / REPLICATES))))
+    expect("points", REPLICATES * 2 ** min(budget.pilot, asked))
     nets, drawn = _best_way(cover, chart, min(budget.pilot, asked), budget.seed)
     if drawn.unsolvable == 1.0:
         raise UnsupportedError(
@@ -53,12 +55,15 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
     if budget.samples is not None:
+        expect("points", REPLICATES * 2**asked, drawn.points)
         drawn = nets.sample(asked)
     else:
         hopeless = drawn.effective_sample_size * most_points < budget.enough * drawn.points
         while not hopeless and 2 * drawn.points <= most_points:
-            if largest_error(target.model, drawn.table, budget.top) <= budget.accuracy:
+            error = largest_error(target.model, drawn.table, budget.top)
+            if error <= budget.accuracy:
                 break
+            expect("points", budget.points_needed(drawn.points, error, most_points), drawn.points)
             drawn = nets.sample(nets.log2_size + 1)
     result = _result(nets, drawn, budget)
     return _confirmed(nets, result, budget).doubted(cover.missed)

@@ -12,10 +12,12 @@ from jaxtyping import Float
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.kernels import Gaussian, Kernel, Uniform, named_kernel
+from bellmanifold.meter import metered
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
 from bellmanifold.posteriors.importance import by_importance
+from bellmanifold.posteriors.known import by_solver
 from bellmanifold.posteriors.laws import LawsName, closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
@@ -50,6 +52,7 @@ def posterior(
     reward_belief: tuple[float, float] | None = None,
     laws: LawsName = "known",
     concentration: float | int | None = None,
+    progress: bool | None = None,
 ) -> Summary:
     """The posterior over the optimal action values.
 
@@ -79,6 +82,8 @@ def posterior(
         laws: what is known of laws that the problem leaves open: nothing may depend on them ("known"), each leads to
             the one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
         concentration: of the Dirichlet prior of these; inferred unless given.
+        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
+            notebooks.
 
     Raises:
         BadInputError: for wrong arguments or contradicting data.
@@ -119,12 +124,14 @@ def posterior(
             target = replace(noisy_target(data, noise_scale, values), kernel=shape, noise_scale=None, log_constant=0.0)
             from bellmanifold.posteriors.gradient import by_every_visit  # BlackJAX: only where it is used
 
-            result = by_every_visit(data, noise_scale, target, "hmc" if engine == "hmc" else "nuts", budget)
+            with metered("computing the posterior", progress):
+                result = by_every_visit(data, noise_scale, target, "hmc" if engine == "hmc" else "nuts", budget)
             return Summary(target, result, budget)
         target = noisy_target(data, noise_scale, values, shape, proper_only)
     evidence = open_laws.log_evidence if open_laws else 0.0
     target = replace(target, laws=open_laws, no_law=no_law, log_constant=target.log_constant + evidence)
-    return posterior_of(target, budget, engine)
+    with metered("computing the posterior", progress):
+        return posterior_of(target, budget, engine)
 
 
 def _check_flat(data: Dataset, proper_only: bool | None) -> None:
@@ -160,7 +167,8 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
         result = _run(target, choice, budget)
     if choice.engine == "importance" and result.doubts and choice.cover and not choice.cover.missed:
         result = _run(target, after_doubt(target, asked, budget, result.doubts[0]), budget)
-    result = without_near_ties(target, result.doubted(choice.doubt), budget)
+    if choice.engine != "solver":  # which tells near ties from ties itself
+        result = without_near_ties(target, result.doubted(choice.doubt), budget)
     if budget.samples is None and not result.stopped:
         error = largest_error(target.model, result.table, budget.top)
         if error > budget.accuracy:
@@ -172,6 +180,9 @@ def _run(target: Target, choice: Choice, budget: Budget) -> Result:
     match choice.engine:
         case "prior":
             return _prior(target, choice.reason)
+        case "solver":
+            assert choice.known is not None, "the solver is chosen with its answer"
+            return by_solver(choice.known, budget)
         case "importance":
             assert choice.cover is not None, "importance sampling is chosen with its coordinates"
             return by_importance(target, choice.cover, budget)

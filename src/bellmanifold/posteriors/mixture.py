@@ -33,6 +33,7 @@ from scipy.special import log_ndtr
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gaussian.orthant import Orthants, orthants
 from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
+from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
@@ -212,6 +213,7 @@ def _best_first(
     blocks: list[_Block] = []
     total, begin, size = -np.inf, 0, work.first_block
     while begin < len(order) and left[begin] > total + np.log(work.negligible):
+        expect("cells", len(order), begin)
         blocks.append(_estimated(cells, order[begin : begin + size], points, generator))
         log_weight = blocks[-1].log_weight()
         total = float(np.logaddexp(total, np.logaddexp.reduce(log_weight, axis=None) - np.log(len(log_weight))))
@@ -250,6 +252,7 @@ def _refined(
         spent = sum(int(block.spent.sum()) for block in blocks)
         if np.array_equal(before, after) or REPLICATES * (spent + int(after.sum())) > budget.cell_points:
             break
+        expect("points", budget.points_needed(REPLICATES * spent, worst, budget.cell_points), REPLICATES * spent)
         starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
         blocks = [_again(block, n, generator) for block, n in zip(blocks, np.split(after, starts), strict=True)]
     return blocks

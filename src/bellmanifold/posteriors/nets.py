@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt64
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
+from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio, resolution_of
 from bellmanifold.posteriors.result import LawSummary, Moments
@@ -295,6 +296,7 @@ class _Part:
             drawn = drawn_laws(laws, rng, call.x.shape[0] * PIECE)
             point = _arranged(extra, self.row, call.x, drawn)
             found.append(self._with_members(weigh_pieces(self.system, kept, point), call))
+            advance("points", call.x.shape[0] * PIECE)
         return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
 
     def _with_members(self, weighed: Weighed | _Pieces, call: _Call) -> _Pieces:

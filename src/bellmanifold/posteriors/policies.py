@@ -56,6 +56,7 @@ class PolicyTable:
         resolution: the least standard error of a probability close to 0 or 1: a policy as probable as this may be
             missing; 0 for exact answers.
         certain: states whose greedy pair is known exactly, whatever the resolution; None for none, shape (states,).
+        beaten: pairs that are known not to be greedy, whatever the resolution; None for none, shape (pairs,).
     """
 
     coupled: Bool[np.ndarray, "states"]
@@ -64,6 +65,7 @@ class PolicyTable:
     stand_in: Int[np.ndarray, "pairs"] | None = None
     resolution: float = 0.0
     certain: Bool[np.ndarray, "states"] | None = None
+    beaten: Bool[np.ndarray, "pairs"] | None = None
 
     @classmethod
     def of_chains(
@@ -174,6 +176,7 @@ def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -
     found = ratio(part[:, stand] * share, table.whole)
     kinds = np.add.reduceat(stand == np.arange(model.n_pairs), model.pair_start[:-1])
     undecided = (table.coupled & (kinds > 1))[model.pair_state]
+    undecided &= True if table.beaten is None else ~table.beaten
     return Estimate(
         found.value, _resolved(found.value, found.se, np.where(undecided, table.least_error[model.pair_state], 0.0))
     )

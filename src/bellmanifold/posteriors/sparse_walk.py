@@ -24,6 +24,7 @@ from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
 from bellmanifold.graph import Policy
 from bellmanifold.kernels import Gaussian
+from bellmanifold.meter import advance
 from bellmanifold.posteriors.batch_walk import PICKS
 from bellmanifold.posteriors.coordinates import TIE_WIDTH, Coordinates
 from bellmanifold.posteriors.noise_scale import combined
@@ -209,6 +210,7 @@ class SparseWalker:
         for chain in range(self.chains):
             for _ in range(steps):
                 self.states[chain] = step(self.system, self.states[chain], rng)
+                advance("steps")
 
     def draw(self, chain: int) -> Draw:
         """Where a chain is now."""
@@ -238,6 +240,7 @@ class SparseWalker:
             moments, here = Welford(0.0, nothing, nothing), self.states[chain]
             for k in range(steps):
                 here = step(self.system, here, rng)
+                advance("steps")
                 if kept is not None and k % KEPT_EVERY == 0:
                     kept.append(here.q)
                 policies[number, k] = model.greedy(here.q)[coupled]

@@ -149,7 +149,7 @@ class Summary:
         model, no_law = self.target.model, self.target.no_law
         if self.target.laws is not None or (no_law is not None and no_law.any()):
             return None
-        if not end_components(model):
+        if not end_components(model) or (self.target.is_exact and self.target.observed.all()):
             return EXACT
         return improper_mass_model(model, self.table, np.random.default_rng(0))
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.meter import expect
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT
@@ -69,11 +70,13 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
     coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
     rng = np.random.default_rng(budget.seed)
     walker = walker_of(coordinates, chart_of(target, budget.chart), rng, CHAINS)
-    walker.advance(rng, ROUND)
     rounds = 1 if budget.samples is None else max(1, budget.samples // (CHAINS * ROUND))
+    expect("steps", ROUND * (1 + rounds))
+    walker.advance(rng, ROUND)
     missed = "" if coordinates.centred else missed_by_walks(target, batch=True, most=budget.cut)
     parts: list[Trace] = []
     while True:
+        expect("steps", ROUND * (1 + rounds), ROUND * (1 + len(parts)))
         parts += [walker.record(rng, ROUND) for _ in range(rounds - len(parts))]
         result = _result(coordinates, Trace.joined(parts), f"{why}: slice chains instead").doubted(missed)
         if missed or budget.samples is not None or rounds >= budget.rounds:
@@ -100,6 +103,7 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
     steps = max(1, (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS)
     rng = np.random.default_rng(budget.seed)
     walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
+    expect("steps", SPARSE_CHAINS * (steps // 4 + steps))
     walker.advance(rng, steps // 4)
     kept: list[np.ndarray] = []
     few = SPARSE_CHAINS * steps * target.model.n_pairs <= KEPT_EVERY * budget.kept and target.laws is None

@@ -16,6 +16,7 @@ from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.errors import BadInputError
+from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
@@ -99,6 +100,8 @@ def learn(
     seed: int = 0,
     *,
     after_run: Callable[[Run], object] | None = None,
+    progress: bool | None = None,
+    discount: float | int | None = None,
     **options: Any,
 ) -> Learning:
     """Let an agent learn a problem several times from nothing.
@@ -109,7 +112,10 @@ def learn(
         episodes: how many each run plays.
         runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
         seed: fixes everything but the seconds.
-        after_run: called with each run as soon as it is done, to store it or to show progress.
+        after_run: called with each run as soon as it is done, to store it.
+        progress: show how many episodes were played, once it takes more than two seconds; by default on terminals and
+            in notebooks.
+        discount: learn the discounted problem instead: every move ends with probability 1 - discount.
         options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
 
     Raises:
@@ -126,6 +132,8 @@ def learn(
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
+    if discount is not None:
+        problem = discounted(problem, discount)
     kind = find_agent(agent)
     began = perf_counter()
     world = open_world(problem)
@@ -134,14 +142,27 @@ def learn(
     best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
-    for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best):
-        done.append(run)
-        if after_run is not None:
-            after_run(run)
+    with counted(f"{agent} learns", "episodes", runs * episodes, progress) as one_more:
+        for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best, one_more):
+            done.append(run)
+            if after_run is not None:
+                after_run(run)
     noisy = any(options.get(name) not in (None, False) for name in NOISE)
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)
     return Learning(agent, tuple(done), perf_counter() - began, messages)
+
+
+def discounted(problem: Any, discount: float | int) -> SSP:
+    """A problem as the discounted one; an environment by its transition table.
+
+    Raises:
+        BadInputError: for a discount outside (0, 1], or an environment without a table.
+    """
+    world = open_world(problem)
+    if not world.has_laws:
+        raise BadInputError("discount: the environment has no table P to discount: leave it out")
+    return world.model.discounted(discount)
 
 
 def _varying(runs: list[Run]) -> tuple[str, ...]:

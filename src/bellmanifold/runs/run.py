@@ -8,8 +8,9 @@ a problem that breaks Assumption 2. What is measured against the optimum is NaN 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -125,6 +126,7 @@ def play_runs(
     seeds: Sequence[int],
     options: Options | None = None,
     optimum: Optimum | None = None,
+    after_episode: Callable[[int], object] | None = None,
 ) -> Iterator[Run]:
     """Play and measure runs, block by block; a block is always played as a whole, whichever of its runs are wanted.
 
@@ -135,6 +137,7 @@ def play_runs(
         seeds: of the runs; a seed fixes everything but the seconds.
         options: the agent's options; its defaults where they are missing or None.
         optimum: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
+        after_episode: called after every episode, with the number of wanted runs that played one.
     """
     if episodes < 1 or episodes != int(episodes):
         raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
@@ -145,7 +148,8 @@ def play_runs(
     check_memory(problem, episodes, kind.width)
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
-        played = _play_block(problem, kind, episodes, block, options or {}, optimum)
+        say = partial(after_episode, sum(seed in seeds for seed in block)) if after_episode else None
+        played = _play_block(problem, kind, episodes, block, options or {}, optimum, say)
         yield from (run for run in played if run.seed in seeds)
 
 
@@ -156,7 +160,13 @@ def check_memory(problem: Any, episodes: int, runs: int) -> None:
 
 
 def _play_block(
-    problem: Any, kind: AgentKind, episodes: int, seeds: range, options: Options, optimum: Optimum | None
+    problem: Any,
+    kind: AgentKind,
+    episodes: int,
+    seeds: range,
+    options: Options,
+    optimum: Optimum | None,
+    after_episode: Callable[[], object] | None = None,
 ) -> list[Run]:
     """Play runs in step, episode by episode."""
     worlds = [world_of_run(problem, seed) for seed in seeds]
@@ -172,6 +182,8 @@ def _play_block(
         took = sum(recorder.next_episode() for recorder in recorders)
         for recorder in recorders:
             recorder.seconds.append(took / len(recorders))  # whoever plays first may work for all
+        if after_episode is not None:
+            after_episode()
     return [recorder.run(kind, options) for recorder in recorders]
 
 

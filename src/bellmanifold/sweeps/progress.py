@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bellmanifold.meter import duration
 from bellmanifold.stderr import remark
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -75,14 +76,3 @@ class Bar(Progress):
 def show_progress(total: int, kept: int) -> Progress:
     """The progress display that suits where stderr goes."""
     return Bar(total, kept) if sys.stderr.isatty() else Progress(total, kept)
-
-
-def duration(seconds: float) -> str:
-    """A time span for people.
-
-    >>> duration(4.2), duration(200.0), duration(7000.0)
-    ('5 s', '4 min', '2.0 h')
-    """
-    if seconds < 90:
-        return f"{int(-(-seconds // 1))} s"
-    return f"{int(-(-seconds // 60))} min" if seconds < 5400 else f"{seconds / 3600 + 0.05:.1f} h"

@@ -1,0 +1,128 @@
+"""Observations as a table (CSV), as spreadsheets write it: a line per observation, in order of time.
+
+The first line names the columns: `state` and `action`, and any of `reward`, `sd` and `next`, in any order. A cell that
+is empty, or a column that is not there, means what a key that is left out means in JSON. Columns are separated by
+commas, or by the semicolons or tabs that the first line has instead. A name that holds the separator stands in quotes:
+"0,1".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+import numpy as np
+
+from bellmanifold.data import Dataset, Observation
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.formats.files import require_short
+from bellmanifold.ssp import SSP
+
+NEEDED, OPTIONAL = ("state", "action"), ("reward", "sd", "next")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
+
+def looks_like_table(content: bytes) -> bool:
+    """Is the first line one of a table of observations?"""
+    first = content[:1000].lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+    return not first.lstrip().startswith(b"{") and b"state" in first and b"action" in first
+
+
+def from_csv(content: bytes, model: SSP) -> Dataset:
+    """Build a data set from a table; errors name the line, the column and the remedy."""
+    require_short(content, "write many observations as .npz (`bellmanifold.write_data`)")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start}): save the table as CSV in UTF-8") from None
+    separator = _separator(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+    lines = _numbered(reader)
+    header = _header(next(lines, (1, []))[1])
+    seen, places = [], []
+    for line, cells in lines:
+        if len(cells) != len(header):
+            raise BadInputError(
+                f"line {line}: has {len(cells)} cells, the first line {len(header)}: put names that hold a "
+                f"{quote(separator)} in quotes, or correct the line"
+            )
+        seen.append(_observation(dict(zip(header, cells, strict=True)), line))
+        places.append(f"line {line}")
+    return Dataset.from_pairs(model, seen, places)
+
+
+def _separator(text: str) -> str:
+    """What separates columns, by the first line: a comma unless there is none."""
+    first = text.lstrip("\r\n").split("\n", 1)[0]
+    return next((mark for mark in SEPARATORS if mark in first), ",")
+
+
+def _numbered(reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Lines that are not empty, with their numbers, counted from 1."""
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise BadInputError(f"line {reader.line_num}: {error}: close the quotes, or save the table again") from None
+        if any(cell.strip() for cell in cells):
+            yield reader.line_num, cells
+
+
+def _header(cells: Sequence[str]) -> list[str]:
+    """The columns by name."""
+    names = [cell.strip().lower() for cell in cells]
+    known = ", ".join((*NEEDED, *OPTIONAL))
+    for name in names:
+        if name not in (*NEEDED, *OPTIONAL):
+            raise BadInputError(f"line 1: unknown column {quote(name)}: a table of observations has {known}")
+        if names.count(name) > 1:
+            raise BadInputError(f"line 1: column {quote(name)} occurs twice: keep one of them")
+    for name in NEEDED:
+        if name not in names:
+            raise BadInputError(f"line 1: column {quote(name)} is missing: begin with a line as {known}")
+    return names
+
+
+def _observation(cells: Mapping[str, str], line: int) -> Observation:
+    for name in NEEDED:
+        if not cells[name]:
+            raise BadInputError(f"line {line}, column {name}: is empty: give a name, or remove the line")
+    reward, sd = (_number(cells.get(name, ""), f"line {line}, column {name}") for name in ("reward", "sd"))
+    return Observation(cells["state"], cells["action"], reward, sd, cells.get("next") or None)
+
+
+def _number(cell: str, where: str) -> float | None:
+    """The number in a cell; None if that is empty."""
+    plain = cell.strip()
+    if not plain:
+        return None
+    try:
+        found = float(plain) if "_" not in plain else math.nan
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        comma = ", with a point before the decimals" if "," in plain else ", or leave the cell empty"
+        raise BadInputError(f"{where}: {quote(plain)} is not a finite number: give one{comma}")
+    return found
+
+
+def write_csv(data: Dataset, file: IO[bytes]) -> None:
+    """Write observations as a table, with the columns that they need."""
+    model = data.model
+    columns = {"state": [model.pair_name(pair)[0] for pair in data.pair]}
+    columns["action"] = [model.pair_name(pair)[1] for pair in data.pair]
+    for name, values in (("reward", data.reward), ("sd", data.sd)):
+        if name == "reward" or not np.isnan(values).all():
+            columns[name] = ["" if np.isnan(value) else repr(float(value)) for value in values]
+    if (data.next >= 0).any():
+        columns["next"] = ["" if state < 0 else model.state_name(state) for state in data.next]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    file.write(text.getvalue().encode())

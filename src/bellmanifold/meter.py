@@ -1,0 +1,272 @@
+"""How far a long call has come: a bar with an estimate of what is left.
+
+Whoever works says so, `expect("points", 4096)` and `advance("points", 1024)`, and knows nothing of who listens. Nobody
+does unless a call has opened a meter (`metered`), and even then nothing is shown in the first two seconds. A terminal
+gets a bar on stderr, which goes away at the end; a notebook a line that is written anew; elsewhere nothing is said,
+unless `progress=True` asks for lines on stderr. Numbers never depend on it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from threading import Lock, Timer
+from typing import Any, Protocol, runtime_checkable
+
+from bellmanifold.stderr import remark
+
+PATIENCE = 2.0
+"""Seconds before anything is shown."""
+BETWEEN = 0.2
+"""Seconds between two looks of a notebook's line."""
+BETWEEN_LINES = 10.0
+
+
+@runtime_checkable
+class Display(Protocol):
+    """What shows how far work has come."""
+
+    def open(self, title: str) -> None: ...
+
+    def show(self, count: Count) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Count:
+    """How many of what are done.
+
+    Attributes:
+        unit: what is counted, in the plural.
+        done: how many.
+        total: of how many, as far as one can tell; None if one cannot.
+        began: when the counting began.
+    """
+
+    unit: str = ""
+    done: float | int = 0
+    total: float | int | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def share(self) -> float | None:
+        """The share that is done; None if that is not known."""
+        return None if not self.total else min(1.0, self.done / self.total)
+
+    def words(self) -> str:
+        """As in "3 of 7 points, about 5 s left"."""
+        if not self.unit:
+            return ""
+        share, of = self.share, "" if self.total is None else f" of {max(self.total, self.done):,.0f}"
+        left = ""
+        if share is not None and 0.0 < share < 1.0:
+            left = f", about {duration((time.monotonic() - self.began) * (1.0 - share) / share)} left"
+        return f"{self.done:,.0f}{of} {self.unit}{left}"
+
+
+class Meter:
+    """Counts, and shows it once it has taken a while.
+
+    Args:
+        title: what is going on.
+        display: where to show it; None for nowhere.
+        patience: seconds before it is shown.
+    """
+
+    def __init__(self, title: str, display: Display | None, patience: float = PATIENCE) -> None:
+        self.title, self.display, self.patience = title, display, patience
+        self.count, self.is_open = Count(), False
+        self.began = time.monotonic()
+        self.timer: Timer | None = None
+        self.lock = Lock()
+
+    def __enter__(self) -> Meter:
+        if isinstance(self.display, Bar):  # which may be drawn from another thread: long silences are shown, too
+            self.timer = Timer(self.patience, self._show)
+            self.timer.daemon = True
+            self.timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        with self.lock:
+            display, self.display = self.display, None
+            if display is not None and self.is_open:
+                with suppress(OSError, ValueError):
+                    display.close()
+
+    def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
+        """From now on so many of these are to be done."""
+        began = self.count.began if unit == self.count.unit else time.monotonic()
+        self.count = Count(unit, done, total, began)
+        self._look()
+
+    def advance(self, unit: str, by: float | int) -> None:
+        """So many more are done; what nobody expects is not counted."""
+        if unit == self.count.unit:
+            self.count.done += by
+            self._look()
+
+    def _look(self) -> None:
+        if self.display is not None and time.monotonic() - self.began >= self.patience:
+            self._show()
+
+    def _show(self) -> None:
+        with self.lock:
+            if self.display is None:
+                return
+            try:
+                if not self.is_open:
+                    self.display.open(self.title)
+                    self.is_open = True
+                self.display.show(self.count)
+            except (OSError, ValueError):  # stderr has gone: the work goes on
+                self.display = None
+
+
+class Bar:
+    """A bar on a terminal, on stderr."""
+
+    def open(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        columns: Any = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[said]}"),
+        )
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.bar.add_task(title, total=None, said="")
+        self.bar.start()
+
+    def show(self, count: Count) -> None:
+        self.bar.update(self.task, total=count.total, completed=count.done, said=count.words())
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+class Cell:
+    """A line in a notebook, written anew a few times per second, and emptied at the end."""
+
+    def open(self, title: str) -> None:
+        from IPython.display import HTML, display
+
+        self.title, self.html, self.last = title, HTML, 0.0
+        self.handle: Any = display(HTML(title), display_id=True)
+
+    def show(self, count: Count) -> None:
+        now = time.monotonic()
+        if now - self.last < BETWEEN:
+            return
+        self.last, share = now, count.share
+        bar = "<progress></progress>" if share is None else f'<progress value="{share:.4f}"></progress>'
+        self.handle.update(self.html(f"{self.title} {bar} {count.words()}"))
+
+    def close(self) -> None:
+        self.handle.update(self.html(""))
+
+
+class Lines:
+    """Now and then a line on stderr."""
+
+    def open(self, title: str) -> None:
+        self.title, self.last = title, float("-inf")
+
+    def show(self, count: Count) -> None:
+        now = time.monotonic()
+        if now - self.last >= BETWEEN_LINES:
+            self.last = now
+            remark(f"{self.title}: {count.words()}" if count.unit else f"{self.title} ...")
+
+    def close(self) -> None:
+        pass
+
+
+_current: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+def expect(unit: str, total: float | int | None, done: float | int = 0) -> None:
+    """Say that so many of these are to be done, as far as one can tell, and how many are."""
+    meter = _current.get()
+    if meter is not None:
+        meter.expect(unit, total, done)
+
+
+def advance(unit: str, by: float | int = 1) -> None:
+    """Say that so many more of these are done."""
+    meter = _current.get()
+    if meter is not None:
+        meter.advance(unit, by)
+
+
+@contextmanager
+def metered(title: str, progress: bool | None = None) -> Iterator[None]:
+    """Show how far what happens inside has come; within another call that does so, it is that one which shows it.
+
+    Args:
+        title: what is going on.
+        progress: True shows it wherever stderr goes, False nowhere, None on terminals and in notebooks.
+    """
+    if _current.get() is not None and progress is not False:
+        yield
+        return
+    with _listening(Meter(title, None if progress is False else _display(bool(progress)))):
+        yield
+
+
+@contextmanager
+def counted(title: str, unit: str, total: int, progress: bool | None = None) -> Iterator[Callable[..., None]]:
+    """Show how many of so many are done, and nothing of what happens inside.
+
+    Hands over a function that counts one more, or as many as it is told.
+    """
+    outer = _current.get() is not None or progress is False
+    meter = Meter(title, None if outer else _display(bool(progress)))
+    with meter, _listening(Meter("", None)):
+        meter.expect(unit, total)
+        yield lambda by=1: meter.advance(unit, by)
+
+
+@contextmanager
+def _listening(meter: Meter) -> Iterator[None]:
+    token = _current.set(meter)
+    try:
+        with meter:
+            yield
+    finally:
+        _current.reset(token)
+
+
+def _display(asked: bool) -> Display | None:
+    """What suits where the output goes."""
+    if _in_notebook():
+        return Cell()
+    if sys.stderr is not None and sys.stderr.isatty():
+        return Bar()
+    return Lines() if asked else None
+
+
+def _in_notebook() -> bool:
+    """Does this run in a notebook's kernel?"""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def duration(seconds: float) -> str:
+    """A time span for people.
+
+    >>> duration(4.2), duration(200.0), duration(7000.0)
+    ('5 s', '4 min', '2.0 h')
+    """
+    if seconds < 90:
+        return f"{int(-(-seconds // 1))} s"
+    return f"{int(-(-seconds // 60))} min" if seconds < 5400 else f"{seconds / 3600 + 0.05:.1f} h"

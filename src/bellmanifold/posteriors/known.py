@@ -1,0 +1,219 @@
+"""Everything known: the solver's answer.
+
+Where every pair of the states that the data touch was observed, without noise and with a given law, an exact posterior
+is a single point: the Bellman equations have one solution q. Nothing has to be integrated over. Moments are q and 0,
+the evidence is prod_i N(q_i; mean_i, sd_i^2) / |det A(q)|, and what is best in its state alone is so with probability 1
+and an error of 0. Exactly tied actions are split as `bellmanifold.posteriors.tie_split` says, at scrambled nets of
+points and their mirror images: a tie of two actions without another one further down is 1/2 in every pair of these,
+again with an error of 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.chart.sparse import SparseChart, sparse_chart
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.gaussian.points import normal_points, uniform_points
+from bellmanifold.graph import end_components
+from bellmanifold.linear import evaluate_chain
+from bellmanifold.meter import expect
+from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.cuts import lingering_loops
+from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error, ratio, resolution_of
+from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.tie_split import Ties, tie_problem
+from bellmanifold.solver import solve
+
+REPLICATES = 32
+FIRST = 11
+"""Binary logarithm of the points of each net that are looked at first; each has a mirror image."""
+LEAST = 2**15
+"""Where memory does not hold so many points, ties are left to walks."""
+LEAST_DRAWS, MOST_DRAWS = 256, 8192
+"""Draws, all alike, for whoever asks for some."""
+MOST_TIED = 2048
+"""So many tied pairs may have a dense covariance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The one point that an exact posterior consists of.
+
+    Attributes:
+        target: the posterior.
+        chart: the states that the data touch, as a problem of its own.
+        q: action values of its pairs, shape (own pairs,).
+        policy: an optimal policy, shape (own states,).
+        log_det: log |det A| of that policy.
+        tied: pairs that are best in their state together with others, ascending, shape (tied pairs,).
+        unique: pairs that are best in their state alone, ascending, shape (other states,).
+    """
+
+    target: Target
+    chart: SparseChart
+    q: Float[np.ndarray, "own_pairs"]
+    policy: Int[np.ndarray, "own_states"]
+    log_det: float
+    tied: Int[np.ndarray, "tied_pairs"]
+    unique: Int[np.ndarray, "other_states"]
+
+    @cached_property
+    def ties(self) -> Ties:
+        """The small problem that splits them."""
+        return tie_problem(self.chart.ended, self.tied, self.unique)
+
+    @cached_property
+    def log_weight(self) -> float:
+        """Log of prior over |det A|, without the part of the determinant that differs from tied policy to policy."""
+        prior, pairs = self.target.prior, self.chart.pairs
+        z = (self.q - prior.mean[pairs]) / prior.sd[pairs]
+        log_prior = float((-0.5 * z**2 - np.log(np.sqrt(2.0 * np.pi) * prior.sd[pairs])).sum())
+        first = np.searchsorted(self.tied, self.policy[self.ties.states])
+        return log_prior - self.log_det + self.ties.log_det(first) + self.target.log_constant
+
+    def most_points(self, budget: Budget) -> int:
+        """How many points memory holds."""
+        return min(budget.points, budget.held // (len(self.tied) + len(self.policy)))
+
+
+def everything_known(target: Target, budget: Budget) -> Known | None:
+    """The point that an exact posterior consists of; None if it has more than one, or more ties than can be split."""
+    given = target.laws is None and target.noise_scale is None and target.is_exact
+    if not given or not target.observed[target.own].all():
+        return None
+    try:
+        chart = sparse_chart(target.model, target.observed)
+        model = replace(chart.ended, reward=target.reward[chart.pairs])
+        solution = solve(model)
+        policy = model.greedy(np.where(solution.optimal, solution.q, -np.inf))
+        log_det = evaluate_chain(model, policy, np.arange(model.n_states), model.reward[policy])[1]
+    except UnsupportedError:  # the engines say why
+        return None
+    best = np.flatnonzero(solution.optimal)
+    state = model.pair_state[best]
+    several = (np.bincount(state, minlength=model.n_states) > 1)[state]
+    known = Known(target, chart, solution.q, policy, log_det, best[several], best[~several])
+    return known if not len(known.tied) or _can_split(known, solution.optimal, budget) else None
+
+
+def _can_split(known: Known, optimal: Bool[np.ndarray, "own_pairs"], budget: Budget) -> bool:
+    """Whether ties are few enough, and exact.
+
+    A loop of tied pairs costs less than rounding, and one that is hardly ever left adds rounding up: no exact ties.
+    """
+    few = len(known.tied) <= MOST_TIED and known.most_points(budget) >= LEAST
+    loops = few and (end_components(known.chart.ended, optimal) or lingering_loops(known.target) != ((), ""))
+    return bool(few and not loops)
+
+
+def by_solver(known: Known, budget: Budget) -> Result:
+    """The answers of a posterior that consists of one point; ties are split as accurately as the budget asks for."""
+    target, pairs = known.target, known.chart.pairs
+    mean, sd = target.prior.mean.copy(), target.prior.sd.copy()
+    mean[pairs], sd[pairs] = known.q, 0.0
+    split = _split(known, budget)
+    points = split.points if len(known.tied) else 0
+    states = [target.model.states[s] for s in known.chart.states[known.ties.states]]
+    evidence = ratio(split.weight.sum(axis=1) * len(split.weight) / split.points, np.ones(len(split.weight)))
+    told = f"; ties of {len(states)} states are split at {points} points" if points else ""
+    return Result(
+        table=split.table(known),
+        q_mean=Estimate.of(mean, np.zeros_like(mean)),
+        q_sd=sd,
+        log_evidence=None
+        if target.prior.flat
+        else Estimate.of(np.log(evidence.value) + known.log_weight, evidence.se / evidence.value),
+        engine="solver",
+        reason=f"all that matters is known, so that the Bellman equations have one solution{told}",
+        dimension=0,
+        effective_sample_size=split.effective if points else None,
+        diagnostics={"points": points, "ties_split": states},
+        points=np.repeat(mean[:, None], max(LEAST_DRAWS, min(MOST_DRAWS, budget.kept // len(mean))), axis=1),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """Tied policies at points: which pairs are best, and what they weigh.
+
+    Attributes:
+        policy: distinct policies: a tied pair for each tied state, shape (rows, tied states).
+        weight: in each replicate, shape (replicates, rows).
+        square: sum of the squared weights of points.
+        points: how many.
+    """
+
+    policy: Int[np.ndarray, "rows tied_states"]
+    weight: Float[np.ndarray, "replicates rows"]
+    square: float
+    points: int
+
+    @property
+    def effective(self) -> float:
+        return float(self.weight.sum() ** 2 / self.square)
+
+    def table(self, known: Known) -> PolicyTable:
+        """The policies as pairs of the whole problem; errors are 0 where there is no tie."""
+        chart, ties = known.chart, known.ties
+        own = np.tile(known.policy, (len(self.policy), 1))
+        own[:, ties.states] = known.tied[self.policy]
+        certain = np.ones(known.target.model.n_states, dtype=bool)
+        certain[chart.states[ties.states]] = False
+        resolution = resolution_of(self.effective) if len(known.tied) else 0.0
+        beaten = known.target.coupled[known.target.model.pair_state]
+        beaten[chart.pairs[np.append(known.tied, known.unique)]] = False
+        return PolicyTable(known.target.coupled, chart.pairs[own], self.weight, None, resolution, certain, beaten)
+
+
+def _split(known: Known, budget: Budget) -> _Split:
+    """Points until every probability is as accurate as asked for, or so many as asked for."""
+    if not len(known.tied):
+        return _Split(np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)), 1.0, 1)
+    asked = None if budget.samples is None else int(np.ceil(np.log2(max(1.0, budget.samples / (2 * REPLICATES)))))
+    found = _weighed(known, 0, 2 ** (FIRST if asked is None else asked), budget.seed)
+    while asked is None and 2 * found.points <= known.most_points(budget):
+        error = largest_error(known.target.model, found.table(known), budget.top)
+        if error <= budget.accuracy:
+            break
+        expect("points", budget.points_needed(found.points, error, known.most_points(budget)), found.points)
+        size = found.points // (2 * REPLICATES)
+        found = _together(known.ties, found, _weighed(known, size, size, budget.seed))
+    return found
+
+
+def _weighed(known: Known, begin: int, size: int, seed: int) -> _Split:
+    """The points from `begin` on of every net, and their mirror images."""
+    ties, dimension = known.ties, len(known.tied)
+    normals = normal_points(uniform_points(dimension, begin, size, REPLICATES, seed)).reshape(dimension, REPLICATES, -1)
+    choice, log_det = ties.greedy(np.concatenate([normals, -normals], axis=2).reshape(dimension, -1))
+    weight = np.exp(-log_det)
+    replicate = np.repeat(np.arange(REPLICATES), 2 * size)
+    policy, summed = _summed(ties, choice.T, replicate, weight)
+    return _Split(policy, summed, float((weight**2).sum()), len(weight))
+
+
+def _together(ties: Ties, one: _Split, other: _Split) -> _Split:
+    """Two splits as one."""
+    replicate, row = np.nonzero(np.concatenate([one.weight, other.weight], axis=1))
+    weight = np.concatenate([one.weight, other.weight], axis=1)[replicate, row]
+    policy, summed = _summed(ties, np.concatenate([one.policy, other.policy])[row], replicate, weight)
+    return _Split(policy, summed, one.square + other.square, one.points + other.points)
+
+
+def _summed(
+    ties: Ties,
+    policy: Int[np.ndarray, "n tied_states"],
+    replicate: Int[np.ndarray, "n"],
+    weight: Float[np.ndarray, "n"],
+) -> tuple[Int[np.ndarray, "rows tied_states"], Float[np.ndarray, "replicates rows"]]:
+    """The distinct ones of weighted policies, and what they weigh in each replicate."""
+    code = ties.code(policy)
+    _, first, row = np.unique(code, axis=0 if code.ndim > 1 else None, return_index=True, return_inverse=True)
+    place = row.ravel() + len(first) * replicate
+    return policy[first], np.bincount(place, weight, REPLICATES * len(first)).reshape(REPLICATES, -1)

@@ -1,0 +1,218 @@
+"""How far a long call has come: what is said, when, and to whom; numbers do not depend on it."""
+
+import io
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bellmanifold as bm
+from bellmanifold import envs, meter
+from bellmanifold.meter import Bar, Cell, Count, Lines, Meter, advance, counted, expect, metered
+from bellmanifold.runs.run import play_runs
+
+SOURCE = str(Path(bm.__file__).parent.parent)
+
+
+class Notes:
+    """A display that writes down what it is shown."""
+
+    def __init__(self):
+        self.said = []
+
+    def open(self, title):
+        self.said.append(title)
+
+    def show(self, count):
+        self.said.append(count.words().split(",  ")[0])
+
+    def close(self):
+        self.said.append("closed")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_counts_are_shown_after_a_while_only():
+    notes = Notes()
+    with Meter("weighing", notes, patience=3600.0) as quick:
+        quick.expect("points", 10)
+        quick.advance("points", 5)
+    assert notes.said == []
+    with Meter("weighing", notes, patience=0.0) as slow:
+        slow.expect("points", 10)
+        slow.advance("steps", 5)
+        slow.advance("points", 10)
+    assert notes.said == ["weighing", "0 of 10 points", "10 of 10 points", "closed"]
+
+
+def test_an_estimate_of_what_is_left():
+    count = Count("episodes", done=25.0, total=100.0, began=time.monotonic() - 10.0)
+    assert count.words() in ("25 of 100 episodes, about 30 s left", "25 of 100 episodes, about 31 s left")
+    assert Count("points", done=3000.0).words() == "3,000 points"
+    assert Count("points", done=12.0, total=10.0).words() == "12 of 12 points"
+    assert Count().words() == ""
+
+
+def test_nobody_listens_by_default(capfd):
+    expect("points", 10)
+    advance("points")
+    with metered("working"):
+        expect("points", 10)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_lines_where_they_are_asked_for(capfd):
+    lines = Lines()
+    lines.open("weighing")
+    lines.show(Count())
+    lines.show(Count("points", 1.0, 2.0))  # too soon
+    lines.last -= meter.BETWEEN_LINES
+    lines.show(Count("points", 2.0, 2.0))
+    lines.close()
+    assert capfd.readouterr() == ("", "weighing ...\nweighing: 2 of 2 points\n")
+
+
+def test_a_bar_on_a_terminal():
+    terminal = Terminal()
+    with redirect_stderr(terminal), Meter("weighing", Bar(), patience=0.0) as bar:
+        bar.expect("points", 4)
+        bar.advance("points", 1)
+    assert "weighing" in terminal.getvalue()
+    assert "1 of 4 points" in terminal.getvalue()
+
+
+def test_a_bar_appears_although_nothing_is_said():
+    terminal = Terminal()
+    with redirect_stderr(terminal), Meter("compiling", Bar(), patience=0.05):
+        time.sleep(0.5)
+    assert "compiling" in terminal.getvalue()
+
+
+def test_work_goes_on_when_the_display_fails():
+    class Broken(Notes):
+        def show(self, count):
+            raise BrokenPipeError
+
+    with Meter("weighing", Broken(), patience=0.0) as broken:
+        broken.expect("points", 4)
+        broken.advance("points", 1)
+    assert broken.display is None
+
+
+def test_only_the_outermost_call_shows():
+    terminal = Terminal()
+    with redirect_stderr(terminal), metered("outside"):
+        outer = meter._current.get()
+        with metered("inside"):
+            assert meter._current.get() is outer
+        with counted("counting", "runs", 3) as one_more:
+            expect("points", 10)
+            one_more()
+            one_more(2)
+    assert meter._current.get() is None
+    assert "runs" not in terminal.getvalue()
+
+
+def test_a_line_in_a_notebook():
+    from IPython.display import HTML
+
+    shown = []
+
+    class Handle:
+        def update(self, html):
+            shown.append(html.data)
+
+    cell = Cell()
+    cell.title, cell.html, cell.last, cell.handle = "weighing", HTML, 0.0, Handle()
+    cell.show(Count("points", 1.0, 4.0, time.monotonic() - 1.0))
+    cell.show(Count("points", 2.0, 4.0))  # too soon
+    cell.last = 0.0
+    cell.show(Count("points", 2.0))
+    cell.close()
+    assert shown == [
+        'weighing <progress value="0.2500"></progress> 1 of 4 points, about 4 s left',
+        "weighing <progress></progress> 2 points",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_numbers_do_not_depend_on_it(progress, capfd):
+    model = envs.deep_sea(3)
+    data = bm.Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")])
+    one, other = (bm.posterior(model, data, progress=asked) for asked in (progress, None))
+    assert one.to_dict() == other.to_dict()
+    one, other = (bm.advise(model, data, progress=asked).to_dict() for asked in (progress, None))
+    assert one == other
+    runs = [bm.learn(model, "manifold", 3, 2, progress=asked).runs for asked in (progress, None)]
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one.regret, other.regret)
+    assert capfd.readouterr().out == ""
+
+
+def test_runs_say_when_an_episode_was_played():
+    counts = []
+    list(play_runs(envs.two_state(), "bayes-td", 2, [0, 1], after_episode=counts.append))
+    assert counts == [1, 1, 1, 1]
+    counts.clear()
+    list(play_runs(envs.two_state(), "bayes-br-hmc", 1, [0, 1, 2], after_episode=counts.append))
+    assert sum(counts) == 3, "runs that are played in step count if they are wanted"
+
+
+def in_terminal(*arguments, until=None):
+    """Run a command with stderr on a terminal and stdout in a pipe: exit code, stdout, what the terminal saw."""
+    leader, follower = pty.openpty()
+    environment = dict(os.environ, PYTHONPATH=SOURCE, TERM="xterm", COLUMNS="100")
+    command = [sys.executable, "-m", "bellmanifold", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=environment)
+    os.close(follower)
+    seen, asked = b"", False
+    deadline = time.monotonic() + 120.0
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([leader], [], [], 0.2)
+        if ready:
+            try:
+                seen += os.read(leader, 65536)
+            except OSError:
+                break
+        elif process.poll() is not None:
+            break
+        if until is not None and until in seen and not asked:
+            asked = True
+            process.send_signal(signal.SIGINT)
+    out = process.stdout.read()
+    return process.wait(timeout=60), out.decode(), seen.decode(errors="replace")
+
+
+def test_ctrl_c_leaves_one_clear_line_and_nothing_half_written(tmp_path):
+    out = tmp_path / "runs"
+    arguments = [
+        "learn",
+        "env:deep-sea?depth=6",
+        "--agent",
+        "bayes-br",
+        "--episodes",
+        "100000",
+        "--runs",
+        "1",
+        "--json",
+    ]
+    code, stdout, seen = in_terminal(*arguments, "--out", str(out), until=b"episodes")
+    assert code == 130
+    assert stdout == ""
+    last = seen.replace("\r", "\n").strip().splitlines()[-1]
+    assert "interrupted: 0 of 1 runs are in" in seen
+    assert "Traceback" not in seen
+    assert last.strip().endswith("give the same command again to play them all")
+    assert not list(out.rglob("*.nc"))
