@@ -190,7 +190,7 @@ def test_promises(name):
     assert set(advice.policy) <= set(model.states)
     assert "0,0" in advice.policy
     summary = advice.summary
-    draws = summary.draws
+    draws = summary.weighted_draws
     best = np.maximum.reduceat(draws.q.values, model.pair_start[:-1], axis=1) @ model.initial
     mean = draws.weight.values @ best
     se = np.sqrt(draws.weight.values**2 @ (best - mean) ** 2)

@@ -170,8 +170,9 @@ def test_nuts_against_enumeration():
     found = bm.posterior(model, data, epsilon=epsilon, prior_scale=2.0, engine="nuts", samples=64_000)
     assert found.trustworthy, found.diagnostics
     assert agree(found, posterior_of(found.target, asked="mixture"))
-    assert found.draws.q.shape == (64_000, model.n_pairs)
-    np.testing.assert_allclose(found.draws.q.mean("draw")[:seen], found.q_mean[:seen], atol=1e-12)
+    assert found.draws.q.shape == (64, 1000, model.n_pairs)
+    assert found.draws.attrs["effective_sample_size"] == found.effective_sample_size
+    np.testing.assert_allclose(found.draws.q.mean(("chain", "draw"))[:seen], found.q_mean[:seen], atol=1e-12)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -267,7 +267,7 @@ def test_draws(leak, worth):
     if not summary.trustworthy:
         return
     try:
-        draws = summary.draws
+        draws = summary.weighted_draws
     except UnsupportedError:
         return
     weight, values = draws["weight"].values, draws["q"].values

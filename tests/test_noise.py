@@ -192,7 +192,7 @@ def test_inferred_scale_against_quadrature(rewards):
     walked = Summary(summary.target, by_walk(summary.target, budget, "forced"), budget)
     assert walked.action_probability.value[0] == pytest.approx(best, abs=0.02)
     assert walked.result.noise_scale[0] == pytest.approx(eta, abs=0.02)
-    draws = summary.draws
+    draws = summary.weighted_draws
     assert float(draws.weight.values @ draws.noise_scale.values) == pytest.approx(eta, abs=0.03)
 
 

@@ -355,7 +355,7 @@ def test_draws_hold_laws():
     A false-alarm rate below 1e-4.
     """
     found = asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=1.0, prior_scale=2.0)
-    draws = found.draws
+    draws = found.weighted_draws
     weight = draws.weight.values
     exact = one_state(1.0, (1, 1), -1.0)
     near(weight @ draws.law.values[:, 0], 2.0 / np.sqrt(8192), exact.law[0])

@@ -308,4 +308,4 @@ def _draws(summary: Summary) -> JointDraws:
         return given_draws(target, budget, point_draws(target, summary.result.points, budget.seed))
     if own is None:
         return joint_draws(target, budget)
-    return given_draws(target, budget, np.asarray(own().q.values, dtype=np.float64))
+    return given_draws(target, budget, np.concatenate(own().q.values))

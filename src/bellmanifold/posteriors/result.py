@@ -137,7 +137,8 @@ class Result:
         doubts: why the numbers are not to be trusted; empty if they are.
         stopped: why it stopped before the accuracy was reached; empty if it did not.
         diagnostics: whatever else the engine measured.
-        draws: makes draws of the action values where the engine has its own; None: the chart draws them.
+        draws: makes draws of the action values, of equal weight and by chain, where the engine has its own; None: the
+            chart draws them.
         points: action values that chains of equal weight met, chain by chain, those of pairs that stand for several as
             the largest of these; None where none are kept, shape (pairs, points).
     """

@@ -193,15 +193,36 @@ class Summary:
 
     @cached_property
     def draws(self) -> xarray.Dataset:
-        """Draws of all action values with their weights, as an xarray data set; see `bellmanifold.posteriors.draws`."""
+        """Draws of all action values, each of the same weight and none twice, as ArviZ takes them.
+
+        An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` where it is inferred,
+        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. There
+        are as many draws as the posterior's points are worth without repeats (`bellmanifold.posteriors.draws`).
+
+        Raises:
+            UnsupportedError: if neither importance weights nor chains can be trusted.
+        """
         if self.result.draws is not None:
             return self.result.draws()
-        from bellmanifold.posteriors.draws import as_dataset, point_draws, posterior_draws
+        from bellmanifold.posteriors.draws import as_dataset, by_chain, equal_draws, point_draws
 
-        if self.result.points is None or self.target.noise_scale is not None:
-            return posterior_draws(self.target, self.budget)
-        q = point_draws(self.target, self.result.points, self.budget.seed)
-        return as_dataset(self.target.model, q, np.full(len(q), 1.0 / len(q)), np.zeros((0, len(q))))
+        points, effective = self.result.points, self.effective_sample_size
+        if points is None or self.target.noise_scale is not None:
+            return equal_draws(self.weighted_draws, self.budget.seed)
+        q = point_draws(self.target, points, self.budget.seed)
+        drawn = as_dataset(self.target.model, q, None, np.zeros((0, len(q))))
+        return by_chain(drawn, int(self.diagnostics["chains"]), float(len(q)) if effective is None else effective)
+
+    @cached_property
+    def weighted_draws(self) -> xarray.Dataset:
+        """All points that draws are chosen from, with their `weight`, which sums to 1: `q` by draw and pair.
+
+        Whoever computes with weights has less noise than with `draws`; points of weight 0 are left out.
+        """
+        from bellmanifold.posteriors.draws import in_one_row, posterior_draws
+
+        own = self.result.draws is not None or (self.result.points is not None and self.target.noise_scale is None)
+        return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""
