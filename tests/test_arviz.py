@@ -52,7 +52,7 @@ def test_the_table_agrees_with_the_summary(summary):
     assert list(table.index) == [f"q[{state}: {action}]" for state, action in model.pair_index]
     error = np.hypot(table["sd"] / np.sqrt(table["ess_bulk"]), summary.result.q_mean.se)
     own = summary.target.coupled[model.pair_state]
-    assert (np.abs(table["mean"] - summary.q_mean) <= 5 * error)[own].all()
+    assert (np.abs(table["mean"] - summary.q_mean.value) <= 5 * error)[own].all()
     assert (table["r_hat"] < 1.02).all()
     assert table["ess_bulk"].min() > 0.8 * draws.attrs["effective_sample_size"]
 

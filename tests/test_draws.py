@@ -147,7 +147,7 @@ def test_points_of_weight_zero_hold_infinities_and_are_left_out():
     for q in (summary.weighted_draws.q, summary.draws.q):
         assert np.isfinite(q.values).all()
     assert (summary.weighted_draws.weight.values > 0).all()
-    assert_moments(summary.weighted_draws, summary.q_mean, summary.q_sd)
+    assert_moments(summary.weighted_draws, summary.q_mean.value, summary.q_sd.value)
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_uneven_weights_leave_fewer_draws_and_no_repeats():
     q = draws.q.values.reshape(count, model.n_pairs)
     assert len(np.unique(q, axis=0)) == count
     error = np.hypot(q.std(axis=0) / np.sqrt(count), summary.result.q_mean.se)
-    assert (np.abs(q.mean(axis=0) - summary.q_mean) <= 5 * error).all()
+    assert (np.abs(q.mean(axis=0) - summary.q_mean.value) <= 5 * error).all()
 
 
 def test_draws_are_labelled_by_state_and_action():
@@ -237,8 +237,8 @@ def test_draws_have_the_summarys_moments(epsilon, part):
     """Some pairs unobserved; and all observed, where a loop has to be cut open for epsilon above 0."""
     model = envs.swirl(3)
     summary = bm.posterior(model, seen(model, np.arange(1, 13) % part != 0), epsilon=epsilon)
-    assert_moments(summary.weighted_draws, summary.q_mean, summary.q_sd)
-    assert_moments(in_one_row(summary.draws), summary.q_mean, summary.q_sd)
+    assert_moments(summary.weighted_draws, summary.q_mean.value, summary.q_sd.value)
+    assert_moments(in_one_row(summary.draws), summary.q_mean.value, summary.q_sd.value)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
@@ -248,10 +248,10 @@ def test_draws_of_many_unobserved_actions(epsilon):
     data = Dataset.from_pairs(model, [("s", "a0"), ("t", "a1"), ("t", "a3")])
     exact = posterior_of(relaxed_target(data, epsilon or 1e-6, 2.0), asked="mixture")
     summary = bm.posterior(model, data, epsilon=epsilon, prior_scale=2.0)
-    np.testing.assert_allclose(summary.q_mean, exact.q_mean, atol=0.01)
-    np.testing.assert_allclose(summary.q_sd, exact.q_sd, atol=0.01)
+    np.testing.assert_allclose(summary.q_mean.value, exact.q_mean.value, atol=0.01)
+    np.testing.assert_allclose(summary.q_sd.value, exact.q_sd.value, atol=0.01)
     draws = summary.weighted_draws
-    assert_moments(draws, exact.q_mean, exact.q_sd)
+    assert_moments(draws, exact.q_mean.value, exact.q_sd.value)
     q = draws.q.values
     best = np.maximum.reduceat(q, model.pair_start[:-1], axis=1)[:, model.pair_state]
     frequency = draws.weight.values @ (q == best)
@@ -267,7 +267,7 @@ def test_chains_draw_from_the_posterior():
     exact = posterior_of(relaxed_target(data, 1e-6, 2.0), asked="mixture")
     draws = chain_draws(relaxed_target(data, 0.0, 2.0), batch_chart(model), Budget(seed=3))
     assert draws.sizes["draw"] == CHAINS
-    assert_moments(draws, exact.q_mean, exact.q_sd)
+    assert_moments(draws, exact.q_mean.value, exact.q_sd.value)
     law = transitions(model)
     for q in draws.q.values[:5]:
         found = np.asarray(residuals(law, jnp.asarray(q)))

@@ -58,8 +58,8 @@ def test_without_data_the_posterior_is_the_prior():
     summary = bm.posterior(TREE, Dataset.from_pairs(TREE, []), prior_scale=3.0, top=7, seed=5)
     assert summary.action_probability.value.tolist() == [0.5] * 6
     assert summary.action_probability.se.tolist() == [0.0] * 6
-    assert summary.q_mean.tolist() == [0.0] * 6
-    assert summary.q_sd.tolist() == [3.0] * 6
+    assert summary.q_mean.value.tolist() == [0.0] * 6
+    assert summary.q_sd.value.tolist() == [3.0] * 6
     assert (summary.dimension, summary.budget.top, summary.budget.seed) == (0, 7, 5)
     assert (float(summary.log_evidence.value), float(summary.log_evidence.se)) == (0.0, 0.0)
     assert summary.result.noise_scale is None
@@ -323,7 +323,7 @@ def nets(monkeypatch):
             return Sample(
                 table=two_policies(target, weights_with_error(error, mass)),
                 q_mean=Estimate.of(zero, zero),
-                q_sd=zero,
+                q_sd=Estimate.of(zero, zero),
                 log_evidence=Estimate.of(-1.0, 0.1),
                 noise_scale=None,
                 effective_sample_size=told.share.get(first.cut, told.share.get(first.way, 1.0)) * points,

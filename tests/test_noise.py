@@ -119,8 +119,8 @@ def test_evidence_counts_every_repeat():
         summary = bm.posterior(model, data, noise_sd=eta, prior_scale=sigma, engine=engine)
         assert float(summary.log_evidence.value) == pytest.approx(exact, abs=1e-4)
         precision = 1 / sigma**2 + 3 / eta**2
-        assert summary.q_mean[0] == pytest.approx(np.sum(rewards) / eta**2 / precision, abs=1e-3)
-        assert summary.q_sd[0] == pytest.approx(precision**-0.5, rel=1e-2)
+        assert summary.q_mean.value[0] == pytest.approx(np.sum(rewards) / eta**2 / precision, abs=1e-3)
+        assert summary.q_sd.value[0] == pytest.approx(precision**-0.5, rel=1e-2)
 
 
 @pytest.mark.parametrize(
