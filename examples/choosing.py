@@ -48,7 +48,7 @@ def tolerance() -> None:
     for epsilon in (0.0, 0.01, 0.1, 0.2, 0.5, 1.0, 5.0):
         summary = bm.posterior(DEEP_SEA, data, epsilon=epsilon)
         pair = DEEP_SEA.pair_index["0,0", "right"]
-        chance, sd = summary.action_probability.value[pair], summary.q_sd[pair] if epsilon else 0.0
+        chance, sd = summary.action_probability.value[pair], summary.q_sd.value[pair] if epsilon else 0.0
         print(f"{epsilon:<39g}{probability(summary, route):16.3f}{chance:21.3f}{sd:18.3f}")
 
 
@@ -60,7 +60,7 @@ def prior() -> None:
     for scale in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0):
         summary = bm.posterior(DEEP_SEA, data, prior_scale=scale)
         pair = DEEP_SEA.pair_index["0,0", "right"]
-        chance, sd, evidence = summary.action_probability.value[pair], summary.q_sd[pair], summary.log_evidence
+        chance, sd, evidence = summary.action_probability.value[pair], summary.q_sd.value[pair], summary.log_evidence
         print(f"{scale:<33g}{chance:21.3f}{sd:18.3f}{float(evidence.value) if evidence else 0.0:15.1f}")
 
 

@@ -27,7 +27,12 @@ def result_of(target, weight, **more):
     """A result of two policies that are given with their weights; action values are -1, give or take 2."""
     zero = np.zeros(target.model.n_pairs)
     told = {"engine": "test", "reason": "by hand", "dimension": 3, **more}
-    return Result(table=two_policies(target, weight), q_mean=Estimate.of(zero - 1.0, zero), q_sd=zero + 2.0, **told)
+    return Result(
+        table=two_policies(target, weight),
+        q_mean=Estimate.of(zero - 1.0, zero),
+        q_sd=Estimate.of(zero + 2.0, zero),
+        **told,
+    )
 
 
 def summary_of(target, weight, budget=None, **more):

@@ -190,7 +190,7 @@ def test_promises(name):
     assert set(advice.policy) <= set(model.states)
     assert "0,0" in advice.policy
     summary = advice.summary
-    draws = summary.draws
+    draws = summary.weighted_draws
     best = np.maximum.reduceat(draws.q.values, model.pair_start[:-1], axis=1) @ model.initial
     mean = draws.weight.values @ best
     se = np.sqrt(draws.weight.values**2 @ (best - mean) ** 2)
@@ -252,7 +252,7 @@ def test_shown_to_a_person():
     model = bm.load_model("examples/robot/robot.json")
     data = bm.load_data("examples/robot/trips.json", model)
     advice = bm.advise(model, data, prior_scale=5.0, tolerance=0.1)
-    assert repr(advice).startswith("Advice(expected_loss=1.")
+    assert repr(advice).startswith("Advice(expected loss 1.")
     assert "<table>" in advice._repr_html_()
     first, second = advice.sentences()
     assert first.startswith("Stopping now costs 1.")

@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "meter": {"stderr"},
     "limits": {"errors"},
     "stated_prior": {"errors"},
-    "ssp": {"errors", "stated_prior"},
+    "display": {"errors"},
+    "ssp": {"display", "errors", "stated_prior"},
     "naming": {"errors", "ssp"},
     "assembly": {"errors", "limits", "ssp"},
     "blocks": {"errors"},
@@ -36,10 +37,10 @@ MAY_IMPORT = {
     "linear": {"blocks", "components", "errors", "ssp"},
     "graph": {"components", "linear", "ssp"},
     "gain": {"graph", "linear", "ssp"},
-    "health": {"errors", "gain", "graph", "ssp"},
-    "solver": {"components", "errors", "graph", "health", "linear", "ssp"},
+    "health": {"display", "errors", "gain", "graph", "ssp"},
+    "solver": {"components", "display", "errors", "graph", "health", "linear", "ssp"},
     "envs": {"assembly", "errors", "limits", "ssp"},
-    "data": {"errors", "naming", "ssp"},
+    "data": {"display", "errors", "naming", "ssp"},
     "formats": {"assembly", "data", "envs", "errors", "graph", "limits", "naming", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
     "kernels": {"errors", "jax_setup"},
@@ -49,9 +50,9 @@ MAY_IMPORT = {
     "parametrisation": {"errors", "jax_setup", "ssp"},
     "gaussian": {"jax_setup"},
     "samplers": set(),
-    "posteriors": {"chart", "data", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels", "limits"}
-    | {"linear", "meter", "naming", "noise", "parametrisation", "priors", "samplers", "solver", "ssp"},
-    "decisions": {"chart", "data", "errors", "meter", "posteriors", "ssp"},
+    "posteriors": {"chart", "data", "display", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels"}
+    | {"limits", "linear", "meter", "naming", "noise", "parametrisation", "priors", "samplers", "solver", "ssp"},
+    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp"},
     "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
@@ -70,8 +71,8 @@ MAY_IMPORT = {
         "noise",
     }
     | {"parametrisation", "posteriors", "priors", "samplers", "solver", "ssp"},
-    "runs": {"agents", "data", "envs", "errors", "graph", "health", "limits", "linear", "meter", "models"}
-    | {"solver", "ssp"},
+    "runs": {"agents", "data", "display", "envs", "errors", "graph", "health", "limits", "linear", "meter"}
+    | {"models", "solver", "ssp"},
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "meter", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},

@@ -41,7 +41,7 @@ def test_weighed_points_believe_what_the_posterior_says(epsilon, name):
     effective = agent.diagnostics["effective_sample_size"]
     assert effective >= 100
     np.testing.assert_allclose(found.action_probability, exact.action_probability.value, atol=2.5 / effective**0.5)
-    assert (np.abs(found.q_mean - exact.q_mean) <= 5 * exact.q_sd / effective**0.5 + 1e-6).all()
+    assert (np.abs(found.q_mean - exact.q_mean.value) <= 5 * exact.q_sd.value / effective**0.5 + 1e-6).all()
     assert found is agent.beliefs(), "made once for each renewal"
 
 

@@ -158,8 +158,8 @@ def test_hmc_against_chart_and_enumeration(name):
     mass, enumerated = found.improper_mass, exact.improper_mass
     assert abs(mass.value - enumerated.value) <= 4 * np.hypot(mass.se, enumerated.se) + 1e-9
     effective = np.sqrt(found.effective_sample_size)
-    assert np.all(np.abs(found.q_mean - exact.q_mean) <= 4 * exact.q_sd / effective + 2e-3)
-    np.testing.assert_allclose(found.q_sd, exact.q_sd, rtol=0.1)
+    assert np.all(np.abs(found.q_mean.value - exact.q_mean.value) <= 4 * exact.q_sd.value / effective + 2e-3)
+    np.testing.assert_allclose(found.q_sd.value, exact.q_sd.value, rtol=0.1)
 
 
 @pytest.mark.slow
@@ -170,8 +170,9 @@ def test_nuts_against_enumeration():
     found = bm.posterior(model, data, epsilon=epsilon, prior_scale=2.0, engine="nuts", samples=64_000)
     assert found.trustworthy, found.diagnostics
     assert agree(found, posterior_of(found.target, asked="mixture"))
-    assert found.draws.q.shape == (64_000, model.n_pairs)
-    np.testing.assert_allclose(found.draws.q.mean("draw")[:seen], found.q_mean[:seen], atol=1e-12)
+    assert found.draws.q.shape == (64, 1000, model.n_pairs)
+    assert found.draws.attrs["effective_sample_size"] == found.effective_sample_size
+    np.testing.assert_allclose(found.draws.q.mean(("chain", "draw"))[:seen], found.q_mean.value[:seen], atol=1e-12)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -425,7 +426,7 @@ def test_noisy_rewards_through_the_posterior_call():
     expected = grid_means(NOISES[2])
     stay = inferred.action_probability
     assert abs(stay.value[0] - expected[3]) <= 4 * stay.se[0] + 1e-3
-    assert np.all(np.abs(inferred.q_mean - expected[:2]) <= 4 * inferred.result.q_mean.se + 1e-3)
+    assert np.all(np.abs(inferred.q_mean.value - expected[:2]) <= 4 * inferred.result.q_mean.se + 1e-3)
     chart = bm.posterior(model, data, infer_noise=HalfNormal(0.8), prior_scale=2.0, engine="chart")
     np.testing.assert_allclose(inferred.result.noise_scale, chart.result.noise_scale, rtol=0.05)
     assert float(inferred.draws.noise_scale.mean()) == pytest.approx(inferred.result.noise_scale[0])

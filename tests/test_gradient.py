@@ -230,8 +230,8 @@ def test_a_result_of_points(told):
     by_chain = points[:, :, own].mean(axis=1)
     np.testing.assert_allclose(result.q_mean.value[own], by_chain.mean(axis=0))
     np.testing.assert_allclose(result.q_mean.se[own], by_chain.std(axis=0, ddof=1) / 8)
-    np.testing.assert_allclose(result.q_sd[own], points[:, :, own].std(axis=(0, 1)))
-    assert result.q_sd[0] == 2.0
+    np.testing.assert_allclose(result.q_sd.value[own], points[:, :, own].std(axis=(0, 1)))
+    assert result.q_sd.value[0] == 2.0
     convergence = converged(points[:, :, [2, 3, 6]])
     assert result.effective_sample_size == convergence.effective.min()
     assert result.trustworthy == convergence.is_good
@@ -248,9 +248,9 @@ def test_a_result_of_points(told):
     assert (result.engine, result.reason) == ("nuts", "asked for: 64 chains on the action values")
     assert result.dimension == 7
     drawn = result.draws()
-    np.testing.assert_array_equal(drawn.q.values, np.concatenate(points)[:, :6])
-    np.testing.assert_allclose(drawn.noise_scale.values, np.concatenate(eta))
-    np.testing.assert_allclose(drawn.weight.values, np.full(3200, 1 / 3200))
+    np.testing.assert_array_equal(drawn.q.values, points[:, :, :6])
+    np.testing.assert_allclose(drawn.noise_scale.values, eta)
+    assert drawn.attrs == {"effective_sample_size": convergence.effective.min(), "weights": "equal"}
 
 
 class FarChains(ToldChains):
@@ -267,7 +267,7 @@ def test_small_spreads_of_huge_values_survive():
     chains.walk(100)
     found = gradient._result(complete(), chains)
     expected = 1e-4 * ToldChains.points.fget(chains).std(axis=(0, 1))
-    np.testing.assert_allclose(found.q_sd, expected, rtol=1e-5)
+    np.testing.assert_allclose(found.q_sd.value, expected, rtol=1e-5)
     np.testing.assert_allclose(expected, 1e-4 * np.array([3.0, 1, 1, 1, 1, 1]), rtol=0.05)
 
 
@@ -295,7 +295,7 @@ def test_chains_with_own_priors_by_the_textbook():
     variance = 1.0 / (1.0 / prior.sd**2 + 1.0 / 0.8**2)
     mean = variance * (prior.mean / prior.sd**2 + target.reward / 0.8**2)
     assert np.all(np.abs(found.q_mean.value - mean) <= 5 * found.q_mean.se)
-    np.testing.assert_allclose(found.q_sd, np.sqrt(variance), rtol=5 / np.sqrt(2 * found.effective_sample_size))
+    np.testing.assert_allclose(found.q_sd.value, np.sqrt(variance), rtol=5 / np.sqrt(2 * found.effective_sample_size))
     assert found.table.resolution == 1 / (found.effective_sample_size + 2)
 
 

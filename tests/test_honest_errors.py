@@ -127,8 +127,8 @@ def test_a_spread_that_is_small_beside_the_value(engine, pays, epsilon, scale):
     """By the mean of squares it would be lost to cancellation."""
     model, data = surrounded(choice(pays), "chart")
     summary = bm.posterior(model, data, epsilon=epsilon, prior_scale=scale, engine=engine)
-    assert summary.q_sd[0] == pytest.approx(sd_of(epsilon, scale), rel=1e-3)
-    assert summary.q_mean[0] == pytest.approx(pays, abs=0.1 * epsilon)
+    assert summary.q_sd.value[0] == pytest.approx(sd_of(epsilon, scale), rel=1e-3)
+    assert summary.q_mean.value[0] == pytest.approx(pays, abs=0.1 * epsilon)
 
 
 @pytest.mark.parametrize("how", WALKS)
@@ -138,7 +138,7 @@ def test_a_small_spread_in_a_walk(how):
     model, data = surrounded(choice(pays), how, scale)
     summary = bm.posterior(model, data, epsilon=epsilon, prior_scale=scale, engine="chart", samples=2000)
     if summary.trustworthy:
-        assert summary.q_sd[0] == pytest.approx(sd_of(epsilon, scale), rel=0.2)
+        assert summary.q_sd.value[0] == pytest.approx(sd_of(epsilon, scale), rel=0.2)
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_a_small_spread_in_chains_of_values(engine):
     model, data = surrounded(choice(pays), "chart")
     summary = bm.posterior(model, data, epsilon=epsilon, prior_scale=scale, engine=engine, samples=6400)
     if summary.trustworthy:
-        assert summary.q_sd[0] == pytest.approx(sd_of(epsilon, scale), rel=0.2)
+        assert summary.q_sd.value[0] == pytest.approx(sd_of(epsilon, scale), rel=0.2)
 
 
 def test_a_small_spread_of_noisy_rewards():
@@ -157,7 +157,7 @@ def test_a_small_spread_of_noisy_rewards():
     model, _ = surrounded(choice(-1000.0), "chart")
     data = bm.Dataset.from_pairs(model, [("s", "known", -1000.0)] * 25)
     summary = bm.posterior(model, data, noise_sd=1e-5, prior_scale=1000.0)
-    assert summary.q_sd[0] == pytest.approx(2e-6, rel=1e-3)
+    assert summary.q_sd.value[0] == pytest.approx(2e-6, rel=1e-3)
 
 
 @pytest.mark.parametrize("engine", ["auto", "chart", "mixture"])

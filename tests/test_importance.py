@@ -110,7 +110,7 @@ def test_enumeration_agrees_with_importance_sampling_where_each_pair_has_its_pri
         (chart.log_evidence, cells.log_evidence),
     ):
         assert np.all(np.abs(found.value - truth.value) <= 5 * np.hypot(found.se, truth.se) + 1e-6)
-    np.testing.assert_allclose(chart.q_sd, cells.q_sd, rtol=0.02)
+    np.testing.assert_allclose(chart.q_sd.value, cells.q_sd.value, rtol=0.02)
     shared = posterior_of(replace(target, prior=ValuePrior.same(model, 2.0)), Budget(), "mixture")
     assert np.abs(shared.action_probability.value - cells.action_probability.value).max() > 0.05, "it matters"
 
@@ -123,8 +123,8 @@ def test_one_seen_action_among_others_of_other_priors(engine):
     summary = posterior_of(relaxed_target(Dataset.from_pairs(model, [("s", "a")]), 0.5, prior), Budget(), engine)
     variance = 1.0 / (1.0 / 4.0 + 1.0 / 0.25)
     mean, sd = np.array([variance * (1.0 / 4.0 - 1.0 / 0.25), -0.5, 0.5]), np.array([np.sqrt(variance), 0.5, 1.0])
-    np.testing.assert_allclose(summary.q_mean, mean, atol=0.01)
-    np.testing.assert_allclose(summary.q_sd, sd, rtol=0.01)
+    np.testing.assert_allclose(summary.q_mean.value, mean, atol=0.01)
+    np.testing.assert_allclose(summary.q_sd.value, sd, rtol=0.01)
     assert summary.log_evidence.value == pytest.approx(stats.norm.logpdf(-1.0, 1.0, np.sqrt(4.25)), abs=5e-3)
     at = np.linspace(-9.0, 9.0, 200_001)
     best = []
@@ -148,5 +148,5 @@ def test_states_that_no_data_touch_follow_their_priors():
         summary = posterior_of(relaxed_target(Dataset.from_pairs(model, seen), 0.5, prior))
         probability = summary.action_probability
         assert probability.value[model.pair_index["far", "x"]] == pytest.approx(stats.norm.cdf(5**-0.5), abs=2e-3)
-        assert summary.q_mean[model.pair_index["far", "x"]] == pytest.approx(1.0, abs=0.01)
-        assert summary.q_sd[model.pair_index["far", "y"]] == pytest.approx(2.0, abs=0.02)
+        assert summary.q_mean.value[model.pair_index["far", "x"]] == pytest.approx(1.0, abs=0.01)
+        assert summary.q_sd.value[model.pair_index["far", "y"]] == pytest.approx(2.0, abs=0.02)

@@ -380,7 +380,7 @@ def test_the_two_state_plane_against_the_library(epsilon, prior_scale):
     model = load_model("env:two-state")
     summary = posterior(model, Dataset.complete(model), epsilon=epsilon, prior_scale=prior_scale, engine="mixture")
     assert plane.improper == pytest.approx(float(summary.improper_mass.value), abs=1e-4)
-    np.testing.assert_allclose(plane.mean(plane.q), summary.q_mean, atol=0.02 * prior_scale)
+    np.testing.assert_allclose(plane.mean(plane.q), summary.q_mean.value, atol=0.02 * prior_scale)
 
 
 def test_the_two_state_plane_against_quadrature():

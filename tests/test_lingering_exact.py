@@ -102,7 +102,7 @@ def test_evidence_and_means_of_one_state(leak, worth):
     outside = tilt / np.exp(evidence)
     exit_mean = -lingers * norm.pdf(v) / norm.cdf(v) + outside
     stay_mean = lingers * v + (1 - lingers) * v * small + (1 - small) * outside
-    np.testing.assert_allclose(summary.q_mean, [stay_mean, exit_mean], rtol=0, atol=0.02)
+    np.testing.assert_allclose(summary.q_mean.value, [stay_mean, exit_mean], rtol=0, atol=0.02)
     if summary.log_evidence is not None:
         gap = abs(float(summary.log_evidence.value) - evidence)
         assert gap <= 4.5 * float(summary.log_evidence.se) + 2e-3
@@ -267,7 +267,7 @@ def test_draws(leak, worth):
     if not summary.trustworthy:
         return
     try:
-        draws = summary.draws
+        draws = summary.weighted_draws
     except UnsupportedError:
         return
     weight, values = draws["weight"].values, draws["q"].values

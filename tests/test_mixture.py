@@ -57,9 +57,14 @@ def assert_sound(model: SSP, found: Result) -> None:
     assert np.all(np.isfinite(action.value))
     assert np.all(np.isfinite(action.se))
     assert np.add.reduceat(action.value, model.pair_start[:-1]) == pytest.approx(np.ones(model.n_states))
-    for array in (found.q_mean.value, found.q_mean.se, found.q_sd, [found.log_evidence.value, found.log_evidence.se]):
+    for array in (
+        found.q_mean.value,
+        found.q_mean.se,
+        found.q_sd.value,
+        [found.log_evidence.value, found.log_evidence.se],
+    ):
         assert np.all(np.isfinite(array))
-    assert np.all(found.q_sd >= 0)
+    assert np.all(found.q_sd.value >= 0)
     assert 0 <= found.diagnostics["dropped_bound"] <= 1.1e-6
 
 
@@ -84,7 +89,7 @@ def test_four_independent_values_by_the_textbook():
     assert action.se.max() <= 2e-4
     assert np.all(np.abs(found.q_mean.value - mean) <= 6 * found.q_mean.se)
     assert found.q_mean.se.max() < 1e-3
-    assert found.q_sd == pytest.approx(np.full(4, np.sqrt(variance)), rel=2e-2)
+    assert found.q_sd.value == pytest.approx(np.full(4, np.sqrt(variance)), rel=2e-2)
     evidence = norm.logpdf(model.reward, scale=np.sqrt(4.64)).sum()
     assert abs(found.log_evidence.value - evidence) <= 6 * found.log_evidence.se
     assert (found.diagnostics["cells"], found.diagnostics["dropped_bound"]) == (4, 0.0)
@@ -257,7 +262,7 @@ def test_small_spreads_of_huge_values_survive():
         ("b", "y"): Move(-2e6, {"goal": 1.0}),
     }
     found = mixture(relaxed_target(Dataset.complete(from_moves("huge", moves, start="a")), 1e-3, 1e7))
-    assert found.q_sd == pytest.approx([np.sqrt(2.0) * 1e-3, 1e-3, 1e-3], rel=1e-4)
+    assert found.q_sd.value == pytest.approx([np.sqrt(2.0) * 1e-3, 1e-3, 1e-3], rel=1e-4)
     assert found.q_mean.value == pytest.approx([-1e6 - 1.0, -1e6, -2e6], abs=1e-2)
 
 
@@ -333,7 +338,7 @@ def test_two_states_against_quadrature(seen, epsilon, prior_scale):
     assert found.log_evidence.value == pytest.approx(np.log(total), abs=1e-8)
     assert action.value[0] == pytest.approx(mass[:, gap > 0].sum() / total, abs=1e-8)
     assert found.q_mean.value == pytest.approx(mean, abs=1e-7)
-    assert found.q_sd == pytest.approx(np.sqrt(square - mean**2), rel=1e-6)
+    assert found.q_sd.value == pytest.approx(np.sqrt(square - mean**2), rel=1e-6)
 
 
 def odd_problem() -> SSP:
@@ -394,7 +399,7 @@ def test_odd_problem_against_weighted_prior_draws(seen, prior):
     assert np.all(np.abs(found.q_mean.value - mean) <= 5 * np.hypot(mean_error, found.q_mean.se))
     variance = share @ (theta - mean) ** 2
     variance_error = np.sqrt(share**2 @ ((theta - mean) ** 2 - variance) ** 2)
-    assert np.all(np.abs(found.q_sd**2 - variance) <= 5 * variance_error + 1e-3)
+    assert np.all(np.abs(found.q_sd.value**2 - variance) <= 5 * variance_error + 1e-3)
     evidence = likelihood.mean()
     evidence_error = likelihood.std() / np.sqrt(len(likelihood)) / evidence
     assert abs(found.log_evidence.value - 0.25 - np.log(evidence)) <= 5 * np.hypot(
@@ -408,7 +413,7 @@ def test_no_data_leaves_the_prior():
     assert found.diagnostics["cells"] == 1
     assert found.log_evidence.value == 0.0
     assert np.array_equal(action_probabilities(model, found.table).value, np.full(12, 0.5))
-    assert np.array_equal(found.q_sd, np.full(12, 2.0))
+    assert np.array_equal(found.q_sd.value, np.full(12, 2.0))
 
 
 @pytest.mark.parametrize("prior_scale", [1e-3, 1.0, 1e6])
@@ -465,7 +470,7 @@ def test_both_linear_algebra_routes_agree():
     one, other = (action_probabilities(model, found.table).value for found in (cholesky, svd))
     assert one == pytest.approx(other, abs=1e-9)
     assert cholesky.q_mean.value == pytest.approx(svd.q_mean.value, abs=1e-9)
-    assert cholesky.q_sd == pytest.approx(svd.q_sd, rel=1e-7)
+    assert cholesky.q_sd.value == pytest.approx(svd.q_sd.value, rel=1e-7)
     assert cholesky.log_evidence.value == pytest.approx(svd.log_evidence.value, abs=1e-9)
 
 
@@ -544,7 +549,7 @@ def test_one_state_one_action():
     found = mixture(relaxed_target(Dataset.complete(model), 0.5, 2.0))
     variance = 1.0 / (1.0 / 4.0 + 4.0)
     assert found.q_mean.value == pytest.approx([-4.0 * variance])
-    assert found.q_sd == pytest.approx([np.sqrt(variance)])
+    assert found.q_sd.value == pytest.approx([np.sqrt(variance)])
     assert found.log_evidence.value == pytest.approx(norm.logpdf(-1.0, 0.0, np.sqrt(4.25)))
 
 

@@ -96,7 +96,7 @@ def test_parts_are_added_up_on_one_scale(rng):
         first += scale * (of.weight[:, None] * of.mean).sum(axis=0) / whole.sum()
         second += scale * (of.square + of.weight[:, None] * of.mean**2).sum(axis=0) / whole.sum()
     np.testing.assert_allclose(found.q_mean.value, first)
-    np.testing.assert_allclose(found.q_sd, np.sqrt(second - first**2))
+    np.testing.assert_allclose(found.q_sd.value, np.sqrt(second - first**2))
     assert found.noise_scale is None
     assert found.tied_states.tolist() == []
 
@@ -139,7 +139,7 @@ def test_points_without_any_weight_are_no_sample(rng):
     assert found.log_evidence.value == -np.inf
     assert np.isnan(found.noise_scale).all()
     assert np.isnan(found.q_mean.value).all()
-    assert np.isnan(found.q_sd).all()
+    assert np.isnan(found.q_sd.value).all()
     assert len(found.table.policy) == 0
 
 
@@ -310,7 +310,7 @@ def test_a_bandit_by_the_textbook():
     found = Nets([coordinates], chart_of(coordinates), 3).sample(12)
     variance = 1.0 / (1.0 / 4.0 + 1.0 / 0.25)
     np.testing.assert_allclose(found.q_mean.value, 0.0, atol=5e-3)
-    np.testing.assert_allclose(found.q_sd, [np.sqrt(variance), 2.0, 2.0, 2.0], rtol=5e-3)
+    np.testing.assert_allclose(found.q_sd.value, [np.sqrt(variance), 2.0, 2.0, 2.0], rtol=5e-3)
     assert found.log_evidence.value == pytest.approx(stats.norm.logpdf(0.0, 0.0, np.sqrt(4.25)), abs=2e-3)
     assert found.points == REPLICATES * 4096
     assert found.unsolvable == 0.0
@@ -328,7 +328,7 @@ def test_each_of_two_exchangeable_actions_has_its_prior():
     coordinates = bandit(actions=3, seen=1)
     found = Nets([coordinates], chart_of(coordinates), 3).sample(12)
     np.testing.assert_allclose(found.q_mean.value[1:], 0.0, atol=5e-3)
-    np.testing.assert_allclose(found.q_sd[1:], 2.0, rtol=5e-3)
+    np.testing.assert_allclose(found.q_sd.value[1:], 2.0, rtol=5e-3)
 
 
 def test_components_of_a_mixture_have_points_of_their_own():

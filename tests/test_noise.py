@@ -119,8 +119,8 @@ def test_evidence_counts_every_repeat():
         summary = bm.posterior(model, data, noise_sd=eta, prior_scale=sigma, engine=engine)
         assert float(summary.log_evidence.value) == pytest.approx(exact, abs=1e-4)
         precision = 1 / sigma**2 + 3 / eta**2
-        assert summary.q_mean[0] == pytest.approx(np.sum(rewards) / eta**2 / precision, abs=1e-3)
-        assert summary.q_sd[0] == pytest.approx(precision**-0.5, rel=1e-2)
+        assert summary.q_mean.value[0] == pytest.approx(np.sum(rewards) / eta**2 / precision, abs=1e-3)
+        assert summary.q_sd.value[0] == pytest.approx(precision**-0.5, rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_inferred_scale_against_quadrature(rewards):
     walked = Summary(summary.target, by_walk(summary.target, budget, "forced"), budget)
     assert walked.action_probability.value[0] == pytest.approx(best, abs=0.02)
     assert walked.result.noise_scale[0] == pytest.approx(eta, abs=0.02)
-    draws = summary.draws
+    draws = summary.weighted_draws
     assert float(draws.weight.values @ draws.noise_scale.values) == pytest.approx(eta, abs=0.03)
 
 

@@ -234,8 +234,8 @@ def test_a_uniform_kernel_is_walked_with_ten_thousand_actions(crowd):
     summary = bm.posterior(crowd, Dataset(crowd, np.array([0, 1]), crowd.reward[:2]), epsilon=0.1, kernel="uniform")
     assert summary.trustworthy
     assert "sparse systems" in summary.reason
-    np.testing.assert_allclose(summary.q_mean[:2], crowd.reward[:2], atol=0.02)
-    np.testing.assert_allclose(summary.q_sd[:2], 0.1 / np.sqrt(3.0), rtol=0.1)
+    np.testing.assert_allclose(summary.q_mean.value[:2], crowd.reward[:2], atol=0.02)
+    np.testing.assert_allclose(summary.q_sd.value[:2], 0.1 / np.sqrt(3.0), rtol=0.1)
 
 
 @pytest.mark.slow

@@ -237,7 +237,7 @@ def test_many_landings_are_a_known_law():
     exact = bm.posterior(known, Dataset.from_pairs(known, [("s", "stay", -1.0)]), prior_scale=2.0)
     found = asked(ONE, landed(ONE, -1.0, (750_000, 250_000)), prior_scale=2.0, concentration=1.0)
     near(found.action_probability.value[0], found.action_probability.se[0], exact.action_probability.value[0], 2e-3)
-    near(found.q_mean[0], found.result.q_mean.se[0], exact.q_mean[0], 1e-2)
+    near(found.q_mean.value[0], found.result.q_mean.se[0], exact.q_mean.value[0], 1e-2)
     laws = found.result.laws.probability
     assert laws.value.tolist() == pytest.approx([0.75, 0.25], abs=2e-3)
 
@@ -292,7 +292,12 @@ def test_a_tiny_concentration_is_a_deterministic_law():
     for k in range(model.n_pairs):
         here, there = found.action_probability, exact.action_probability
         near(here.value[k], np.hypot(here.se[k], there.se[k]), there.value[k])
-        near(found.q_mean[k], np.hypot(found.result.q_mean.se[k], exact.result.q_mean.se[k]), exact.q_mean[k], 5e-3)
+        near(
+            found.q_mean.value[k],
+            np.hypot(found.result.q_mean.se[k], exact.result.q_mean.se[k]),
+            exact.q_mean.value[k],
+            5e-3,
+        )
 
 
 def target_of(data, concentration=None):
@@ -355,7 +360,7 @@ def test_draws_hold_laws():
     A false-alarm rate below 1e-4.
     """
     found = asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=1.0, prior_scale=2.0)
-    draws = found.draws
+    draws = found.weighted_draws
     weight = draws.weight.values
     exact = one_state(1.0, (1, 1), -1.0)
     near(weight @ draws.law.values[:, 0], 2.0 / np.sqrt(8192), exact.law[0])
@@ -431,5 +436,5 @@ def test_a_landing_without_a_reward_leaves_the_pair_free(laws):
     summary = bm.posterior(model, data, laws=laws)
     free = model.pair_index["a", "n"]
     assert not summary.target.observed[free]
-    assert summary.q_sd[free] == pytest.approx(10.0, rel=0.05)
+    assert summary.q_sd.value[free] == pytest.approx(10.0, rel=0.05)
     assert summary.action_probability.value[free] == pytest.approx(stats.norm.cdf(0.1), abs=4e-3)

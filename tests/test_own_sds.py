@@ -54,8 +54,8 @@ def check(found, a, b, log_evidence, accuracy):
     probability = found.action_probability
     exact = norm.cdf((mean_a - mean_b) / np.hypot(sd_a, sd_b))
     assert abs(probability.value[0] - exact) <= max(accuracy, 4.5 * probability.se[0])
-    assert np.abs(found.q_mean - [mean_a, mean_b]).max() <= max(accuracy, 4.5 * found.result.q_mean.se.max())
-    assert found.q_sd.tolist() == pytest.approx([sd_a, sd_b], rel=max(accuracy, 2e-3), abs=1e-6)
+    assert np.abs(found.q_mean.value - [mean_a, mean_b]).max() <= max(accuracy, 4.5 * found.result.q_mean.se.max())
+    assert found.q_sd.value.tolist() == pytest.approx([sd_a, sd_b], rel=max(accuracy, 2e-3), abs=1e-6)
     if found.log_evidence is not None:
         assert abs(found.log_evidence.value - log_evidence) <= max(accuracy, 4.5 * found.log_evidence.se)
 
@@ -85,8 +85,8 @@ def test_own_sds_by_gradients(engine):
     a, b = value([-1.0, -2.0], [0.25, 1.0]), value([-1.8], [0.09])
     exact = norm.cdf((a[0] - b[0]) / np.hypot(a[1], b[1]))
     assert abs(found.action_probability.value[0] - exact) < 4.5 * found.action_probability.se[0]
-    assert np.abs(found.q_mean - [a[0], b[0]]).max() < 4.5 * found.result.q_mean.se.max()
-    assert found.q_sd.tolist() == pytest.approx([a[1], b[1]], rel=0.05)
+    assert np.abs(found.q_mean.value - [a[0], b[0]]).max() < 4.5 * found.result.q_mean.se.max()
+    assert found.q_sd.value.tolist() == pytest.approx([a[1], b[1]], rel=0.05)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_inferred_noise_beside_own_sds(exact):
     means = [integral(lambda eta, k=k: first(eta)[k] * joint(eta)) / mass for k in range(4)]
     found = asked(data, infer_noise=True)
     assert found.log_evidence.value == pytest.approx(np.log(mass), abs=1e-4)
-    assert found.q_mean.tolist() == pytest.approx(means[:2], abs=1e-3)
+    assert found.q_mean.value.tolist() == pytest.approx(means[:2], abs=1e-3)
     assert abs(found.action_probability.value[0] - means[2]) < max(1e-3, 4.5 * found.action_probability.se[0])
     assert found.result.noise_scale[0] == pytest.approx(means[3], abs=1e-3)
     assert found.dimension == (2 if exact else 3)
@@ -221,7 +221,9 @@ def test_flat_over_rewards(rng):
     assert found.to_dict()["prior_scale"] == "flat"
     assert "flat over rewards" in found.reason
     sampled = of_sampled_rewards(rng, (-1.0, -2.0), (0.3, 0.3))
-    assert [found.action_probability.value[0], *found.q_mean] == pytest.approx(sampled, abs=4.5 / np.sqrt(400_000))
+    assert [found.action_probability.value[0], *found.q_mean.value] == pytest.approx(
+        sampled, abs=4.5 / np.sqrt(400_000)
+    )
     wide = bm.posterior(MAY_STAY, seen(("a", -1.0, 0.3), ("b", -2.0, 0.3), model=MAY_STAY), prior_scale=1000.0)
     assert wide.action_probability.value[0] == pytest.approx(2.0 / 3.0, abs=2e-3)
 
@@ -236,7 +238,7 @@ def test_a_belief_about_every_pair(rng):
     assert found.target.proper_only
     mean, sd = (-4.0 - 5.0 / 4.0) / 1.25, 1.25**-0.5
     sampled = of_sampled_rewards(rng, (mean, -5.0), (sd, 2.0))
-    exact = [found.action_probability.value[0], *found.q_mean]
+    exact = [found.action_probability.value[0], *found.q_mean.value]
     assert exact == pytest.approx(sampled, abs=4.5 * 3.0 / np.sqrt(400_000))
     numbered = bm.posterior(MAY_STAY, seen(model=MAY_STAY), reward_belief=(-5.0, 2.0), prior_scale=50.0)
     assert not numbered.target.prior.flat
@@ -256,7 +258,7 @@ def test_beliefs_around_a_loop(rng):
     r = r[r[:, 0] + r[:, 2] < 0.0]
     by_x = r[:, 0] + r[:, 3] > r[:, 1]
     assert found.action_probability.value[0] == pytest.approx(by_x.mean(), abs=4.5 * 0.5 / np.sqrt(len(r)))
-    assert found.q_mean[3] == pytest.approx(r[:, 3].mean(), abs=4.5 / np.sqrt(len(r)))
+    assert found.q_mean.value[3] == pytest.approx(r[:, 3].mean(), abs=4.5 / np.sqrt(len(r)))
     assert found.improper_mass.value == 0.0
 
 
@@ -305,8 +307,8 @@ def test_an_exact_loop_beside_noisy_rewards():
     go = np.linspace(-12.0, 8.0, 20_001)
     joint = norm.pdf(go, *PRIOR) * norm.pdf(go - 1.0, *PRIOR) * norm.pdf(-2.0, go, 0.5)
     assert found.trustworthy
-    assert found.q_mean.tolist() == pytest.approx([mean - 1.0, mean], abs=1e-3)
-    assert found.q_sd.tolist() == pytest.approx([sd, sd], rel=2e-3)
+    assert found.q_mean.value.tolist() == pytest.approx([mean - 1.0, mean], abs=1e-3)
+    assert found.q_sd.value.tolist() == pytest.approx([sd, sd], rel=2e-3)
     assert found.action_probability.value.tolist() == pytest.approx([0.0, 1.0], abs=1e-4)
     assert found.log_evidence.value == pytest.approx(np.log(joint.sum() * (go[1] - go[0])), abs=1e-4)
     assert found.improper_mass.value == 0.0

@@ -113,8 +113,8 @@ def chart_against_enumeration(rng, problems):
         assert abs(mass.value - enumerated.value) <= 5 * np.hypot(mass.se, enumerated.se) + 1e-6
         evidence, log_se = chart.log_evidence, exact.log_evidence.se
         assert abs(evidence.value - exact.log_evidence.value) <= 5 * np.hypot(evidence.se, log_se) + 1e-6
-        np.testing.assert_allclose(chart.q_mean, exact.q_mean, atol=0.05 * target.prior.scale)
-        np.testing.assert_allclose(chart.q_sd, exact.q_sd, atol=0.1 * target.prior.scale)
+        np.testing.assert_allclose(chart.q_mean.value, exact.q_mean.value, atol=0.05 * target.prior.scale)
+        np.testing.assert_allclose(chart.q_sd.value, exact.q_sd.value, atol=0.1 * target.prior.scale)
         cuts += bool(end_components(model, target.observed))
     assert failed <= problems / 7
     return cuts
@@ -186,7 +186,7 @@ def test_complete_data_without_ties_are_certain():
     assert summary.action_probability.value[tied].tolist() == [0.5, 0.5]
     assert [(r.probability, r.se, r.ends_at_goal) for r in summary.routes] == [(1.0, 0.0, True)]
     assert summary.improper_mass.value == 0
-    np.testing.assert_allclose(summary.q_mean, bm.solve(model).q, atol=1e-6)
+    np.testing.assert_allclose(summary.q_mean.value, bm.solve(model).q, atol=1e-6)
 
 
 def test_two_state_by_quadrature():
@@ -203,7 +203,7 @@ def test_two_state_by_quadrature():
         assert float(summary.log_evidence.value) == pytest.approx(np.log(total), abs=5 * summary.log_evidence.se + 1e-5)
         improper = density[stay > go].sum() * area / total
         assert float(summary.improper_mass.value) == pytest.approx(improper, abs=5 * summary.improper_mass.se + 1e-3)
-        assert summary.q_mean[0] == pytest.approx((density * stay).sum() * area / total, abs=0.02 * sigma)
+        assert summary.q_mean.value[0] == pytest.approx((density * stay).sum() * area / total, abs=0.02 * sigma)
 
 
 def test_routes_include_loops_and_sum_to_one():
@@ -460,8 +460,8 @@ def test_walk_against_importance_sampling(epsilon):
     assert walked.trustworthy
     assert walked.diagnostics["r_hat"] < 1.02
     weighed = by_chart(target)
-    np.testing.assert_allclose(walked.q_mean, weighed.q_mean, atol=0.3)
-    np.testing.assert_allclose(walked.q_sd, weighed.q_sd, atol=0.3)
+    np.testing.assert_allclose(walked.q_mean.value, weighed.q_mean.value, atol=0.3)
+    np.testing.assert_allclose(walked.q_sd.value, weighed.q_sd.value, atol=0.3)
 
 
 @pytest.mark.slow
@@ -472,7 +472,7 @@ def test_sparse_walk_against_importance_sampling():
     walked = Summary(target, by_sparse_walk(target, Budget(samples=4000), "test"), Budget())
     weighed = by_chart(target)
     np.testing.assert_allclose(walked.action_probability.value, weighed.action_probability.value, atol=0.05)
-    np.testing.assert_allclose(walked.q_sd, weighed.q_sd, atol=0.8)
+    np.testing.assert_allclose(walked.q_sd.value, weighed.q_sd.value, atol=0.8)
     assert walked.diagnostics["r_hat"] < 1.05
 
 
@@ -589,7 +589,7 @@ def test_huge_rewards_single_states_and_actions():
     for epsilon in (0.0, 1.0):
         summary = bm.posterior(model, Dataset.complete(model), epsilon=epsilon)
         assert summary.action_probability.value.tolist() == [1.0]
-        assert np.isfinite(summary.q_mean).all()
+        assert np.isfinite(summary.q_mean.value).all()
 
 
 def test_ties_of_huge_rewards_are_split_evenly():

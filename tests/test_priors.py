@@ -109,8 +109,8 @@ def test_equal_priors_with_a_mean():
     assert apart.dimension == 3
     se = np.hypot(shifted.action_probability.se, apart.action_probability.se)
     assert (np.abs(shifted.action_probability.value - apart.action_probability.value) <= 4.5 * se + 1e-4).all()
-    assert np.abs(shifted.q_mean - apart.q_mean).max() < 1e-2
-    assert shifted.q_sd.tolist() == pytest.approx(apart.q_sd.tolist(), rel=1e-2)
+    assert np.abs(shifted.q_mean.value - apart.q_mean.value).max() < 1e-2
+    assert shifted.q_sd.value.tolist() == pytest.approx(apart.q_sd.value.tolist(), rel=1e-2)
 
 
 def test_what_states_a_prior():
@@ -130,7 +130,7 @@ def test_what_states_a_prior():
     assert stated(model=told, pairs={("s", "b"): (1.0, 2.0)}) == ([-1.0, 1.0, -1.0, -1.0], [3.0, 2.0, 3.0, 3.0])
     found = bm.posterior(told, replace(DATA, model=told), prior={("t", "c"): (7.0, 0.5)}, samples=1024)
     assert found.target.prior.mean.tolist() == [-1.0, 5.0, 7.0, -1.0]
-    assert (found.q_mean[1], found.q_sd[1]) == (pytest.approx(5.0, abs=0.3), pytest.approx(3.0, abs=0.3))
+    assert (found.q_mean.value[1], found.q_sd.value[1]) == (pytest.approx(5.0, abs=0.3), pytest.approx(3.0, abs=0.3))
 
 
 @pytest.mark.parametrize(

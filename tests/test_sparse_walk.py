@@ -371,7 +371,7 @@ def test_chains_are_counted_and_averaged(lost):
     means, variances = moments[:, :, 0], moments[:, :, 1]
     np.testing.assert_allclose(result.q_mean.value, means.mean(axis=(0, 1)), rtol=1e-12)
     square = (means**2 + variances).mean(axis=(0, 1))
-    np.testing.assert_allclose(result.q_sd, np.sqrt(square - means.mean(axis=(0, 1)) ** 2), rtol=1e-9)
+    np.testing.assert_allclose(result.q_sd.value, np.sqrt(square - means.mean(axis=(0, 1)) ** 2), rtol=1e-9)
     error = means.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(4 - lost)
     np.testing.assert_allclose(result.q_mean.se, error, rtol=1e-9)
 

@@ -123,6 +123,8 @@ def test_noise_is_told_where_rewards_are_noisy():
 
 
 def test_draws_of_the_engine_come_before_those_of_the_chart():
-    own = xarray.Dataset({"weight": ("draw", np.ones(1))})
+    own = xarray.Dataset({"q": (("chain", "draw", "pair"), np.arange(12.0).reshape(2, 3, 2))})
     summary = summary_of(two_state(), [[1, 3]], draws=lambda: own)
     assert summary.draws is own
+    assert summary.weighted_draws.q.values.tolist() == np.arange(12.0).reshape(6, 2).tolist()
+    assert summary.weighted_draws.weight.values.tolist() == [1 / 6] * 6

@@ -52,7 +52,7 @@ def test_evidence_and_means_against_the_engine(epsilon):
         x = np.linspace(-60.0, 60.0, 1201)  # evenly spaced: then sums are exact integrals of smooth densities
         density = marginal(which, x, epsilon)
         assert np.trapezoid(density, x) == pytest.approx(1.0, abs=1e-4)
-        assert np.trapezoid(x * density, x) == pytest.approx(summary.q_mean[which], abs=0.01)
+        assert np.trapezoid(x * density, x) == pytest.approx(summary.q_mean.value[which], abs=0.01)
 
 
 def test_the_posterior_is_stretched_along_the_improper_policy():

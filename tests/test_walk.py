@@ -175,7 +175,7 @@ def test_records_are_counted_and_averaged(rng, infer):
     np.testing.assert_allclose(found.q_mean.value[own], mean.mean(axis=1)[own], rtol=1e-9)
     error = mean.std(axis=1, ddof=1) / np.sqrt(kept.sum())
     np.testing.assert_allclose(found.q_mean.se[own], error[own], rtol=1e-9)
-    np.testing.assert_allclose(found.q_sd[own], q.swapaxes(0, 1).reshape(6, -1).std(axis=1)[own], rtol=1e-9)
+    np.testing.assert_allclose(found.q_sd.value[own], q.swapaxes(0, 1).reshape(6, -1).std(axis=1)[own], rtol=1e-9)
     assert found.diagnostics["evaluations_per_step"] == pytest.approx(np.mean([cost for _, cost in steps]))
     if infer:
         eta = np.array([weighed.noise_scale for weighed, _ in steps])[:, 0, kept]

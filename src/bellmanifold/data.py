@@ -23,15 +23,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
+from bellmanifold.display import Card, Columns, Shown, as_frame
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.ssp import SSP, require_closed
+
+if TYPE_CHECKING:
+    import pandas
 
 NOISELESS = (
     "deterministic rewards must repeat: correct the data, or say that rewards are noisy, by --noise-sd ETA or "
@@ -99,8 +103,8 @@ class Visits(Protocol):
     def landing_counts(self) -> csr_array: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Shown):
     """Observed pairs, rewards and landings of one problem.
 
     Attributes:
@@ -211,6 +215,25 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.pair)
+
+    def card(self) -> Card:
+        """What it says about itself: how much was observed, and the observations."""
+        seen = f"{int(self.observed.sum())} of {self.model.n_pairs} pairs observed"
+        return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self._columns)
+
+    def _columns(self) -> Columns:
+        names = [self.model.pair_name(pair) for pair in self.pair]
+        return {
+            "state": [state for state, _ in names],
+            "action": [action for _, action in names],
+            "reward": self.reward.tolist(),
+            "sd": self.sd.tolist(),
+            "next": [self.model.state_name(state) if state >= 0 else None for state in self.next],
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per observation, in order of time; what was not recorded is missing."""
+        return as_frame(self._columns())
 
     @cached_property
     def _is_plain(self) -> Bool[np.ndarray, "observations"]:

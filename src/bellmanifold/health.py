@@ -14,11 +14,12 @@ is the largest probability of ever reaching the component after pair i, the same
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.display import Card, Columns, Shown, as_frame
 from bellmanifold.errors import quote
 from bellmanifold.gain import MeanReward, best_mean_reward
 from bellmanifold.graph import (
@@ -32,6 +33,9 @@ from bellmanifold.graph import (
     reachable,
 )
 from bellmanifold.ssp import SSP, Index, require_closed
+
+if TYPE_CHECKING:
+    import pandas
 
 MAX_PAIRS_FOR_DIRECTION = 1000
 SHOWN = 6
@@ -87,8 +91,8 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     return Verdict(not reasons, policy, stranded, components, means, reasons)
 
 
-@dataclass(frozen=True)
-class Health:
+@dataclass(frozen=True, repr=False)
+class Health(Shown):
     """What `check` found; `to_dict` gives the interface's object.
 
     Attributes:
@@ -110,6 +114,24 @@ class Health:
     def holds(self) -> bool:
         """Do both assumptions hold for the whole problem?"""
         return self.verdict.holds
+
+    def card(self) -> Card:
+        """What it says about itself: every sentence; what fails comes first."""
+        fails = len(self.verdict.reasons)
+        said = "both assumptions hold" if self.holds else "Assumption 2 fails"
+        title = f"Health({self.model}: {said})"
+        return Card(title, self.messages[fails:], self.messages[:fails], self._columns)
+
+    def _columns(self) -> Columns:
+        components, means = self.verdict.components, self.verdict.means
+        return {
+            "states": [[self.model.states[s] for s in one.states] for one in components],
+            "max_mean_reward": [None if mean is None else mean.value for mean in means],
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per goal-free maximal end component: its states, and the best mean reward in it."""
+        return as_frame(self._columns())
 
     def to_dict(self) -> dict[str, Any]:
         """The `check` object of the interface."""

@@ -25,18 +25,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.components import NARROW
+from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import Policy, direct_routes, is_proper, levels, may_end, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.ssp import SSP, require_closed, row_entries
+
+if TYPE_CHECKING:
+    import pandas
 
 Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
@@ -56,8 +60,8 @@ LARGEST = 1e200
 """Rewards of this size may be collected 1e100 times without leaving the range of floating point."""
 
 
-@dataclass(frozen=True)
-class Solution:
+@dataclass(frozen=True, repr=False)
+class Solution(Shown):
     """Optimal values.
 
     Attributes:
@@ -84,6 +88,28 @@ class Solution:
     def value_at_start(self) -> float:
         """Expected optimal value of an episode."""
         return float(self.model.initial @ self.value)
+
+    def card(self) -> Card:
+        """What it says about itself: the value at the start, optimal actions."""
+        title = f"Solution({self.model}: value at the start {self.value_at_start:.6g})"
+        bound = "" if self.error_bound is None else f", error at most {self.error_bound:.1g}"
+        how = f"method {self.method}, {self.iterations} iterations, largest residual {self.max_residual:.1g}{bound}"
+        share = self.optimal.astype(np.float64)
+        return Card(title, [how], (), self._columns, lambda: picture("problem", self.model, share))
+
+    def _columns(self) -> Columns:
+        names = [self.model.pair_name(i) for i in range(self.model.n_pairs)]
+        return {
+            "state": [state for state, _ in names],
+            "action": [action for _, action in names],
+            "q": self.q.tolist(),
+            "optimal": self.optimal.tolist(),
+            "value_of_state": self.value[self.model.pair_state].tolist(),
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair: its optimal value, whether it is an optimal action, the optimal value of its state."""
+        return as_frame(self._columns())
 
     def to_dict(self) -> dict[str, Any]:
         """The `solve` object of the interface."""

@@ -24,14 +24,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
+from bellmanifold.display import Card, Columns, as_frame, as_html, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.stated_prior import StatedPrior as StatedPrior
+
+if TYPE_CHECKING:
+    import pandas
 
 T = TypeVar("T")
 Index: TypeAlias = SupportsIndex
@@ -129,6 +133,20 @@ class SSP:
         unknown = int((self.open_reward | self.open_law).sum())
         size = f"{self.n_states} states, {self.n_pairs} pairs" + (f", {unknown} of them open" if unknown else "")
         return f"SSP({quote(self.name)}, {size})"
+
+    def card(self) -> Card:
+        """What it says about itself in a notebook: a row per pair, and a picture if it is small."""
+        starts = [f"{quote(self.states[s])} with {self.initial[s]:.3g}" for s in np.flatnonzero(self.initial)[:3]]
+        more = ", ..." if int((self.initial > 0).sum()) > len(starts) else ""
+        start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
+        return Card(repr(self), [start], (), lambda: pair_columns(self), lambda: picture("problem", self))
+
+    def _repr_html_(self) -> str:
+        return as_html(self.card())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair: state, action, reward and where it leads."""
+        return as_frame(pair_columns(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SSP):
@@ -423,3 +441,16 @@ def by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray,
     used, first_use, code = np.unique(pair_action, return_index=True, return_inverse=True)
     by_use = np.argsort(first_use)
     return used[by_use], np.argsort(by_use)[code]
+
+
+def pair_columns(model: SSP) -> Columns:
+    """Pairs as columns of a table; where one leads as {state: probability}, None where nobody knows."""
+    rows = [slice(a, b) for a, b in zip(model.next_start[:-1], model.next_start[1:], strict=True)]
+    laws = [zip(map(model.state_name, model.next_state[r]), model.next_prob[r].tolist(), strict=True) for r in rows]
+    return {
+        "state": [model.states[s] for s in model.pair_state],
+        "action": [model.actions[a] for a in model.pair_action],
+        "reward": model.reward.tolist(),
+        "reward_sd": model.reward_sd.tolist(),
+        "next": [dict(law) or None for law in laws],
+    }

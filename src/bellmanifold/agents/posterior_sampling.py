@@ -350,7 +350,7 @@ class _Routes:
         self.probability = np.array([route.probability for route in routes])
         self.probability /= self.probability.sum()
         self.diagnostics = {"routes": float(len(routes))}
-        self._beliefs = Beliefs(summary.action_probability.value, summary.q_mean)
+        self._beliefs = Beliefs(summary.action_probability.value, summary.q_mean.value)
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
         route = self.routes[int(rng.choice(len(self.routes), p=self.probability))]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -29,6 +29,7 @@ from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_dr
 from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
+from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
@@ -38,6 +39,11 @@ from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
+if TYPE_CHECKING:
+    import pandas
+
+SHOWN = 5
+"""Moves of the best policy that the text of an advice shows."""
 LAW_POLICIES = 24
 """Greedy policies of draws that are candidates where every draw has laws of its own."""
 NOTHING = -1e6
@@ -112,8 +118,8 @@ def _best(draws: JointDraws, half: Bool[np.ndarray, "draws"]) -> Int[np.ndarray,
     return candidates[np.argmax(draws.mean(Valuation(draws).at_start(candidates), half))]
 
 
-@dataclass(frozen=True, eq=False)
-class Advice:
+@dataclass(frozen=True, eq=False, repr=False)
+class Advice(Shown):
     """What to do, and what to try.
 
     Attributes:
@@ -222,23 +228,34 @@ class Advice:
         state, action = self.target.model.pair_name(best)
         return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
 
-    def __repr__(self) -> str:
-        loss, optimal = self.expected_loss, self.decision.optimal
-        return (
-            f"Advice(expected_loss={float(loss.value):.3g} +- {float(loss.se):.1g}, "
-            f"optimal={float(optimal.value):.3g}, stop={self.stop})"
+    def card(self) -> Card:
+        """What it says about itself: what to do, what stopping costs, what to try."""
+        loss, best = self.expected_loss, self.decision
+        stop = "" if self.stop is None else ", stop" if self.stop else ", go on"
+        title = f"Advice(expected loss {measured(float(loss), float(loss.se))}{stop})"
+        value = f"value of the best policy {measured(float(best.value), float(best.value.se))}, "
+        value += f"optimal with probability {measured(float(best.optimal), float(best.optimal.se))}"
+        shown = [f"{state} {action}" for state, action in list(self.policy.items())[:SHOWN]]
+        plays = f"it plays {', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
+        facts = [" ".join(self.sentences()), value, plays]
+        model = self.target.model
+        return Card(
+            title, facts, self.summary.warnings, self._columns, lambda: picture("advice", model, *self.picture())
         )
 
-    def _repr_html_(self) -> str:
-        from html import escape
+    def _columns(self) -> Columns:
+        names = [self.target.model.pair_name(pair) for pair in self.trials]
+        return {
+            "state": [state for state, _ in names],
+            "action": [action for _, action in names],
+            "gain": self.gain.value[self.trials].tolist(),
+            "gain_se": self.gain.se[self.trials].tolist(),
+            "tried": self.tried[self.trials].tolist(),
+        }
 
-        rows = "".join(
-            f"<tr><td>{escape(state)}</td><td>{escape(action)}</td><td>{self.gain.value[pair]:.3g}</td></tr>"
-            for pair in self.trials[:10]
-            for state, action in [self.target.model.pair_name(pair)]
-        )
-        told = " ".join(escape(sentence) for sentence in self.sentences())
-        return f"<p>{told}</p><table><tr><th>state</th><th>action</th><th>gain</th></tr>{rows}</table>"
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair whose value is uncertain, the largest gain first."""
+        return as_frame(self._columns())
 
 
 def _mean(found: Estimate) -> dict[str, float]:
@@ -270,7 +287,10 @@ def advise(
     >>> from bellmanifold import envs
     >>> model = envs.two_state()
     >>> advise(model, Dataset.complete(model), tolerance=0.1)
-    Advice(expected_loss=0 +- 0, optimal=1, stop=True)
+    Advice(expected loss 0, stop)
+      Stopping now costs nothing. No trial could improve on the best policy.
+      value of the best policy -1, optimal with probability 1
+      it plays s1 stay
     """
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
@@ -319,4 +339,4 @@ def _draws(summary: Summary) -> JointDraws:
         return given_draws(target, budget, point_draws(target, summary.result.points, budget.seed))
     if own is None:
         return joint_draws(target, budget)
-    return given_draws(target, budget, np.asarray(own().q.values, dtype=np.float64))
+    return given_draws(target, budget, np.concatenate(own().q.values))

@@ -1,12 +1,23 @@
 """Draws of all action values from a posterior, for whoever wants numbers instead of summaries.
 
 The chart's points hold the largest of a state's unobserved values; here the others are filled in below it (which one is
-the largest is uniform), and pairs of states the data do not touch get a draw from their prior. Draws carry importance
-weights, or come from chains and weigh the same.
+the largest is uniform), and pairs of states the data do not touch get a draw from their prior. *Weighted draws* carry
+importance weights, or come from chains and weigh the same.
+
+**Draws of equal weight.** Who plots draws, or hands them to ArviZ, ignores weights. So `equal_draws` chooses k of n
+points with weights w_i (which sum to 1) such that point i is chosen with probability k w_i: systematic sampling. That
+needs k w_i <= 1, so k is 1 / max w, rounded down; then no point is chosen twice, and for any quantity x with mean m
+
+    Var(mean of the chosen) = sum k w_i (1 - k w_i) (x_i - m)^2 / k^2 + sum w_i^2 (x_i - m)^2 = sum w_i (x_i - m)^2 / k,
+
+what is lost by choosing plus the error of the points themselves: exactly the variance of the mean of k independent
+draws. With more draws than that, points repeat, and standard errors computed from them would be too small.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,11 +41,15 @@ if TYPE_CHECKING:
 
 DRAWS = 8192
 MORE_DRAWS = 2**17
-"""Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
+"""Where draws are uneven this many are weighed, or fewer if these are more numbers than may be kept."""
+ROUNDING = 1e-9
+"""Weights that are equal up to rounding count as equal."""
+GROUPS, LEAST_IN_GROUP = 4, 4
+"""Independent draws are told as so many chains, so that R-hat can be computed, if each has so many."""
 
 
 def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
-    """Draws of the action values: importance draws of the chart where they weigh well, else the ends of chains.
+    """Weighted draws: importance draws of the chart where they weigh well, else the ends of chains.
 
     Raises:
         UnsupportedError: if neither importance weights nor chains can be trusted.
@@ -52,12 +67,12 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
     ways = cover.ways
     for components in ways:
         drawn = weighted_draws(components, chart, DRAWS, budget.seed)
-        if effective(drawn) >= budget.enough:
-            return drawn
+        if distinct(drawn) >= budget.enough:
+            return with_weight(drawn)
         many = min(MORE_DRAWS, budget.kept // target.model.n_pairs)
         drawn = weighted_draws(components, chart, many, budget.seed)
         if effective(drawn) >= budget.enough:
-            return resampled(drawn, DRAWS, budget.seed)
+            return with_weight(drawn)
     walked = chain_draws(target, chart, budget)
     if walked is None:
         raise UnsupportedError(
@@ -140,14 +155,15 @@ def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarra
     rows, landings = target.laws.seen
     model, pairs = target.model, target.laws.pairs[rows]
     log_law = np.concatenate([np.asarray(drawn.log_law)[rows, landings] for drawn in laws], axis=1)
-    names = [model.pair_name(pair) for pair in pairs]
+    names = [(*model.pair_name(pair), model.state_name(state)) for pair, state in zip(pairs, landings, strict=True)]
     return draws.assign(
         law=(("draw", "landing"), np.exp(log_law).T),
         concentration=("draw", np.concatenate([np.asarray(drawn.concentration)[0] for drawn in laws])),
     ).assign_coords(
-        landing_state=("landing", [state for state, _ in names]),
-        landing_action=("landing", [action for _, action in names]),
-        landing_next=("landing", [model.state_name(state) for state in landings]),
+        landing=readable(names, ": ", " -> "),
+        landing_state=("landing", [state for state, _, _ in names]),
+        landing_action=("landing", [action for _, action, _ in names]),
+        landing_next=("landing", [landing for _, _, landing in names]),
     )
 
 
@@ -157,13 +173,62 @@ def effective(draws: xarray.Dataset) -> float:
     return 1.0 / square if square > 0 else 0.0
 
 
-def resampled(draws: xarray.Dataset, count: int, seed: int) -> xarray.Dataset:
-    """Draws that weigh the same from many that do not: systematic resampling."""
-    rng = np.random.default_rng(seed)
-    level = (np.arange(count) + rng.random()) / count
-    rows = np.searchsorted(np.cumsum(draws.weight.values), level * float(draws.weight.values.sum()))
-    chosen = draws.isel(draw=np.minimum(rows, len(draws.weight) - 1))
-    return chosen.assign(weight=("draw", np.full(count, 1.0 / count)))
+def distinct(draws: xarray.Dataset) -> int:
+    """How many draws of equal weight weighted ones are worth without repeats: 1 / max w, rounded down."""
+    weight = draws.weight.values
+    largest = float(weight.max(initial=0.0))
+    return min(len(weight), int(weight.sum() / largest * (1.0 + ROUNDING))) if largest > 0 else 0
+
+
+def with_weight(draws: xarray.Dataset) -> xarray.Dataset:
+    """Without draws of weight 0, which may hold infinities: nothing is computed from these."""
+    (rows,) = np.nonzero(draws.weight.values)
+    return draws if len(rows) == draws.sizes["draw"] else draws.isel(draw=rows)
+
+
+def equal_draws(draws: xarray.Dataset, seed: int, most: int = DRAWS) -> xarray.Dataset:
+    """Draws that weigh the same from draws that do not, none of them twice, in random order.
+
+    Args:
+        draws: with weights.
+        seed: fixes which are chosen.
+        most: no more than these.
+
+    Returns:
+        With dimensions chain, draw and pair, for ArviZ: draws are independent, and chains are groups of them.
+    """
+    draws = with_weight(draws)
+    rng, count = np.random.default_rng(seed), min(most, distinct(draws))
+    level = (np.arange(count) + rng.random()) / max(count, 1)
+    share = np.cumsum(draws.weight.values)
+    rows = np.unique(np.minimum(np.searchsorted(share, level * share[-1:]), len(share) - 1))
+    groups = GROUPS if len(rows) >= GROUPS * LEAST_IN_GROUP else 1
+    rows = rng.permutation(rows)[: len(rows) - len(rows) % groups]
+    return by_chain(draws.isel(draw=rows).drop_vars("weight"), groups, float(len(rows)))
+
+
+def by_chain(draws: xarray.Dataset, chains: int, effective_sample_size: float) -> xarray.Dataset:
+    """Draws of equal weight that lie chain by chain, with dimensions chain and draw."""
+    size = draws.sizes["draw"] // chains
+    variables = {
+        name: (("chain", *array.dims), array.values.reshape(chains, size, *array.shape[1:]))
+        for name, array in draws.data_vars.items()
+    }
+    coordinates = {name: array for name, array in draws.coords.items() if "draw" not in array.dims}
+    found = type(draws)(variables, {"chain": np.arange(chains), "draw": np.arange(size), **coordinates})
+    return found.assign_attrs(effective_sample_size=effective_sample_size, weights="equal")
+
+
+def in_one_row(draws: xarray.Dataset) -> xarray.Dataset:
+    """Draws of chains as weighted ones: one after the other, all of the same weight."""
+    chains, size = draws.sizes["chain"], draws.sizes["draw"]
+    variables = {
+        name: (array.dims[1:], array.values.reshape(chains * size, *array.shape[2:]))
+        for name, array in draws.data_vars.items()
+    }
+    coordinates = {name: array for name, array in draws.coords.items() if name not in ("chain", "draw")}
+    weight = ("draw", np.full(chains * size, 1.0 / (chains * size)))
+    return type(draws)({**variables, "weight": weight}, coordinates)
 
 
 def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dataset | None:
@@ -187,17 +252,28 @@ def point_draws(target: Target, points: Float[np.ndarray, "pairs points"], seed:
 def as_dataset(
     model: SSP,
     q: Float[np.ndarray, "draws pairs"],
-    weight: Float[np.ndarray, "draws"],
+    weight: Float[np.ndarray, "draws"] | None,
     noise_scale: Float[np.ndarray, "scales draws"],
 ) -> xarray.Dataset:
-    """Draws with their weights, pairs labelled by state and action."""
+    """Draws with their weights, if they have any, pairs labelled by state and action."""
     import xarray
 
-    draws = xarray.Dataset({"q": (("draw", "pair"), q), "weight": ("draw", weight)}, coords=labels(model))
+    draws = xarray.Dataset({"q": (("draw", "pair"), q)}, coords=labels(model))
+    draws = draws if weight is None else draws.assign(weight=("draw", weight))
     return draws.assign(noise_scale=("draw", noise_scale[0])) if len(noise_scale) else draws
 
 
 def labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
-    """State and action of every pair, as coordinates of a data set."""
+    """Every pair as a label that plots show, "state: action", and its state and action, as coordinates."""
     names = [model.pair_name(i) for i in range(model.n_pairs)]
-    return {"state": ("pair", [s for s, _ in names]), "action": ("pair", [a for _, a in names])}
+    return {
+        "pair": ("pair", readable(names, ": ")),
+        "state": ("pair", [s for s, _ in names]),
+        "action": ("pair", [a for _, a in names]),
+    }
+
+
+def readable(names: Sequence[tuple[str, ...]], *between: str) -> list[str]:
+    """Several names as one label; quoted where two labels would be the same otherwise."""
+    plain = ["".join(part for pair in zip(parts, (*between, ""), strict=True) for part in pair) for parts in names]
+    return plain if len(set(plain)) == len(plain) else [", ".join(map(json.dumps, parts)) for parts in names]

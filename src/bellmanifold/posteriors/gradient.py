@@ -19,7 +19,7 @@ from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, No
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
-from bellmanifold.posteriors.draws import as_dataset, labels
+from bellmanifold.posteriors.draws import as_dataset, by_chain, labels
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable
 from bellmanifold.posteriors.policies import PolicyTable, resolution_of
@@ -217,7 +217,7 @@ def _result(target: Target, chains: Chains) -> Result:
             "acceptance": float(chains.acceptance.mean()),
             "divergent_share": float(chains.is_divergent.mean()),
         },
-        draws=lambda: as_dataset(model, np.concatenate(q), np.full(len(scales), 1.0 / len(scales)), eta),
+        draws=lambda: by_chain(as_dataset(model, np.concatenate(q), None, eta), len(q), effective),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.data import Dataset, require_same_problem
+from bellmanifold.display import as_frame
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.kernels import Gaussian, Kernel, Uniform, named_kernel
 from bellmanifold.meter import metered
@@ -30,6 +31,9 @@ from bellmanifold.posteriors.ties import without_near_ties
 from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 from bellmanifold.ssp import SSP
+
+if TYPE_CHECKING:
+    import pandas
 
 
 def posterior(
@@ -205,7 +209,7 @@ def _prior(target: Target, reason: str) -> Result:
     return Result(
         table=PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1))),
         q_mean=Estimate.of(target.prior.mean, np.zeros(target.model.n_pairs)),
-        q_sd=target.prior.sd,
+        q_sd=Estimate.of(target.prior.sd, np.zeros(target.model.n_pairs)),
         log_evidence=Estimate.of(0.0, 0.0),
         noise_scale=target.noise_scale.moments() if target.noise_scale else None,
         engine="prior",
@@ -255,6 +259,11 @@ class EvidenceCurve:
         "the curve informs a choice of prior scale; maximising it while exploring shrinks the prior until "
         "nothing is explored any more"
     )
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per prior scale."""
+        columns = {"prior_scale": self.prior_scale, "log_evidence": self.log_evidence, "log_evidence_se": self.se}
+        return as_frame({name: array.tolist() for name, array in columns.items()})
 
 
 def evidence_curve(

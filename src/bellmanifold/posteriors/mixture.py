@@ -37,7 +37,7 @@ from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
-from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.result import Result, root
 from bellmanifold.posteriors.target import Target
 
 REPLICATES = 16
@@ -312,9 +312,7 @@ def _result(target: Target, cells: Cells, blocks: list[_Block], rest: float, why
     )
 
 
-def _moments(
-    target: Target, cells: Cells, blocks: list[_Block], weight: Weights
-) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
+def _moments(target: Target, cells: Cells, blocks: list[_Block], weight: Weights) -> tuple[Estimate, Estimate]:
     """Posterior mean and standard deviation of each action value.
 
     Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
@@ -322,26 +320,29 @@ def _moments(
     cell = np.concatenate([block.cell for block in blocks])
     average = weight.mean(axis=0) / weight.mean(axis=0).sum()
     reference = cells.gaussians(cell[[int(np.argmax(average))]] // cells.fastest).mean[0]
-    part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
+    part, square = np.zeros((2, len(weight), len(cells.own)))
     begin = 0
     for block in blocks:
         rows = slice(begin, begin + len(block.cell))
         begin = rows.stop
         first, second = _deviations(cells, block, weight[:, rows], reference)
         part += first
-        square += average[rows] @ second
-    mean = ratio(part, weight.sum(axis=1))
-    sd = np.sqrt(np.maximum(square - mean.value**2, 0.0))
+        square += weight[:, rows] @ second
+    whole = weight.sum(axis=1)
+    mean, moment = ratio(part, whole), ratio(square, whole)
+    error = ratio(square - 2.0 * mean.value * part, whole).se  # of E[(theta - mean)^2], to first order
+    sd = root(Estimate(np.maximum(moment.value - mean.value**2, 0.0), error))
     return _everywhere(target, Estimate.of(reference + mean.value, mean.se), sd)
 
 
-def _everywhere(
-    target: Target, mean: Estimate, sd: Float[np.ndarray, "own"]
-) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
+def _everywhere(target: Target, mean: Estimate, sd: Estimate) -> tuple[Estimate, Estimate]:
     """Means and standard deviations of all pairs from those of coupled states' pairs; the others keep their prior."""
-    value, se, all_sd = target.prior.mean.copy(), np.zeros(target.model.n_pairs), target.prior.sd.copy()
-    value[target.own], se[target.own], all_sd[target.own] = mean.value, mean.se, sd
-    return Estimate.of(value, se), all_sd
+    found = []
+    for prior, own in ((target.prior.mean, mean), (target.prior.sd, sd)):
+        value, se = prior.copy(), np.zeros(target.model.n_pairs)
+        value[target.own], se[target.own] = own.value, own.se
+        found.append(Estimate.of(value, se))
+    return found[0], found[1]
 
 
 def _deviations(

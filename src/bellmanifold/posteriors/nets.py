@@ -54,7 +54,7 @@ class Sample:
 
     table: PolicyTable
     q_mean: Estimate
-    q_sd: Float[np.ndarray, "pairs"]
+    q_sd: Estimate
     log_evidence: Estimate
     noise_scale: tuple[float, float] | None
     effective_sample_size: float

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold.display import measured
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import ROUTES
 from bellmanifold.ssp import SSP
@@ -36,6 +37,8 @@ ALL = 2**62
 """More routes than there are."""
 MEASURED = 4096
 """Routes whose standard errors are computed at a time."""
+SHOWN = 6
+"""Numbers that the text of an estimate shows."""
 OVERHEAD = 32
 """Numbers that a beginning takes besides its moves and the rows of the table."""
 
@@ -120,9 +123,18 @@ class PolicyTable:
         return Estimate(found.value, _resolved(found.value, found.se, least if resolution is None else resolution))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
-    """A number, or an array of them, with standard errors of the same shape."""
+    """A number, or an array of them, with standard errors of the same shape.
+
+    It is indexed like an array, and NumPy takes it for its values.
+
+    >>> found = Estimate.of(np.array([0.31234, 0.5]), np.array([0.0042, 0.0]))
+    >>> found
+    Estimate(0.312 ± 0.004, 0.5)
+    >>> found[0].se, float(np.mean(found))
+    (array(0.0042), 0.40617)
+    """
 
     value: Float[np.ndarray, "..."]
     se: Float[np.ndarray, "..."]
@@ -131,6 +143,23 @@ class Estimate:
     def of(cls, value: float | np.ndarray, se: float | np.ndarray) -> Estimate:
         """From numbers or arrays."""
         return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __getitem__(self, index: Any) -> Estimate:
+        return Estimate.of(self.value[index], self.se[index])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.value, dtype=dtype, copy=copy)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        pairs = zip(self.value.ravel()[:SHOWN], self.se.ravel()[:SHOWN], strict=True)
+        more = f", ... {self.value.size} in all" if self.value.size > SHOWN else ""
+        return f"Estimate({', '.join(measured(value, se) for value, se in pairs)}{more})"
 
 
 def resolution_of(effective: float) -> float:

@@ -73,13 +73,13 @@ class Moments:
         """With each pair's column replaced by that of the pair that stands for it; what else is followed stays."""
         return self.of_pairs(np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1])))
 
-    def estimate(self, target: Target) -> tuple[Estimate, Float[np.ndarray, "pairs"]]:
-        """Means with errors, and standard deviations, of all pairs; the prior's where a state is not coupled."""
-        found, sd = self.of_pairs(np.arange(target.model.n_pairs))._estimate()
+    def estimate(self, target: Target) -> tuple[Estimate, Estimate]:
+        """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled."""
+        mean, sd = self.of_pairs(np.arange(target.model.n_pairs))._estimate()
         own = target.coupled[target.model.pair_state]
         return (
-            Estimate.of(np.where(own, found.value, target.prior.mean), np.where(own, found.se, 0.0)),
-            np.where(own, sd, target.prior.sd),
+            Estimate.of(np.where(own, mean.value, target.prior.mean), np.where(own, mean.se, 0.0)),
+            Estimate.of(np.where(own, sd.value, target.prior.sd), np.where(own, sd.se, 0.0)),
         )
 
     def laws(self, target: Target) -> LawSummary | None:
@@ -88,14 +88,22 @@ class Moments:
             return None
         found, sd = self.of_pairs(np.arange(target.model.n_pairs, self.mean.shape[1]))._estimate()
         knots = target.laws.concentration
-        mean, spread = (found.value[-1], sd[-1]) if len(knots) > 1 else (knots[0], 0.0)  # known, without rounding
+        mean, spread = (found.value[-1], sd.value[-1]) if len(knots) > 1 else (knots[0], 0.0)  # known, without rounding
         return LawSummary(Estimate(found.value[:-1], found.se[:-1]), (float(mean), float(spread)))
 
-    def _estimate(self) -> tuple[Estimate, Float[np.ndarray, "columns"]]:
+    def _estimate(self) -> tuple[Estimate, Estimate]:
         weight, centre, square = _pool(self.weight, self.mean, self.square)
         found = ratio(self.weight[:, None] * (self.mean - centre), self.weight)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return Estimate.of(centre + found.value, found.se), np.sqrt(square / (weight or np.nan))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            spread = ratio(self.square + self.weight[:, None] * (self.mean - centre) ** 2, self.weight)
+            sd = root(Estimate(square / (weight or np.nan), spread.se))
+        return Estimate.of(centre + found.value, found.se), sd
+
+
+def root(variance: Estimate) -> Estimate:
+    """Standard deviations from variances; the delta method's errors."""
+    sd = np.sqrt(variance.value)
+    return Estimate.of(sd, np.divide(variance.se, 2.0 * sd, out=np.zeros_like(sd), where=~(sd <= 0)))
 
 
 def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -137,14 +145,15 @@ class Result:
         doubts: why the numbers are not to be trusted; empty if they are.
         stopped: why it stopped before the accuracy was reached; empty if it did not.
         diagnostics: whatever else the engine measured.
-        draws: makes draws of the action values where the engine has its own; None: the chart draws them.
+        draws: makes draws of the action values, of equal weight and by chain, where the engine has its own; None: the
+            chart draws them.
         points: action values that chains of equal weight met, chain by chain, those of pairs that stand for several as
             the largest of these; None where none are kept, shape (pairs, points).
     """
 
     table: PolicyTable
     q_mean: Estimate
-    q_sd: Float[np.ndarray, "pairs"]
+    q_sd: Estimate
     log_evidence: Estimate | None = None
     noise_scale: tuple[float, float] | None = None
     laws: LawSummary | None = None

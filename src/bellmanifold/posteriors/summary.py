@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.budget import Budget
@@ -28,18 +29,21 @@ from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 EXACT = Estimate.of(0.0, 0.0)
 MOST_IMPROPER = 0.5
 """Improper policies that hold more of the posterior than this are warned of."""
+MOST_MOVES = 6
+"""Moves of a route that the text of a summary shows."""
 MANY_SDS = 4.0
 """Values further than this from their prior mean, in prior standard deviations, contradict the prior."""
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """The answers of one posterior.
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary(Shown):
+    """The answers of one posterior. Every number that is estimated is an `Estimate`, with `value` and `se`.
 
     Attributes:
         target: the posterior.
@@ -93,13 +97,13 @@ class Summary:
         return self.result.table
 
     @property
-    def q_mean(self) -> Float[np.ndarray, "pairs"]:
-        """Posterior means of the action values."""
-        return self.result.q_mean.value
+    def q_mean(self) -> Estimate:
+        """Posterior means of the action values, shape (pairs,)."""
+        return self.result.q_mean
 
     @property
-    def q_sd(self) -> Float[np.ndarray, "pairs"]:
-        """Posterior standard deviations of the action values."""
+    def q_sd(self) -> Estimate:
+        """Posterior standard deviations of the action values, shape (pairs,)."""
         return self.result.q_sd
 
     @property
@@ -174,15 +178,15 @@ class Summary:
         target, prior = self.target, self.target.prior
         if prior.flat or not target.observed.any():
             return ""
-        away = np.where(target.observed, np.nan_to_num(np.abs(prior.standardised(self.q_mean))), 0.0)
+        away = np.where(target.observed, np.nan_to_num(np.abs(prior.standardised(self.q_mean.value))), 0.0)
         pair = int(np.argmax(away))
         if away[pair] <= MANY_SDS:
             return ""
         state, action = (quote(name) for name in target.model.pair_name(pair))
-        values = self.q_mean[target.observed]
+        values = self.q_mean.value[target.observed]
         middle, spread = float(np.median(values)), float(np.abs(values - np.median(values)).max())
         return (
-            f"the data contradict the prior: the value of ({state}, {action}) is about {self.q_mean[pair]:.3g}, "
+            f"the data contradict the prior: the value of ({state}, {action}) is about {self.q_mean.value[pair]:.3g}, "
             f"{away[pair]:.0f} prior standard deviations from its prior mean {prior.mean[pair]:.3g}: "
             f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would not"
         )
@@ -193,15 +197,88 @@ class Summary:
 
     @cached_property
     def draws(self) -> xarray.Dataset:
-        """Draws of all action values with their weights, as an xarray data set; see `bellmanifold.posteriors.draws`."""
+        """Draws of all action values, each of the same weight and none twice, as ArviZ takes them.
+
+        An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` where it is inferred,
+        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. There
+        are as many draws as the posterior's points are worth without repeats (`bellmanifold.posteriors.draws`).
+
+        Raises:
+            UnsupportedError: if neither importance weights nor chains can be trusted.
+        """
         if self.result.draws is not None:
             return self.result.draws()
-        from bellmanifold.posteriors.draws import as_dataset, point_draws, posterior_draws
+        from bellmanifold.posteriors.draws import as_dataset, by_chain, equal_draws, point_draws
 
-        if self.result.points is None or self.target.noise_scale is not None:
-            return posterior_draws(self.target, self.budget)
-        q = point_draws(self.target, self.result.points, self.budget.seed)
-        return as_dataset(self.target.model, q, np.full(len(q), 1.0 / len(q)), np.zeros((0, len(q))))
+        points, effective = self.result.points, self.effective_sample_size
+        if points is None or self.target.noise_scale is not None:
+            return equal_draws(self.weighted_draws, self.budget.seed)
+        q = point_draws(self.target, points, self.budget.seed)
+        drawn = as_dataset(self.target.model, q, None, np.zeros((0, len(q))))
+        return by_chain(drawn, int(self.diagnostics["chains"]), float(len(q)) if effective is None else effective)
+
+    @cached_property
+    def weighted_draws(self) -> xarray.Dataset:
+        """All points that draws are chosen from, with their `weight`, which sums to 1: `q` by draw and pair.
+
+        Whoever computes with weights has less noise than with `draws`; points of weight 0 are left out.
+        """
+        from bellmanifold.posteriors.draws import in_one_row, posterior_draws
+
+        own = self.result.draws is not None or (self.result.points is not None and self.target.noise_scale is None)
+        return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
+
+    def card(self) -> Card:
+        """What it says about itself: how far to trust it, the most probable route, actions with their values."""
+        model, target, evidence = self.target.model, self.target, self.log_evidence
+        kind = "noisy" if self.epsilon is None else "exact" if self.epsilon == 0 else f"epsilon {self.epsilon:g}"
+        facts = [self.reason]
+        if evidence is not None:
+            facts.append(f"log evidence {measured(float(evidence.value), float(evidence.se))}")
+        if self.routes:
+            best = self.routes[0]
+            way = " -> ".join(f"{state} {action}" for state, action in map(model.pair_name, best.pairs[:MOST_MOVES]))
+            way += " -> ..." if len(best.pairs) > MOST_MOVES else f" -> {self._end(best)}"
+            facts.append(f"most probable route ({measured(best.probability, best.se)}): {way}")
+        return Card(
+            f"Summary({quote(model.name)}, {kind} posterior, {int(target.observed.sum())} of {model.n_pairs} pairs "
+            f"observed, engine {self.engine})",
+            facts,
+            self.warnings,
+            self._columns,
+            lambda: picture("problem", model, self),
+        )
+
+    def _columns(self) -> Columns:
+        model, best = self.target.model, self.action_probability
+        names = [model.pair_name(i) for i in range(model.n_pairs)]
+        return {
+            "state": [state for state, _ in names],
+            "action": [action for _, action in names],
+            "observed": self.target.observed.tolist(),
+            "probability": best.value.tolist(),
+            "probability_se": best.se.tolist(),
+            "q_mean": self.q_mean.value.tolist(),
+            "q_mean_se": self.q_mean.se.tolist(),
+            "q_sd": self.q_sd.value.tolist(),
+            "q_sd_se": self.q_sd.se.tolist(),
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair: whether it was observed, how probable it is that it is optimal, its value; with errors."""
+        return as_frame(self._columns())
+
+    def routes_to_frame(self) -> pandas.DataFrame:
+        """A row per route, most probable first; no rows where there are no routes."""
+        routes, name = self.routes or [], self.target.model.pair_name
+        return as_frame(
+            {
+                "pairs": [[name(pair) for pair in route.pairs] for route in routes],
+                "ends": [self._end(route) for route in routes],
+                "probability": [route.probability for route in routes],
+                "probability_se": [route.se for route in routes],
+            }
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""
@@ -239,8 +316,8 @@ class Summary:
             mean, sd = self.result.laws.concentration
             result |= {"laws": self._laws(), "concentration": {"mean": _finite(mean), "sd": _finite(sd)}}
         return result | {
-            "q_mean": model.by_name([_finite(m) for m in self.q_mean]),
-            "q_sd": model.by_name([_finite(s) for s in self.q_sd]),
+            "q_mean": model.by_name([_finite(m) for m in self.q_mean.value]),
+            "q_sd": model.by_name([_finite(s) for s in self.q_sd.value]),
             "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
             "improper_mass_model": None
             if self.improper_mass_model is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -15,16 +15,23 @@ from bellmanifold.agents.registry import check_supported, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
+from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
 from bellmanifold.errors import BadInputError
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
-from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, share_of_runs, spread
+from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
 from bellmanifold.ssp import SSP, require_closed
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclass(frozen=True, eq=False)
-class Learning:
+BY_EPISODE = ("reward", "regret", "completed_regret", "reached_goal", "optimal", "coverage", "moves", "capped")
+"""What a table of runs says about each episode."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Learning(Shown):
     """Runs of one agent on one problem.
 
     Attributes:
@@ -56,6 +63,52 @@ class Learning:
         """Mean over runs of the played policies' expected regret; NaN where one of them is improper."""
         return np.mean([run.expected_regret for run in self.runs], axis=0)
 
+    def card(self) -> Card:
+        """What it says about itself: how often it arrived, and what it lost, or collected where no optimum is known."""
+        runs, title = self.runs, f"Learning({self.agent} on {self.runs[0].model})"
+        arrived = float(np.mean([run.reached_goal for run in runs]))
+        size = f"{len(runs)} runs of {len(runs[0].regret)} episodes, {arrived:.0%} of them arrived at the goal"
+        lost = np.array([run.completed_regret.sum() for run in runs])
+        what, found = "cumulative completed regret", lost
+        if not np.isfinite(lost).all():
+            what, found = "cumulative reward", np.array([run.reward.sum() for run in runs])
+        error = float(found.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0
+        facts = [size, f"{what}: {measured(float(found.mean()), error)} on average over runs"]
+        return Card(title, facts, self.messages, self._of_runs, self._picture)
+
+    def _of_runs(self) -> Columns:
+        runs = self.runs
+        return {
+            "seed": [run.seed for run in runs],
+            "reward": [float(run.reward.sum()) for run in runs],
+            "completed_regret": [float(run.completed_regret.sum()) for run in runs],
+            "arrived": [float(run.reached_goal.mean()) for run in runs],
+            "first_optimal_episode": [run.first_optimal_episode for run in runs],
+        }
+
+    def _picture(self) -> str:
+        curves = np.cumsum([run.completed_regret for run in self.runs], axis=1)
+        measure = "cumulative completed regret"
+        if not np.isfinite(curves).all():
+            curves, measure = np.cumsum([run.reward for run in self.runs], axis=1), "cumulative reward"
+        return picture("regret", {self.agent: (curves.mean(axis=0), sample_sd(curves))}, measure)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per episode of each run, counted from 1: what it collected and lost, and how it went."""
+        parts = []
+        for number, run in enumerate(self.runs):
+            episodes = len(run.reward)
+            parts.append(
+                {
+                    "agent": [self.agent] * episodes,
+                    "run": [number] * episodes,
+                    "seed": [run.seed] * episodes,
+                    "episode": list(range(1, episodes + 1)),
+                    **{name: getattr(run, name).tolist() for name in BY_EPISODE},
+                }
+            )
+        return as_frame({name: [entry for part in parts for entry in part[name]] for name in parts[0]})
+
     def to_dict(self) -> dict[str, Any]:
         """The `learn` object of the interface."""
         runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
@@ -70,6 +123,7 @@ class Learning:
             "runs": len(runs),
             "seeds": [run.seed for run in runs],
             "optimal_value": _listed(np.array([runs[0].optimal_value]))[0],
+            "reward_mean": _listed(np.mean([run.reward for run in runs], axis=0)),
             "cumulative_regret_mean": _listed(regret.mean),
             "cumulative_regret_sd": _listed(regret.sd),
             "cumulative_regret_interval": _listed_pairs(regret.interval),

@@ -91,6 +91,11 @@ class Run:
     model: SSP
 
     @property
+    def reward(self) -> Float[np.ndarray, "episodes"]:
+        """What each episode collected: known for any environment, with or without a table."""
+        return np.array([episode.rewards.sum() for episode in self.played])
+
+    @property
     def first_optimal_episode(self) -> int | None:
         """First episode, counted from 1, whose policy was optimal."""
         return first_episode(self.optimal)

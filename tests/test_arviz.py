@@ -1,0 +1,106 @@
+"""Draws go straight into ArviZ: tables and plots that show what the summary says, with labels that can be read."""
+
+import arviz
+import matplotlib
+import numpy as np
+import pytest
+import xarray
+
+import bellmanifold as bm
+from bellmanifold.formats.problem import from_json
+
+matplotlib.use("Agg")
+
+
+def known(**options):
+    model = bm.envs.deep_sea(2)
+    return bm.posterior(model, bm.Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")]), **options)
+
+
+def learnt_laws(**options):
+    """A pair whose law is open, and landings of it."""
+    problem = {
+        "format": "bellmanifold.ssp/2",
+        "goals": ["home"],
+        "initial": {"a": 1.0},
+        "pairs": [{"state": "a", "action": "go"}, {"state": "a", "action": "out", "reward": -2.0, "next": {"home": 1}}],
+    }
+    model = from_json(problem)
+    gone = [bm.Observation("a", "go", -1.0, next=landing) for landing in ("a", "home", "home")]
+    return bm.posterior(model, bm.Dataset.from_pairs(model, [*gone, ("a", "out")]), laws="dirichlet", **options)
+
+
+CASES = {
+    "exact": lambda: known(),
+    "relaxed": lambda: known(epsilon=0.5, prior_scale=3.0),
+    "noise": lambda: known(infer_noise=True, prior_scale=3.0),
+    "laws": lambda: learnt_laws(),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def summary(request):
+    return CASES[request.param]()
+
+
+def test_the_table_agrees_with_the_summary(summary):
+    """Means of ArviZ's table within 5 of its own standard errors (and the summary's); at most 6 numbers in each of
+    four cases: false alarms below 1e-4. Draws are as independent as their attributes say, up to a fifth."""
+    draws = summary.draws
+    table = arviz.summary(draws, var_names=["q"], round_to="none")
+    model = summary.target.model
+    assert list(table.index) == [f"q[{state}: {action}]" for state, action in model.pair_index]
+    error = np.hypot(table["sd"] / np.sqrt(table["ess_bulk"]), summary.result.q_mean.se)
+    own = summary.target.coupled[model.pair_state]
+    assert (np.abs(table["mean"] - summary.q_mean.value) <= 5 * error)[own].all()
+    assert (table["r_hat"] < 1.02).all()
+    assert table["ess_bulk"].min() > 0.8 * draws.attrs["effective_sample_size"]
+
+
+def test_plots_show_the_names(summary):
+    forest = arviz.plot_forest(summary.draws, var_names=["q"], combined=True)
+    shown = " ".join(label.get_text() for label in forest[0].get_yticklabels())
+    boxes = arviz.plot_posterior(summary.draws, var_names=["q"])
+    titles = " ".join(axes.get_title() for axes in np.ravel(boxes))
+    for state, action in summary.target.model.pair_index:
+        assert f"{state}: {action}" in shown
+        assert f"{state}: {action}" in titles
+    matplotlib.pyplot.close("all")
+
+
+def test_the_whole_data_set_is_plotted_at_once(summary):
+    """Whatever else was drawn: no weights, no infinities."""
+    arviz.plot_posterior(summary.draws)
+    arviz.plot_forest(summary.draws)
+    table = arviz.summary(summary.draws)
+    assert np.isfinite(table["mean"]).all()
+    assert "weight" not in summary.draws
+    matplotlib.pyplot.close("all")
+
+
+def test_laws_and_concentrations_are_drawn_with_their_values():
+    """Means of the landings' probabilities, at 5 standard errors: false alarms 2e-6."""
+    found = learnt_laws()
+    draws = found.draws
+    assert draws.landing.values.tolist() == ["a: go -> a", "a: go -> home"]
+    told = found.to_dict()["laws"]["a"]["go"]
+    for landing in ("a", "home"):
+        one = draws.law.sel(landing=f"a: go -> {landing}")
+        error = np.hypot(float(one.std()) / np.sqrt(one.size), told[landing]["se"])
+        assert abs(float(one.mean()) - told[landing]["mean"]) <= 5 * error
+    assert draws.concentration.dims == ("chain", "draw")
+
+
+def test_draws_are_kept_in_files_and_fixed_by_the_seed(summary, tmp_path):
+    summary.draws.to_netcdf(tmp_path / "draws.nc")
+    summary.weighted_draws.to_netcdf(tmp_path / "weighted.nc")
+    with xarray.open_dataset(tmp_path / "draws.nc") as kept:
+        assert kept.identical(summary.draws)
+    with xarray.open_dataset(tmp_path / "weighted.nc") as kept:
+        assert kept.identical(summary.weighted_draws)
+
+
+def test_the_same_seed_draws_the_same():
+    first, second, other = known(), known(), known(seed=1)
+    assert first.draws.identical(second.draws)
+    assert not first.draws.identical(other.draws)

@@ -1,0 +1,202 @@
+"""What a person sees: texts of a few lines, HTML with warnings first and names escaped, tables for pandas."""
+
+import re
+
+import numpy as np
+import pytest
+from by_hand import summary_of
+
+import bellmanifold as bm
+from bellmanifold.display import Card, as_html, as_table, as_text, measured
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.target import relaxed_target
+
+MODEL = bm.envs.deep_sea(2)
+DATA = bm.Dataset.from_pairs(MODEL, [("0,0", "right"), bm.Observation("1,1", "left", 0.5, next="goal")])
+LONGEST = 600
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """One of everything a person looks at."""
+    return {
+        "SSP": MODEL,
+        "Dataset": DATA,
+        "Summary": bm.posterior(MODEL, DATA),
+        "Health": bm.check(bm.envs.swirl(3)),
+        "Solution": bm.solve(MODEL),
+        "Learning": bm.learn(MODEL, "bayes-td", episodes=5, runs=2),
+        "Advice": bm.advise(MODEL, DATA, tolerance=0.1),
+    }
+
+
+NAMES = ("SSP", "Dataset", "Summary", "Health", "Solution", "Learning", "Advice")
+DRAWN = ("SSP", "Summary", "Solution", "Learning", "Advice")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_short_and_name_their_kind(shown, name):
+    text = repr(shown[name])
+    assert text.startswith(f"{name}(")
+    assert len(text) < LONGEST
+    assert len(text.splitlines()) <= 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebooks_show_tables_and_pictures(shown, name):
+    html = shown[name]._repr_html_()
+    assert "<table>" in html
+    assert ("data:image/png;base64," in html) == (name in DRAWN)
+    assert html.count("<div") == html.count("</div>") == 1
+
+
+def test_pictures_leave_no_figure_open(shown):
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums()
+    for name in DRAWN:
+        shown[name]._repr_html_()
+    assert pyplot.get_fignums() == before
+
+
+TABLES = {
+    "SSP": "state action reward reward_sd next",
+    "Dataset": "state action reward sd next",
+    "Summary": "state action observed probability probability_se q_mean q_mean_se q_sd q_sd_se",
+    "Health": "states max_mean_reward",
+    "Solution": "state action q optimal value_of_state",
+    "Learning": "agent run seed episode reward regret completed_regret reached_goal optimal coverage moves capped",
+    "Advice": "state action gain gain_se tried",
+}
+ROWS = {"SSP": 6, "Dataset": 2, "Summary": 6, "Health": 1, "Solution": 6, "Learning": 10}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_are_tidy(shown, name):
+    frame = shown[name].to_frame()
+    assert " ".join(frame.columns) == TABLES[name]
+    assert len(frame) == ROWS.get(name, len(frame))
+
+
+def test_tables_say_what_the_objects_say(shown):
+    summary = shown["Summary"]
+    frame = summary.to_frame().set_index(["state", "action"])
+    for pair, (state, action) in enumerate(MODEL.pair_index):
+        row = frame.loc[state, action]
+        assert row.probability == summary.action_probability.value[pair]
+        assert (row.q_mean, row.q_mean_se) == (summary.q_mean.value[pair], summary.q_mean.se[pair])
+    routes = summary.routes_to_frame()
+    assert routes.probability.tolist() == [route.probability for route in summary.routes]
+    assert routes.pairs[0] == [MODEL.pair_name(pair) for pair in summary.routes[0].pairs]
+    learning = shown["Learning"]
+    table = learning.to_frame()
+    assert table.reward.tolist() == [float(e.rewards.sum()) for run in learning.runs for e in run.played]
+    assert table.groupby("run").completed_regret.sum().tolist() == pytest.approx(
+        [run.completed_regret.sum() for run in learning.runs]
+    )
+    data = shown["Dataset"].to_frame()
+    assert data.next.tolist()[1] == "goal"
+    curve = bm.evidence_curve(MODEL, DATA, [1.0, 2.0])
+    assert curve.to_frame().prior_scale.tolist() == [1.0, 2.0]
+
+
+def test_open_problems_show_themselves():
+    model = MODEL.opened()
+    assert model.to_frame()["next"].isna().all()
+    assert "6 of them open" in model._repr_html_()
+
+
+EVIL = "<script>alert('x')</script>\n\x1b[31m"
+
+
+def test_names_are_escaped():
+    model = from_moves(EVIL, {(EVIL, EVIL): Move(-1.0, {"goal": 1.0})}, start=EVIL)
+    data = bm.Dataset.complete(model)
+    found = [model, data, bm.posterior(model, data), bm.check(model), bm.solve(model), bm.advise(model, data)]
+    for thing in [*found, bm.learn(model, "q-learning", episodes=2, runs=1)]:
+        html = thing._repr_html_()
+        assert "<script" not in html
+        assert "\x1b" not in html + repr(thing)
+        assert len(repr(thing)) < LONGEST
+
+
+def test_long_names_do_not_make_long_texts():
+    names = [f"{'long' * 50}{k}" for k in range(30)]
+    moves = {(a, "x" * 200): Move(-1.0, {b: 1.0}) for a, b in zip(names, [*names[1:], "goal"], strict=True)}
+    model = from_moves("n" * 500, moves, start=names[0])
+    data = bm.Dataset.complete(model)
+    for thing in (model, data, bm.posterior(model, data), bm.check(model), bm.solve(model)):
+        assert len(repr(thing)) < LONGEST
+
+
+def test_warnings_come_first():
+    target = relaxed_target(bm.Dataset.complete(bm.envs.two_state()), 0.5, 2.0)
+    summary = summary_of(target, [[1.0, 3.0]], doubts=("they have not mixed",))
+    first = repr(summary).splitlines()[1]
+    assert first == "  warning: not to be trusted: they have not mixed"
+    html = summary._repr_html_()
+    assert html.index("Warning:") < html.index("<table>")
+    assert bm.check(bm.envs.grid(2, 2))._repr_html_().count("Warning") == 0
+
+
+def test_cards():
+    card = Card("Thing(1)", [f"fact {k}" for k in range(9)], ["mind"])
+    assert as_text(card).splitlines()[-1] == "  ... and 6 lines more"
+    assert as_text(Card("x" * 500)) == "x" * 95 + "…"
+    assert re.sub("<[^>]*>", " ", as_html(Card("a & b"))).split() == ["a", "&amp;", "b"]
+    columns = {"a_b": [1.5, 2.5], "a_b_se": [0.1, 0.0], "on": [True, np.bool_(False)], "who": ["x", None]}
+    assert re.findall("<t[hd]>([^<]*)", as_table(columns)) == [
+        "a b",
+        "on",
+        "who",
+        "1.5 ± 0.1",
+        "yes",
+        "x",
+        "2.5",
+        "no",
+        "",
+    ]
+    assert "and 3 more rows" in as_table({"n": list(range(15))})
+    assert as_table({}) == as_table({"n": []}) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "se", "text"),
+    [
+        (0.123456, 0.0, "0.1235"),
+        (0.123456, 0.00123, "0.123 ± 0.001"),
+        (12345.6, 12.0, "1.235e+04 ± 10"),
+        (1.0, 1e-12, "1 ± 1e-12"),
+        (1.0, 1e9, "1 ± 1e+09"),
+        (np.nan, 1.0, "nan"),
+        (1.0, np.nan, "1 ± ?"),
+        (-3.0, 2.0, "-3 ± 2"),
+    ],
+)
+def test_numbers_with_errors(value, se, text):
+    assert measured(value, se) == text
+
+
+def test_estimates_are_like_arrays():
+    found = Estimate.of(np.array([1.0, 2.0]), np.array([0.5, 0.0]))
+    assert len(found) == 2
+    assert (float(found[1]), found[0].se) == (2.0, 0.5)
+    assert np.abs(found - np.array([1.0, 1.0])).tolist() == [0.0, 1.0]
+    assert repr(found) == "Estimate(1.0 ± 0.5, 2)"
+    assert repr(Estimate.of(np.zeros(9), np.zeros(9))).endswith("... 9 in all)")
+
+
+def test_standard_deviations_have_errors():
+    """Of 2,000 sets of 16 chains of 50 normal draws: the errors told are the spread found, up to a tenth.
+
+    The spread of 2,000 has a relative standard error of 0.016: false alarms below 1e-8.
+    """
+    rng = np.random.default_rng(0)
+    target = relaxed_target(bm.Dataset.complete(bm.envs.two_state()), 0.5, 2.0)
+    found = [Moments.of_draws(rng.normal(size=(16, 50, 2))).estimate(target)[1] for _ in range(2000)]
+    values, errors = np.array([one.value for one in found]), np.array([one.se for one in found])
+    assert errors.mean(axis=0) == pytest.approx(values.std(axis=0), rel=0.1)
+    exact = Moments.of_draws(np.ones((4, 5, 2))).estimate(target)[1]
+    assert (exact.value.tolist(), exact.se.tolist()) == ([0.0, 0.0], [0.0, 0.0])
