@@ -195,6 +195,23 @@ def test_batch_walk():
     assert laws.concentration[0] == pytest.approx(mean, rel=0.1)
 
 
+def test_chains_that_only_advance():
+    """Agents play the ends of chains that nobody records: their concentrations and laws are the posterior's, too.
+
+    Landings alone say 0.46, the reward makes it 3.8. Ends of 256 chains are independent: a false-alarm rate below 1e-4.
+    """
+    exact, (mean, sd) = inferred(lambda a: one_state(a, (4, 0), 1.0, sd=(1.0, 1.0)))
+    target = asked(ONE, landed(ONE, 1.0, (4, 0)), prior_scale=1.0, samples=1024).target
+    assert target.laws.moments[0] < 0.5
+    rng = np.random.default_rng(1)
+    walker = walker_of(Coordinates(target), batch_chart(target.model), rng, CHAINS)
+    walker.advance(rng, 200)
+    ends = walker.end_laws()
+    concentration, stays = np.asarray(ends.concentration)[0], np.exp(np.asarray(ends.log_law))[0, 0]
+    near(concentration.mean(), sd / np.sqrt(CHAINS), mean)
+    near(stays.mean(), stays.std() / np.sqrt(CHAINS), exact.law[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*RELAXED[:6]])
 def test_batch_walk_relaxed(case):

@@ -7,13 +7,16 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from toy_agents import PLAIN, TOY
 
+import bellmanifold as bm
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
 from bellmanifold.sweeps.plan import RunSettings, digest, make_settings, read_plan
+from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import file_name
 
 
@@ -240,3 +243,24 @@ def test_shipped_plans_are_sound():
     assert {(run.model, run.epsilon) for run in retuned} == {("env:deep-sea?depth=5", e) for e in (0.01, 0.1)}
     assert len(runs_of(plans / "comparison.toml")) == 260
     assert len(runs_of(plans / "peers.toml")) == 380
+
+
+def test_a_prior_that_a_problem_states_counts_in_plans_as_in_learn(tmp_path):
+    """What is not given stays so: the problem's prior comes before the defaults, and what is given before both."""
+    stated = {"format": "bellmanifold.ssp/2", "prior": {"mean": -4.0, "sd": 2.5}, "goals": ["g"], "initial": {"s": 1.0}}
+    pairs = [{"state": "s", "action": a, "reward": r, "next": {"g": 1.0}} for a, r in (("a", -1.0), ("b", -2.0))]
+    path = tmp_path / "told.json"
+    path.write_text(json.dumps(stated | {"pairs": pairs}))
+    text = f'model = ["{path}", "env:two-state"]\nagent = "manifold"\nseeds = [3]\nepisodes = 4\n'
+    (tmp_path / "plan.toml").write_text(text)
+    told, silent = read_plan(tmp_path / "plan.toml").runs
+    assert (told.prior_scale, dict(told.options)["prior_mean"]) == (2.5, -4)
+    assert (silent.prior_scale, dict(silent.options)["prior_mean"]) == (10.0, 0)
+    assert silent == make_settings(silent.to_dict()), "runs of problems that state nothing keep their names"
+    (tmp_path / "plan.toml").write_text(text + "prior_scale = 10\n")
+    assert read_plan(tmp_path / "plan.toml").runs[0].prior_scale == 10.0
+    learning = bm.learn(bm.load_model(path), agent="manifold", episodes=4, runs=1, seed=3)
+    assert learning.runs[0].options["prior_scale"] == 2.5
+    found = record_run(told)
+    assert found["total_reward"].values.tolist() == [sum(episode.rewards) for episode in learning.runs[0].played]
+    assert np.array_equal(found["q_mean"], learning.runs[0].q_mean)

@@ -91,7 +91,9 @@ def replication(likelihood: str, index: int) -> Replication:
     best = np.append(np.maximum.reduceat(truth, MODEL.pair_start[:-1]), 0.0)
     pairs = np.array(SEEN)
     error = {"relaxed": rng.standard_normal(MODEL.n_pairs)[pairs], "noisy": rng.standard_normal(len(pairs))}
-    reward = (truth - law @ best)[pairs] + WIDTH * error.get(likelihood, 0.0)
+    own = best[MODEL.pair_state][:, None]
+    reward = truth - own[:, 0] + (law * (own - best)).sum(axis=1)  # truth - law @ best, also where the pair just stays
+    reward = reward[pairs] + WIDTH * error.get(likelihood, 0.0)
     landed = np.array([rng.choice(nexts, p=law[pair]) for pair in pairs])
     data = bm.Dataset(MODEL, pairs, reward, np.full(len(pairs), np.nan), landed)
     return Replication(likelihood, truth, law, concentration, data)

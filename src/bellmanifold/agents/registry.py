@@ -68,10 +68,14 @@ class AgentKind:
 
     def settings_for(self, model: SSP, given: Options) -> Any:
         """Its settings record; options that are not given are what the problem states about all action values."""
+        return self.settings_with(self.with_stated(model, given))
+
+    def with_stated(self, model: SSP, given: Options) -> Options:
+        """The options that are given, and what the problem states about all action values where they are silent."""
         told = model.prior
         stated = {} if told is None else {"prior_scale": told.sd, "prior_mean": told.mean}
-        stated = {name: value for name, value in stated.items() if name in self.options}
-        return self.settings_with(stated | {name: value for name, value in given.items() if value is not None})
+        stated = {name: value for name, value in stated.items() if name in self.options and value is not None}
+        return stated | {name: value for name, value in given.items() if value is not None}
 
     def settings_with(self, given: Options) -> Any:
         """Its settings record with the given options and the defaults of the others."""

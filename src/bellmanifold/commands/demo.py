@@ -51,7 +51,7 @@ def demo(
 
 def demo_plan() -> Plan:
     """What is played."""
-    from bellmanifold.sweeps.plan import make_settings, plan_runs
+    from bellmanifold.sweeps.plan import plan_entries
 
     entries = [
         {"model": model, "episodes": EPISODES, "seed": seed, **agent}
@@ -59,7 +59,7 @@ def demo_plan() -> Plan:
         for agent in AGENTS
         for seed in range(RUNS)
     ]
-    return plan_runs([make_settings(entry) for entry in entries])
+    return plan_entries(entries)
 
 
 def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None) -> None:

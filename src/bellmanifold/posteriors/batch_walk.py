@@ -7,8 +7,13 @@ In the chart's coordinates a step is made of three moves, each of which keeps th
   unobserved values that are much better than what was seen, so that turning all of them together is stopped by one;
 - those that are not the best choice of their state are idle below its value, and are refreshed;
 - open laws (`bellmanifold.posteriors.laws`): the law of one pair at a time is proposed from its Dirichlet, and accepted
-  with the ratio of the weights. Laws are drawn by NumPy, which is thirty times as fast at it, for some steps ahead;
-  between these the concentration is drawn given the laws.
+  with the ratio of the weights. Laws are drawn by NumPy, which is thirty times as fast at it, for some steps ahead.
+  Laws hold the concentration fast, so between these a chain forgets some laws, or all or none of them, draws the
+  concentration given the other laws and the landings, and then the forgotten laws anew: one proposal, accepted as any.
+  Every other proposal of a single law is *local*: an exact reward of a pair that mostly stays fixes how rarely it
+  leaves, and fresh laws hardly ever hit that. With a total G from Gamma(sum c) the numbers g = G p are independent
+  Gamma(c_k), c the shapes of the Dirichlet. One of them is multiplied by e^d, d normal of some width; besides the ratio
+  of the weights the chance to accept has the factor exp(c_k d - g_k (e^d - 1)), the ratio of densities of log g_k.
 
 The infinitesimal residuals of an exact posterior without determinants do not matter at all: they are idle everywhere.
 In centred coordinates residuals tie observed and unobserved values together, and all coordinates turn at once.
@@ -22,13 +27,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt64
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.jax_setup import random_key
 from bellmanifold.meter import advance as count
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.laws import OpenLaws, log_dirichlet
+from bellmanifold.posteriors.laws import OpenLaws, log_dirichlet, log_gamma
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import (
     Drawn,
@@ -47,8 +52,14 @@ from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 
 PICKS, ROWS = 8, 4
 """Unobserved pairs that each chain visits in a step, if there are so many, and open laws that it proposes."""
-STRETCH = 10
-"""Steps for which open laws are drawn at a time."""
+STRETCH, SHORT = 10, 5
+"""Steps for which open laws are drawn at a time, also where drawing all laws is cheap."""
+CHEAP = 2**16
+"""Up to so many numbers in all laws of all chains."""
+NARROWEST, WIDEST = 0.3, 30.0
+"""Widths of local proposals of the logarithm of a probability: log-uniform between these."""
+FORGOTTEN = np.array([0.0, 0.25, 0.5, 1.0])
+"""Chances to forget a law: each chain takes any of these."""
 
 
 class BatchWalker:
@@ -111,33 +122,42 @@ class BatchWalker:
         """Whether residuals, which turn once a step, do not matter."""
         return self.system.ignores_residuals
 
+    @property
+    def stretch(self) -> int:
+        """Steps for which open laws are drawn at a time."""
+        return SHORT if self.laws is not None and self.laws.counts.size * self.chains <= CHEAP else STRETCH
+
     def advance(self, rng: np.random.Generator, steps: int) -> None:
         """Walk a number of steps without recording them."""
         if self.laws is None:
             self.point = advance(self.system, steps, fresh_key(rng), self.point)
-        for _ in range(0 if self.laws is None else -(-steps // STRETCH)):
-            self.point = advance_laws(self.system, fresh_key(rng), self.point, self._proposals(rng, STRETCH))
+        for _ in range(0 if self.laws is None else -(-steps // self.stretch)):
+            proposals = self._proposals(rng, self.stretch)  # moves the point, too
+            self.point = advance_laws(self.system, fresh_key(rng), self.point, proposals)
         count("steps", steps)
 
     def _proposals(self, rng: np.random.Generator, steps: int) -> Proposals | None:
-        """Laws to propose in some steps, for concentrations that are drawn now."""
+        """Laws to propose in some steps, for concentrations to which the chains move now."""
         laws = self.laws
         if laws is None:
             return None
-        self._swap_all(laws, rng)
-        concentration = laws.concentration_given(rng, np.asarray(self.point.log_law))
-        self.point = self.point._replace(concentration=jnp.asarray(concentration[None]))
-        row = rng.choice(laws.active, size=(steps, ROWS))
-        drawn = log_dirichlet(rng, laws.counts[row.ravel()][:, :, None] + concentration / laws.nexts)
-        return Proposals(jnp.asarray(row), jnp.asarray(drawn.reshape(steps, ROWS, *drawn.shape[1:])))
+        self._swap_some(laws, rng)
+        assert self.point.concentration is not None, "laws are open"
+        concentration = np.asarray(self.point.concentration)[0]
+        return draw_proposals(rng, laws, steps, concentration)
 
-    def _swap_all(self, laws: OpenLaws, rng: np.random.Generator) -> None:
-        """Propose all laws and their concentration together, given landings alone: single laws hold it fast."""
-        drawn = drawn_laws(laws, rng, self.chains)
-        assert drawn is not None, "laws are open"
-        there = self.point._replace(**drawn._asdict())
+    def _swap_some(self, laws: OpenLaws, rng: np.random.Generator) -> None:
+        """Propose the concentration together with some laws, given the others: laws hold it fast."""
+        log_law = np.array(self.point.log_law)
+        chance = rng.choice(FORGOTTEN, self.chains)
+        forgotten = rng.random((len(laws.active), self.chains)) < chance
+        concentration = laws.concentration_given(rng, log_law, forgotten)
+        log_law[laws.active] = np.where(
+            forgotten[:, None], laws.draw(rng, concentration)[laws.active], log_law[laws.active]
+        )
+        there = self.point._replace(log_law=jnp.asarray(log_law), concentration=jnp.asarray(concentration[None]))
         before, after = (np.asarray(weigh_normals(self.system, point).log_weight) for point in (self.point, there))
-        taken = jnp.asarray(~np.isfinite(before) | (after - before > np.log(rng.random(self.chains))))
+        taken = jnp.asarray(~np.isfinite(before) | (after > before + np.log(rng.random(self.chains))))
         self.point = jax.tree.map(lambda new, old: jnp.where(taken, new, old), there, self.point)
 
     def draw(self, chain: int) -> Draw:
@@ -169,7 +189,7 @@ class BatchWalker:
         """Walk on and keep what answers need."""
         if self.laws is None:
             return self._record(rng, steps)
-        return Trace.joined([self._record(rng, STRETCH) for _ in range(-(-steps // STRETCH))])
+        return Trace.joined([self._record(rng, self.stretch) for _ in range(-(-steps // self.stretch))])
 
     def _record(self, rng: np.random.Generator, steps: int) -> Trace:
         target = self.coordinates.target
@@ -245,30 +265,69 @@ def _weigh_without_residuals(
 
 
 class Proposals(NamedTuple):
-    """Laws that chains propose.
+    """Laws that chains propose, anew or locally; see above.
 
     Attributes:
         row: of which open pair, shape (rows,).
-        log_law: shape (rows, nexts, chains).
+        log_law: a law that is proposed anew, shape (rows, nexts, chains).
+        is_local: whether its law is changed locally instead, shape (rows,).
+        landing: which of its gamma numbers is multiplied, shape (rows,).
+        shape: of that gamma number, shape (rows, chains).
+        log_total: logarithm of the sum of the pair's gamma numbers, shape (rows, chains).
+        shift: what is added to the logarithm of that gamma number, shape (rows, chains).
     """
 
     row: Int[Array, "*steps rows"]
     log_law: Float[Array, "*steps rows nexts chains"]
+    is_local: Bool[Array, "*steps rows"]
+    landing: Int[Array, "*steps rows"]
+    shape: Float[Array, "*steps rows chains"]
+    log_total: Float[Array, "*steps rows chains"]
+    shift: Float[Array, "*steps rows chains"]
+
+    def applied(
+        self, log_law: Float[Array, "all nexts chains"]
+    ) -> tuple[Float[Array, "nexts chains"], Float[Array, "chains"]]:
+        """What a single proposal makes of its pair's law, and the log ratio of densities beside that of the weights."""
+        own = log_law[self.row]
+        before = self.log_total + own[self.landing]
+        moved = own.at[self.landing].add(self.shift)
+        moved = moved - jax.scipy.special.logsumexp(moved, axis=0)
+        ratio = self.shape * self.shift - jnp.exp(before + self.shift) + jnp.exp(before)
+        return jnp.where(self.is_local, moved, self.log_law), jnp.where(self.is_local, ratio, 0.0)
+
+
+def draw_proposals(
+    rng: np.random.Generator, laws: OpenLaws, steps: int, concentration: Float[np.ndarray, "chains"]
+) -> Proposals:
+    """Laws to propose in some steps, every other one locally."""
+    row = rng.choice(laws.active, size=(steps, ROWS))
+    size = (*row.shape, len(concentration))
+    fresh, counts, landing = row[:, ::2], laws.counts[row], rng.integers(laws.nexts, size=row.shape)
+    log_law = np.zeros((*row.shape, laws.nexts, len(concentration)))
+    drawn = log_dirichlet(rng, laws.counts[fresh.ravel()][:, :, None] + concentration / laws.nexts)
+    log_law[:, ::2] = drawn.reshape(*fresh.shape, *drawn.shape[1:])
+    own = np.take_along_axis(counts, landing[..., None], axis=-1) + concentration / laws.nexts
+    total = log_gamma(rng, counts.sum(axis=-1)[..., None] + concentration)
+    width = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST), size))
+    is_local = np.broadcast_to(np.arange(ROWS) % 2 == 1, row.shape)
+    parts = (row, log_law, is_local, landing, own, total, width * rng.standard_normal(size))
+    return Proposals(*(jnp.asarray(part) for part in parts))
 
 
 def swap_laws(system: System, key: PRNGKeyArray, here: State, proposals: Proposals) -> State:
-    """Propose laws one after the other; each is accepted with the ratio of the weights."""
+    """Propose laws one after the other; each is accepted with the ratio of the weights and densities."""
 
     def one(here: State, proposal: tuple[Proposals, PRNGKeyArray]) -> tuple[State, None]:
-        (row, log_law), own = proposal
+        own, key = proposal
         assert here.point.log_law is not None, "laws are proposed where there are open ones"
-        point = here.point._replace(log_law=here.point.log_law.at[row].set(log_law))
-        there = init(system, point)
-        level = jnp.log(jax.random.uniform(own, log_law.shape[-1:])) + here.evaluation.log_likelihood
+        log_law, ratio = own.applied(here.point.log_law)
+        there = init(system, here.point._replace(log_law=here.point.log_law.at[own.row].set(log_law)))
+        level = jnp.log(jax.random.uniform(key, log_law.shape[-1:])) + here.evaluation.log_likelihood - ratio
         taken = there.evaluation.log_likelihood > level
         return jax.tree.map(lambda new, old: jnp.where(taken, new, old), there, here), None
 
-    keys = jax.random.split(key, len(proposals.row))
+    keys = jax.random.split(key, proposals.row.shape[0])
     return jax.lax.scan(one, here, (proposals, keys))[0]
 
 

@@ -12,7 +12,8 @@ landings say (the Dirichlet-multinomial; G is the gamma function)
     p(landings | a) = prod_i G(a) / G(a + n_i) prod_s G(a b_s + n_is) / G(a b_s),
 
 in the order in which they came. It has one dimension, so it is tabulated, and every point draws a and then its laws.
-A chain that holds laws p knows more: given these, a has density prior(a) prod_i Dirichlet(p_i; a b).
+A chain that holds laws p knows more: given these, a has density prior(a) prod_i Dirichlet(p_i; a b). If it is to forget
+some of them, their landings take the place of their laws.
 
 **Small shapes.** A gamma number with shape 0.001 underflows more often than not. Its logarithm does not: log G(c) =
 log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is taken for that: every policy
@@ -139,16 +140,28 @@ class OpenLaws:
         laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + concentration / self.nexts)
         return laws
 
+    @cached_property
+    def _of_rows(self) -> Float[np.ndarray, "knots active"]:
+        """Log density of the landings of each row that matters, for each concentration."""
+        return np.stack([log_landings(self.landed[[row]], self.concentration) for row in self.active], axis=1)
+
     def concentration_given(
-        self, rng: np.random.Generator, log_law: Float[np.ndarray, "rows nexts batch"]
+        self,
+        rng: np.random.Generator,
+        log_law: Float[np.ndarray, "rows nexts batch"],
+        forgotten: Bool[np.ndarray, "active batch"] | None = None,
     ) -> Float[np.ndarray, "batch"]:
-        """Concentrations given laws."""
+        """Concentrations given laws; of rows that are forgotten, if any, only the landings are known."""
         if len(self.concentration) == 1:
             return np.full(log_law.shape[-1], self.concentration[0])
         shape = self.concentration / self.nexts
         normaliser = gammaln(self.concentration) - self.nexts * gammaln(shape)
-        total = log_law[self.active].sum(axis=(0, 1))
-        log_density = (self.log_prior + len(self.active) * normaliser)[:, None] + shape[:, None] * total
+        total = log_law[self.active].sum(axis=1)
+        known = np.ones(total.shape) if forgotten is None else 1.0 - forgotten
+        log_density = self.log_prior[:, None] + normaliser[:, None] * known.sum(axis=0)
+        log_density += shape[:, None] * (known * total).sum(axis=0)
+        if forgotten is not None:
+            log_density += self._of_rows @ forgotten.astype(np.float64)
         gumbel = rng.gumbel(size=log_density.shape)
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 
@@ -272,5 +285,10 @@ def log_dirichlet(
     rng: np.random.Generator, shape: Float[np.ndarray, "rows nexts batch"]
 ) -> Float[np.ndarray, "rows nexts batch"]:
     """Logarithms of draws from Dirichlet distributions along the second axis; shapes may be as small as 1e-13."""
-    log_gamma = np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
-    return log_gamma - logsumexp(log_gamma, axis=1, keepdims=True)
+    numbers = log_gamma(rng, shape)
+    return numbers - logsumexp(numbers, axis=1, keepdims=True)
+
+
+def log_gamma(rng: np.random.Generator, shape: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
+    """Logarithms of gamma numbers; shapes may be as small as 1e-13."""
+    return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape

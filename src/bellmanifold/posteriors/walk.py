@@ -38,7 +38,7 @@ Walker: TypeAlias = BatchWalker | SparseWalker
 CHAINS, ROUND = 256, 250
 """Chains of a posterior, and steps of a round; one round, not recorded, warms them up."""
 END_ROUNDS = 2
-"""Rounds the chains walk before their ends are taken for draws."""
+"""Rounds the chains walk before their ends are taken for draws; more, up to the budget's, if they have not mixed."""
 SPARSE_CHAINS = 4
 MOST_LOST = 0.05
 """If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
@@ -92,8 +92,14 @@ def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWal
     rng = np.random.default_rng(budget.seed)
     walker = BatchWalker(coordinates, chart, rng, CHAINS)
     walker.advance(rng, ROUND)
-    trace = Trace.joined([walker.record(rng, ROUND) for _ in range(END_ROUNDS)])
-    return walker if _result(coordinates, trace, "").trustworthy else None
+    parts: list[Trace] = []
+    for _ in range(max(END_ROUNDS, budget.rounds)):
+        parts.append(walker.record(rng, ROUND))
+        if len(parts) & (len(parts) - 1) or len(parts) < END_ROUNDS:  # judged after 2, 4, 8, ... rounds
+            continue
+        if _result(coordinates, Trace.joined(parts), "").trustworthy:
+            return walker
+    return None
 
 
 def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:

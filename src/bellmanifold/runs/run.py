@@ -224,7 +224,7 @@ class _Recorder:
         reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
         return Run(
             agent=kind.name,
-            options=kind.resolve_options(options),
+            options=kind.resolve_options(kind.with_stated(model, options)),
             seed=self.seed,
             moves=np.array([len(episode.pairs) for episode in played]),
             capped=np.array([episode.end == "cap" for episode in played]),

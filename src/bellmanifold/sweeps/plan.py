@@ -12,8 +12,9 @@ options are each a value or a list, and the plan is their product:
     match = {agent = "bayes-br", epsilon = 0.1}
     optimism = 8
 
-What is left out has the default of the command `learn`. An override changes the runs that agree with its `match` (a
-key of `match` may list several values); overrides apply in order, each to what the ones before it made.
+What is left out has the default of the command `learn`; for the prior that is what the problem states, if it does. An
+override changes the runs that agree with its `match` (a key of `match` may list several values); overrides apply in
+order, each to what the ones before it made.
 
 Settings an agent does not have are then dropped, and equal runs are kept once: above, `manifold` and `q-learning` know
 no epsilon, so each of them runs three times on each problem, not six. Noise options replace epsilon: one table may not
@@ -100,10 +101,11 @@ class RunSettings:
         return printable(" ".join(f"{name}={value}" for name, value in self.to_dict().items()))
 
 
-def make_settings(entry: Mapping[str, Any]) -> RunSettings:
+def make_settings(entry: Mapping[str, Any], problem: Any = None) -> RunSettings:
     """The settings of a run from a plan's entry, without what its agent does not have.
 
-    Options that were not given have the agent's defaults, so that a run is the same whether they were or not.
+    Options that were not given have the agent's defaults, so that a run is the same whether they were or not. If the
+    problem is given, what it states about action values comes before these defaults.
 
     >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
     >>> run.choices()["prior_scale"], run.choices()["explore"]
@@ -112,6 +114,8 @@ def make_settings(entry: Mapping[str, Any]) -> RunSettings:
     kind = find_agent(str(entry["agent"]))
     has = kind.options
     given = {name: value for name, value in entry.items() if name in has}
+    if isinstance(problem, SSP):
+        given = dict(kind.with_stated(problem, given))
     noise = any(given.get(name, False) is not False for name in NOISE)
     if noise:
         given.pop("epsilon", None)
@@ -161,6 +165,13 @@ def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
     return Plan(once, problems, notes)
 
 
+def plan_entries(entries: Sequence[Mapping[str, Any]], notes: tuple[str, ...] = ()) -> Plan:
+    """The same of entries: a prior that is not given is what their problem states."""
+    problems = {name: _load_whole(name) for name in dict.fromkeys(str(entry["model"]) for entry in entries)}
+    runs = dict.fromkeys(make_settings(entry, problems[str(entry["model"])]) for entry in entries)
+    return Plan(tuple(runs), problems, notes)
+
+
 def _load_whole(reference: str) -> Any:
     """The problem or the environment of a reference; nothing about a problem may be open."""
     problem = load_problem(reference)
@@ -189,11 +200,11 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         table = _parse(read_bytes(path))
         overrides = [_override(item, f"override {k + 1}") for k, item in enumerate(_tables(table))]
         axes = _axes(table)
-        runs, used = _expand(axes, overrides)
+        entries, used = _expand(axes, overrides)
         unused = [k for k in range(len(overrides)) if k not in used]
         notes = tuple(f"{label(path)}: override {k + 1} matches no run" for k in unused)
         try:
-            plan = plan_runs(runs, notes)
+            plan = plan_entries(entries, notes)
         except BadInputError as error:
             raise BadInputError(f"model: {error}") from None
         except BellmanifoldError as error:
@@ -323,13 +334,18 @@ def _value(item: Any, what: str, key: str) -> Value:
     return item
 
 
-def _expand(axes: Mapping[str, tuple[Value, ...]], overrides: Sequence[Override]) -> tuple[list[RunSettings], set[int]]:
-    """All runs of the grid, and which overrides were used."""
+def _expand(
+    axes: Mapping[str, tuple[Value, ...]], overrides: Sequence[Override]
+) -> tuple[list[dict[str, Value]], set[int]]:
+    """The entries of all runs of the grid, and which overrides were used."""
     total = math.prod(len(values) for values in axes.values())
     RUNS.require(total, "the plan")
     used: set[int] = set()
     entries = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    return [make_settings(_overridden(entry, overrides, used)) for entry in entries], used
+    overridden = [_overridden(entry, overrides, used) for entry in entries]
+    for entry in {tuple(item for item in entry.items() if item[0] != "seed"): entry for entry in overridden}.values():
+        make_settings(entry)  # options that make no sense are refused before any problem is loaded
+    return overridden, used
 
 
 def _overridden(entry: dict[str, Value], overrides: Sequence[Override], used: set[int]) -> dict[str, Value]:

@@ -49,7 +49,7 @@ from bellmanifold.formats.files import (
 from bellmanifold.runs.run import Run
 from bellmanifold.sweeps.locks import Presence, one_at_a_time
 from bellmanifold.sweeps.netcdf import read_netcdf, read_variables
-from bellmanifold.sweeps.plan import Plan, RunSettings, make_settings, plan_runs
+from bellmanifold.sweeps.plan import Plan, RunSettings, plan_entries
 from bellmanifold.sweeps.record import FORMAT, prepare, record
 from bellmanifold.sweeps.validate import read_settings
 
@@ -349,7 +349,7 @@ def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[C
     find_agent(str(entry["agent"])).resolve_options(
         {k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")}
     )
-    plan = plan_runs([make_settings({**shared, "seed": seed}) for seed in seeds])
+    plan = plan_entries([{**shared, "seed": seed} for seed in seeds])
     settings = {run.seed: run for run in plan.runs}
     problem = prepare(plan.problems[str(entry["model"])])
     store = Store(out)
