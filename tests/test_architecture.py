@@ -70,11 +70,13 @@ MAY_IMPORT = {
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "models", "runs", "ssp", "stderr"},
     "figures": {"errors", "graph", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
+    "explorer": {"data", "errors", "figures", "formats", "interrupts", "posteriors", "report", "ssp"},
     "commands": {
         "agents",
         "data",
         "decisions",
         "errors",
+        "explorer",
         "figures",
         "formats",
         "graph",
