@@ -222,16 +222,16 @@ def test_changes_after_the_warming_need_no_new_program(caplog):
     assert not compiled & {"weigh_pieces", "solve_layout", "_normal"}, compiled
 
 
-@pytest.mark.slow
 def test_pies_of_depth_five_move_within_three_tenths_of_a_second():
-    """Best of three at every step, since other programs may be busy here."""
+    """Seconds of work, since other programs may be busy here: on a machine of its own no more pass on the clock."""
     model = bm.envs.deep_sea(depth=5)
     session = Session(model)
     while session.answer({"kind": "warm"})["cold"]:
         pass
     for pair in range(0, model.n_pairs, 3):
-        took = [session.answer({"kind": "observe", "pair": pair})["seconds"] for _ in range(3)]
-        assert min(took) < 0.3
+        began = time.process_time()
+        assert session.answer({"kind": "observe", "pair": pair})["error"] == ""
+        assert time.process_time() - began < 0.3
 
 
 def test_wrong_arguments_are_named():

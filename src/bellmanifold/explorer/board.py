@@ -13,13 +13,15 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError
-from bellmanifold.figures.drawing import COLOURS, goal_places
+from bellmanifold.figures.drawing import goal_places
 from bellmanifold.figures.positions import landings, on_grid, positions
 from bellmanifold.report.text import SHORT, shown
 from bellmanifold.ssp import SSP
 
 MOST_STATES, MOST_ARROWS = 200, 4000
 """The largest problem a person can explore by hand."""
+COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99")
+"""As in the library's pictures."""
 CLOSE = 0.1
 """The share of states whose nearest neighbour may be closer than 1."""
 

@@ -50,7 +50,8 @@ function plusMinus(mean, sd) {
 /** A probability, with its standard error where that shows. */
 function chance(value, error) {
   if (value === null) return "unknown";
-  return value.toFixed(error >= 0.005 ? 2 : 3) + (error >= 0.0005 ? ` ± ${Number(error.toPrecision(1))}` : "");
+  const digits = error >= 0.005 ? 2 : 3;
+  return value.toFixed(digits) + (error >= 0.0005 ? ` ± ${error.toFixed(digits)}` : "");
 }
 
 // ---- sliders: the logarithm of a number, the tolerance with an exact 0 at its left end ---------------------------
@@ -78,8 +79,9 @@ function arrowShape(from, to, order, stays) {
   }
   const neck = towards(tip, two, 11), side = [(neck[1] - tip[1]) * 0.5, (tip[0] - neck[0]) * 0.5];
   const left = [neck[0] + side[0], neck[1] + side[1]], right = [neck[0] - side[0], neck[1] - side[1]];
-  const middle = [0, 1].map((k) => (begin[k] + 3 * one[k] + 3 * two[k] + neck[k]) / 8);
-  const chord = stays ? from : [(begin[0] + tip[0]) / 2, (begin[1] + tip[1]) / 2];
+  const t = stays ? 0.5 : 0.38, rest = 1 - t;  // names stay near the state that they belong to
+  const middle = [0, 1].map((k) => rest ** 3 * begin[k] + 3 * rest * t * (rest * one[k] + t * two[k]) + t ** 3 * neck[k]);
+  const chord = stays ? from : [rest * begin[0] + t * tip[0], rest * begin[1] + t * tip[1]];
   return { line: `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`, head: `M${point(tip)}L${point(left)}L${point(right)}Z`, label: towards(middle, chord, Math.abs(middle[0] - chord[0]) < Math.abs(middle[1] - chord[1]) ? -14 : -9), side: middle[0] - chord[0] };
 }
 
@@ -198,7 +200,7 @@ function mount(root, board, first, post, stop) {
     element("h2", {}, isolated(board.name)),
     alerts,
     element("div", { className: "stage" },
-      element("figure", {}, element("div", { className: "paper", tabIndex: 0, ariaLabel: "picture, scrolls" }, svg), legend),
+      element("figure", {}, element("div", { className: "paper", tabIndex: 0, role: "region", ariaLabel: "picture, scrolls" }, svg), legend),
       element("div", { className: "side" },
         element("section", {}, element("label", { className: "which" }, element("span", { textContent: "state" }), states), moves, hint, form),
         element("section", {}, scale.whole, tolerance.whole,
