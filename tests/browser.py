@@ -147,4 +147,4 @@ class Page:
         return [request["request"]["url"] for request in sent]
 
 
-KEY_CODES = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Tab": 9, "Escape": 27, " ": 32}
+KEY_CODES = {"Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Tab": 9, "Escape": 27, " ": 32}

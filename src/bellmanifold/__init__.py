@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bellmanifold.data import Observation as Observation
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
+    from bellmanifold.explorer.notebook import explore as explore
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -45,6 +46,7 @@ _HOME = {
     "advise": "decisions.advice",
     "check": "health",
     "evidence_curve": "posteriors.inference",
+    "explore": "explorer.notebook",
     "from_gymnasium": "formats.gymnasium",
     "learn": "runs.learning",
     "load_data": "formats.observations",

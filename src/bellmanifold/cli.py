@@ -15,6 +15,7 @@ from bellmanifold import __version__
 from bellmanifold.commands.advise import advise
 from bellmanifold.commands.completion import mend_words
 from bellmanifold.commands.demo import demo
+from bellmanifold.commands.explore import explore
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.posterior import posterior
@@ -41,6 +42,7 @@ env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.
 app.add_typer(env_app, name="env")
 app.command("posterior")(posterior)
 app.command("advise")(advise)
+app.command("explore")(explore)
 app.command("learn")(learn)
 app.command("sweep")(sweep)
 add_reproduce(app)

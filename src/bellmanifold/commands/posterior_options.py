@@ -102,18 +102,22 @@ class PosteriorOptions:
 
 
 def takes_posterior_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command `(model, data, options, ...)` as one that has every option of `PosteriorOptions` instead."""
+    """A command `(model, data, options, ...)` as one that has every option of `PosteriorOptions` instead.
+
+    DATA is required, unless the command itself says what its `data` are.
+    """
     own = get_type_hints(command, include_extras=True)
     stated = get_type_hints(PosteriorOptions, include_extras=True)
     rest = [name for name in signature(command).parameters if name not in ("model", "data", "options")]
-    defaults = {name: signature(command).parameters[name].default for name in rest}
+    defaults = {name: signature(command).parameters[name].default for name in ("data", *rest)}
     shared = [field.name for field in fields(PosteriorOptions)]
 
     def takes_all(**given: Any) -> None:
         options = PosteriorOptions(**{name: given[name] for name in shared})
-        command(given["model"], given["data"], options, **{name: given[name] for name in rest})
+        command(given["model"], data=given["data"], options=options, **{name: given[name] for name in rest})
 
-    types = {"model": Model, "data": Data} | {k: stated[k] for k in shared} | {k: own[k] for k in rest}
+    data = Data if own["data"] is Path else own["data"]
+    types = {"model": Model, "data": data} | {k: stated[k] for k in shared} | {k: own[k] for k in rest}
     defaults |= {field.name: field.default for field in fields(PosteriorOptions)}
     takes_all.__signature__ = Signature(  # type: ignore[attr-defined]  # `inspect` reads it, as it is documented to
         [

@@ -67,7 +67,7 @@ def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
     elif os.fspath(path).lower().endswith(".csv"):
         write_atomically(path, lambda file: write_csv(data, file))
     else:
-        write_atomically(path, lambda file: file.write(_to_json_text(data).encode()))
+        write_atomically(path, lambda file: file.write(data_text(data).encode()))
 
 
 def _version_of(data: Dataset) -> int:
@@ -99,7 +99,8 @@ def _observation(item: Any, where: str, version: int, model: SSP) -> Observation
     return Observation(state, action, reward, sd, text(fields["next"], f"{where}.next") if "next" in fields else None)
 
 
-def _to_json_text(data: Dataset) -> str:
+def data_text(data: Dataset) -> str:
+    """A data file as JSON text, in the oldest version that can say it."""
     model, seen = data.model, []
     for pair, reward, sd, landing in zip(data.pair, data.reward, data.sd, data.next, strict=True):
         state, action = model.pair_name(pair)

@@ -1,0 +1,78 @@
+"""The command `explore`: the problem as a page on this machine, with pies that move."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bellmanifold.commands.posterior_options import PosteriorOptions, takes_posterior_options
+from bellmanifold.commands.terminal import working
+from bellmanifold.errors import StoppedError
+from bellmanifold.runs.environment import keep_compiled_programs
+
+
+@takes_posterior_options
+def explore(
+    model: str,
+    options: PosteriorOptions,
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DATA]", help="A data file to begin with; by default no data.", show_default=False),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", help="Port of this machine to listen on; by default a free one.")
+    ] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address, even if there is a browser.")
+    ] = False,
+) -> None:
+    """Explore a problem by hand, on a page that this machine alone can open.
+
+    Click at a move, say what it paid or what you believe it pays, and the pies move. The page saves the data file.
+    Ctrl-C ends it.
+
+    Example: bellmanifold explore "env:deep-sea?depth=5"
+    """
+    from bellmanifold.explorer.board import require_explorable
+    from bellmanifold.explorer.server import serve
+    from bellmanifold.explorer.session import Session
+    from bellmanifold.formats.observations import load_data
+    from bellmanifold.models import load_model
+
+    problem = load_model(model)
+    require_explorable(problem)
+    observed = None if data is None else load_data(data, problem)
+    keep_compiled_programs()
+    with working("computing the posterior"):
+        session = Session(problem, observed, **options.keywords())
+
+    def announce(address: str) -> None:
+        typer.echo(f"open {address}")
+        typer.echo("Ctrl-C ends it.", err=True)
+        sys.stdout.flush()
+        if not no_browser and has_browser():
+            webbrowser.open(address)
+
+    try:
+        serve(session, port, announce)
+    except KeyboardInterrupt:
+        lost = "; its data were changed and not saved" if session.unsaved else ""
+        raise StoppedError(f"interrupted: the page has gone{lost}; the same command opens another one") from None
+
+
+def has_browser() -> bool:
+    """Is there a browser with a window? One in the terminal would take it away from the program."""
+    if os.environ.get("BROWSER") or sys.platform in ("win32", "darwin"):
+        return True
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True

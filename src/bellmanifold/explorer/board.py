@@ -1,0 +1,97 @@
+"""What an exploration draws and never changes: places, arrows, names and colours, as numbers and text for JSON.
+
+Places come from the library's pictures. Theirs may be in any unit (a map's metres or degrees), so they are scaled:
+nearly all states are at least 1 apart, as on a grid.
+"""
+
+from __future__ import annotations
+
+import colorsys
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.errors import BadInputError
+from bellmanifold.figures.drawing import goal_places
+from bellmanifold.figures.positions import landings, on_grid, positions
+from bellmanifold.report.text import SHORT, shown
+from bellmanifold.ssp import SSP
+
+MOST_STATES, MOST_ARROWS = 200, 4000
+"""The largest problem a person can explore by hand."""
+COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99")
+"""As in the library's pictures."""
+CLOSE = 0.1
+"""The share of states whose nearest neighbour may be closer than 1."""
+
+
+def require_explorable(model: SSP) -> None:
+    """Refuse a problem that is too large to be drawn and clicked at.
+
+    Raises:
+        BadInputError: names the limit.
+    """
+    arrows = len(model.next_state)
+    if model.n_states > MOST_STATES or arrows > MOST_ARROWS:
+        raise BadInputError(
+            f"explore: {model.n_states:,} states and {arrows:,} arrows are too many to draw, at most {MOST_STATES:,} "
+            f"and {MOST_ARROWS:,}: use `posterior`, which has no such limit"
+        )
+
+
+def make_board(model: SSP) -> dict[str, Any]:
+    """The drawing of a problem, for JSON; y points down, as on screens."""
+    require_explorable(model)
+    places, tips, goals = _spread(positions(model), landings(model), goal_places(model))
+    return {
+        "name": shown(model.name or "a problem"),
+        "states": [shown(name) for name in model.states],
+        "short": [shown(name, SHORT) for name in model.states],
+        "goal": shown(", ".join(model.goals[:3])),
+        "actions": [shown(name) for name in model.actions],
+        "grid": on_grid(model),
+        "places": _numbers(places),
+        "goals": _numbers(goals),
+        "initial": np.flatnonzero(model.initial).tolist(),
+        "pair_state": model.pair_state.tolist(),
+        "pair_action": model.pair_action.tolist(),
+        "pair_colour": pair_colours(model),
+        "reward": [None if np.isnan(reward) else float(reward) for reward in model.reward],
+        "open_law": model.open_law.tolist(),
+        "arrows": [
+            {"pair": int(pair), "target": int(target), "probability": float(f"{share:.4g}"), "tip": tip}
+            for pair, target, share, tip in zip(
+                model.next_pair, model.next_state, model.next_prob, _numbers(tips), strict=True
+            )
+        ],
+    }
+
+
+def pair_colours(model: SSP) -> list[str]:
+    """A colour per pair: its action's where actions are few, else one by its rank, so that no two of a state agree."""
+    most = int(np.diff(model.pair_start).max())
+    rank = np.arange(model.n_pairs) - model.pair_start[model.pair_state]
+    number = model.pair_action if len(model.actions) <= len(COLOURS) else rank
+    palette = COLOURS if most <= len(COLOURS) else _wheel(most)
+    return [palette[k] for k in number.tolist()]
+
+
+def _wheel(count: int) -> list[str]:
+    """That many different colours: hues around the circle, dark and light in turn."""
+    each = [colorsys.hls_to_rgb(k / count, 0.42 + 0.26 * (k % 2), 0.55) for k in range(count)]
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in each]
+
+
+def _spread(place: Float[np.ndarray, "states 2"], *others: Float[np.ndarray, "_ 2"]) -> list[Float[np.ndarray, "_ 2"]]:
+    """Places and others on the same paper, scaled until nearly all places are at least 1 apart, and turned over."""
+    apart = np.hypot(*(place[:, None] - place[None]).transpose(2, 0, 1))
+    apart[apart == 0.0] = np.inf
+    nearest = apart.min(axis=1)
+    nearest = nearest[np.isfinite(nearest)]
+    unit = float(np.quantile(nearest, CLOSE)) if len(nearest) else 1.0
+    return [np.column_stack([points[:, 0], -points[:, 1]]) / unit for points in (place, *others)]
+
+
+def _numbers(points: Float[np.ndarray, "n 2"]) -> list[list[float]]:
+    return [[float(f"{x:.5g}") + 0.0, float(f"{y:.5g}") + 0.0] for x, y in points]

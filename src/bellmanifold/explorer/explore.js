@@ -1,0 +1,453 @@
+// The picture of an exploration, its controls, and the two ways in which it talks to Python: `render` for a widget in a
+// notebook (anywidget), `openPage` for the local page. Names come from files: they are set as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const UNIT = 92, RADIUS = 24, NAMED = 60, LEGEND = 8, SMALLEST = 0.36, LARGEST = 1.15, BROAD = 1.7;
+const SCALES = { low: -1, decades: 4 }, TOLERANCES = { low: -4, decades: 5 }, STEPS = 100;
+
+// ---- small things ----------------------------------------------------------------------------------------------
+function element(kind, attributes = {}, ...children) {
+  const made = document.createElement(kind);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name in made && name !== "list") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function shape(kind, attributes, parent) {
+  const made = document.createElementNS(SVG, kind);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (parent) parent.append(made);
+  return made;
+}
+
+const rounded = (value) => Math.round(value * 100) / 100;
+const point = ([x, y]) => `${rounded(x)} ${rounded(y)}`;
+const isolated = (text) => element("bdi", { textContent: text });
+
+function towards(from, to, length) {
+  const [x, y] = [to[0] - from[0], to[1] - from[1]], far = Math.hypot(x, y) || 1;
+  return [from[0] + (x / far) * length, from[1] + (y / far) * length];
+}
+
+function amount(value) {
+  if (value === null) return "unknown";
+  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e5)) return value.toExponential(1).replace("-", "−");
+  return String(Number(value.toPrecision(3))).replace("-", "−");
+}
+
+/** A mean and its standard deviation, both with the digits that the latter makes sense of; none where only rounding is left. */
+function plusMinus(mean, sd) {
+  if (mean === null || sd === null || sd <= 1e-6 * Math.abs(mean)) return amount(mean);
+  const digits = 1 - Math.floor(Math.log10(sd));
+  const same = (value) => digits < 0 || digits > 4 ? amount(value) : value.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
+  return `${same(mean)} ± ${same(sd)}`;
+}
+
+/** A probability, with its standard error where that shows. */
+function chance(value, error) {
+  if (value === null) return "unknown";
+  const digits = error >= 0.005 ? 2 : 3;
+  return value.toFixed(digits) + (error >= 0.0005 ? ` ± ${error.toFixed(digits)}` : "");
+}
+
+// ---- sliders: the logarithm of a number, the tolerance with an exact 0 at its left end ---------------------------
+const clamp = (value) => Math.max(0, Math.min(STEPS, Math.round(value)));
+const atScale = (step) => Number((10 ** (SCALES.low + (SCALES.decades * step) / STEPS)).toPrecision(2));
+const stepOfScale = (value) => clamp((STEPS * (Math.log10(value) - SCALES.low)) / SCALES.decades);
+const atTolerance = (step) => step === 0 ? 0 : Number((10 ** (TOLERANCES.low + (TOLERANCES.decades * (step - 1)) / (STEPS - 1))).toPrecision(2));
+const stepOfTolerance = (value) => value === 0 ? 0 : Math.max(1, clamp(1 + ((STEPS - 1) * (Math.log10(value) - TOLERANCES.low)) / TOLERANCES.decades));
+
+// ---- shapes ----------------------------------------------------------------------------------------------------
+/** Line and head of an arrow and where its name goes; each action of a state bends by its own amount, and loops on its own side. */
+function arrowShape(from, to, order, stays) {
+  let begin, one, two, tip;
+  if (stays) {
+    const far = RADIUS * (2.5 + 0.4 * Math.floor(order / 4)), middle = Math.PI * (1 + order / 2);
+    const around = (turn, length) => [from[0] + length * Math.cos(middle + turn), from[1] + length * Math.sin(middle + turn)];
+    [begin, one, two, tip] = [around(-0.45, RADIUS), around(-0.5, far), around(0.5, far), around(0.45, RADIUS + 1)];
+  } else {
+    const [x, y] = [to[0] - from[0], to[1] - from[1]], bend = 0.1 + 0.32 * (1 - 0.65 ** order);
+    const middle = [from[0] + x / 2 - y * bend, from[1] + y / 2 + x * bend];
+    begin = towards(from, middle, RADIUS);
+    tip = towards(to, middle, RADIUS + 1);
+    one = [begin[0] + (middle[0] - begin[0]) / 1.5, begin[1] + (middle[1] - begin[1]) / 1.5];
+    two = [tip[0] + (middle[0] - tip[0]) / 1.5, tip[1] + (middle[1] - tip[1]) / 1.5];
+  }
+  const neck = towards(tip, two, 11), side = [(neck[1] - tip[1]) * 0.5, (tip[0] - neck[0]) * 0.5];
+  const left = [neck[0] + side[0], neck[1] + side[1]], right = [neck[0] - side[0], neck[1] - side[1]];
+  const t = stays ? 0.5 : 0.38, rest = 1 - t;  // names stay near the state that they belong to
+  const middle = [0, 1].map((k) => rest ** 3 * begin[k] + 3 * rest * t * (rest * one[k] + t * two[k]) + t ** 3 * neck[k]);
+  const chord = stays ? from : [rest * begin[0] + t * tip[0], rest * begin[1] + t * tip[1]];
+  return { line: `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`, head: `M${point(tip)}L${point(left)}L${point(right)}Z`, label: towards(middle, chord, Math.abs(middle[0] - chord[0]) < Math.abs(middle[1] - chord[1]) ? -14 : -9), side: middle[0] - chord[0] };
+}
+
+/** A short line into the open, for a move of which nobody knows where it leads. */
+function stubShape(from, order, count) {
+  const turn = Math.PI * (0.25 + (2 * order) / Math.max(3, count));
+  const at = (length) => [from[0] + length * Math.cos(turn), from[1] + length * Math.sin(turn)];
+  return { line: `M${point(at(RADIUS))}L${point(at(RADIUS * 1.9))}`, head: "", label: at(RADIUS * 2.3), side: Math.cos(turn) };
+}
+
+/** A wedge of a pie, from one share of the turn to another, counter-clockwise from the top. */
+function wedge([x, y], from, to) {
+  if (to - from >= 0.99999) return `M${rounded(x)} ${rounded(y - RADIUS)}a${RADIUS} ${RADIUS} 0 1 0 0.01 0Z`;
+  const at = (turn) => [x - RADIUS * Math.sin(2 * Math.PI * turn), y - RADIUS * Math.cos(2 * Math.PI * turn)];
+  return `M${point([x, y])}L${point(at(from))}A${RADIUS} ${RADIUS} 0 ${to - from > 0.5 ? 1 : 0} 0 ${point(at(to))}Z`;
+}
+
+// ---- the whole -------------------------------------------------------------------------------------------------
+/**
+ * Fill `root` with an exploration.
+ * board: what never changes; view: the first one; post(message): a promise of the view that answers it; stop: how to
+ * interrupt what is being computed, null where the notebook has its own way.
+ * Returns a function that shows a view.
+ */
+function mount(root, board, first, post, stop) {
+  const places = board.places.map(([x, y]) => [x * UNIT, y * UNIT]);
+  const goals = board.goals.map(([x, y]) => [x * UNIT, y * UNIT]);
+  const goalState = board.states.length;
+  const pairsOf = board.states.map(() => []);
+  board.pair_state.forEach((state, pair) => pairsOf[state].push(pair));
+  const order = board.pair_state.map((state, pair) => pairsOf[state].indexOf(pair));
+  const nameOf = (state) => state === goalState ? board.goal : board.states[state];
+  const actionOf = (pair) => board.actions[board.pair_action[pair]];
+  let view = first, chosenState = board.initial[0] ?? 0, chosenPair = null, waiting = [], busy = false, slow = null;
+
+  // -- messages: one at a time; of several changes of options that wait, the latest counts
+  async function ask(asked) {
+    const before = waiting.find((other) => other.kind === "options");
+    if (asked.kind === "options" && before) Object.assign(before, asked);
+    else waiting.push(asked);
+    if (asked.kind !== "warm") slow ??= setTimeout(() => root.classList.add("busy"), 250);
+    if (busy) return;
+    busy = true;
+    while (waiting.length > 0) {
+      const message = waiting.shift();
+      try {
+        const answer = await post(message);
+        show(answer);
+        if (answer.file !== undefined) download(answer.file);
+        if (answer.error) alerts.scrollIntoView({ block: "nearest" });
+      } catch (error) {
+        waiting = [];
+        show({ ...view, error: error.message, cold: 0 });
+      }
+      if (message.kind !== "warm") root.dataset.followed = String(Number(root.dataset.followed) + 1);
+    }
+    busy = false;
+    clearTimeout(slow);
+    slow = null;
+    root.classList.remove("busy");
+    if (view.cold > 0) setTimeout(() => ask({ kind: "warm" }), 50);  // compile what will be needed, while nobody waits
+  }
+
+  function download(text) {
+    const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "application/json" })), download: "data.json" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  // -- the parts
+  const alerts = element("div", { className: "alerts" });
+  const svg = shape("svg", { role: "img", "aria-label": `The problem ${board.name}: a pie per state. The lists beside it say the same.` });
+  const legend = element("figcaption", { className: "legend" });
+  const states = element("select", { onchange: () => choose(Number(states.value), null) });
+  states.append(...board.states.map((name, state) => element("option", { value: String(state), textContent: name })));
+  const moves = element("div", { className: "moves", role: "group", ariaLabel: "moves of this state" });
+  const hint = element("p", { className: "hint", textContent: "Click at a move in the picture or in this list, and say what it paid or what you believe it pays: the pies follow." });
+  const form = element("form", { onsubmit: submit, noValidate: true });
+  const number = (label, more) => element("input", { type: "number", step: "any", ariaLabel: label, className: "number", ...more });
+  const reward = number("what it paid"), mean = number("mean of the belief"), sd = number("standard deviation of the belief", { min: "0" });
+  const next = element("select", { ariaLabel: "where it led" }, element("option", { value: "", textContent: "not recorded" }),
+    element("option", { value: String(goalState), textContent: board.goal }),
+    ...board.states.map((name, state) => element("option", { value: String(state), textContent: name })));
+  const led = element("label", {}, "and led to ", next);
+  const added = element("button", { type: "submit", textContent: "add observation", className: "add" });
+  const believed = element("button", { type: "button", textContent: "add belief", className: "add", onclick: believe });
+  const observations = element("ol", { className: "observations" });
+  const count = element("span");
+  const undo = element("button", { type: "button", textContent: "undo", onclick: () => ask({ kind: "undo" }) });
+  const save = element("button", { type: "button", textContent: "save data file", onclick: () => ask({ kind: "save" }) });
+  const sharpen = element("button", { type: "button", textContent: "sharpen", title: "compute until standard errors are at most 0.001", onclick: () => ask({ kind: "sharpen" }) });
+  const scale = slider("prior scale", () => ({ prior_scale: atScale(Number(scale.input.value)) }), (step) => amount(atScale(step)));
+  const tolerance = slider("tolerance", () => ({ epsilon: atTolerance(Number(tolerance.input.value)) }), (step) => step === 0 ? "0 (exact)" : amount(atTolerance(step)));
+  const proper = element("input", { type: "checkbox", onchange: () => ask({ kind: "options", proper_only: proper.checked }) });
+  const laws = element("select", { onchange: () => ask({ kind: "options", laws: laws.value }) },
+    element("option", { value: "dirichlet", textContent: "learnt from where moves led" }),
+    element("option", { value: "deterministic", textContent: "always where they led once" }));
+  const halt = element("button", { type: "button", textContent: "stop", className: "halt", onclick: () => { waiting = []; stop(); } });
+  const status = element("p", { className: "status" });
+
+  function slider(name, options, say) {
+    const said = element("output");
+    const input = element("input", { type: "range", min: "0", max: String(STEPS), step: "1", ariaLabel: name });
+    input.addEventListener("input", () => {
+      said.textContent = say(Number(input.value));
+      ask({ kind: "options", ...options() });
+    });
+    return { input, said, whole: element("label", { className: "slider" }, element("span", { textContent: name }), input, said) };
+  }
+
+  form.append(
+    element("div", { className: "row" }, element("label", {}, "I played it; it paid ", reward), led, added),
+    element("div", { className: "row" }, element("label", {}, "I believe it pays ", mean), element("label", {}, "± ", sd), believed));
+  const openLaws = board.open_law.some((open) => open);
+  root.replaceChildren(
+    element("h2", {}, isolated(board.name)),
+    alerts,
+    element("div", { className: "stage" },
+      element("figure", {}, element("div", { className: "paper", tabIndex: 0, role: "region", ariaLabel: "picture, scrolls" }, svg), legend),
+      element("div", { className: "side" },
+        element("section", {}, element("label", { className: "which" }, element("span", { textContent: "state" }), states), moves, hint, form),
+        element("section", {}, scale.whole, tolerance.whole,
+          element("label", { className: "tick" }, proper, " proper only: leave out policies known to miss the goal"),
+          ...(openLaws ? [element("label", { className: "which" }, element("span", { textContent: "open laws" }), laws)] : [])),
+        element("section", {}, element("div", { className: "row" }, element("strong", {}, count), undo, save), observations))),
+    element("div", { className: "foot" }, status, sharpen, ...(stop ? [halt] : [])));
+
+  // -- the picture: arrows below, pies above, drawn once; a view changes what they look like
+  const xs = [...places.slice(0, -1), ...goals].map(([x]) => x), ys = [...places.slice(0, -1), ...goals].map(([, y]) => y), room = RADIUS * 2.9, wide = Math.max(room, Math.min(30, board.goal.length) * 4);
+  const low = [Math.min(...xs) - wide, Math.min(...ys) - room];
+  const size = [Math.max(...xs) + wide - low[0], Math.max(...ys) + room - low[1]];
+  root.querySelector(".stage").classList.toggle("broad", size[0] > BROAD * size[1]);
+  svg.setAttribute("viewBox", [...low, ...size].map(rounded).join(" "));
+  svg.style.minWidth = `${Math.round(size[0] * SMALLEST)}px`;
+  svg.style.maxWidth = `${Math.round(size[0] * LARGEST)}px`;
+  const [halos, arrows, pies, labels] = ["halos", "arrows", "pies", "labels"].map((name) => shape("g", { class: name }, svg));
+  const wedges = board.states.map((name, state) => {
+    const [x, y] = places[state];
+    const group = shape("g", { class: board.initial.includes(state) ? "state start" : "state", "data-state": state }, pies);
+    shape("circle", { class: "empty", cx: x, cy: y, r: RADIUS }, group);
+    const inside = shape("g", {}, group);
+    shape("circle", { class: "rim", cx: x, cy: y, r: RADIUS }, group);
+    if (!board.grid && board.states.length <= NAMED) shape("text", { x, y: y - RADIUS - 6, "text-anchor": "middle" }, group).textContent = board.short[state];
+    shape("title", {}, group);
+    group.addEventListener("click", () => choose(state, null));
+    return { group, inside };
+  });
+  const fits = board.goal.length <= 7;
+  for (const [k, [x, y]] of goals.entries()) {
+    shape("circle", { class: "goal", cx: x, cy: y, r: RADIUS }, pies);
+    if (fits || k === Math.floor((goals.length - 1) / 2)) shape("text", { x, y: fits ? y + 4 : y + RADIUS + 16, "text-anchor": "middle" }, pies).textContent = board.goal.length > 30 ? board.goal.slice(0, 29) + "…" : board.goal;
+  }
+
+  function edges() {
+    const found = board.arrows.map(({ pair, target, probability, tip }) => ({ pair, target, probability, tip: [tip[0] * UNIT, tip[1] * UNIT] }));
+    for (const [pair, target, probability] of view.landed) found.push({ pair, target, probability, tip: places[target] });
+    const shown = new Set(view.landed.map(([pair]) => pair));
+    board.open_law.forEach((open, pair) => { if (open && !shown.has(pair)) found.push({ pair, target: null, probability: 1, tip: null }); });
+    return found;
+  }
+
+  function drawArrows() {
+    halos.replaceChildren();
+    arrows.replaceChildren();
+    labels.replaceChildren();
+    const onRoute = new Set(view.route === null ? [] : view.route.pairs), labelled = new Set();
+    for (const { pair, target, probability, tip } of edges()) {
+      const state = board.pair_state[pair], from = places[state];
+      const { line, head, label, side } = tip === null ? stubShape(from, order[pair], pairsOf[state].length) : arrowShape(from, tip, order[pair], target === state);
+      if (onRoute.has(pair)) shape("path", { class: "halo", d: line }, halos);
+      const kind = ["arrow", view.observed[pair] ? "" : "untried", pair === chosenPair ? "chosen" : ""].filter(Boolean).join(" ");
+      const group = shape("g", { class: kind, "data-pair": pair }, arrows);
+      const opacity = rounded(0.4 + 0.6 * probability), colour = board.pair_colour[pair];
+      shape("path", { class: "hit", d: line }, group);
+      shape("path", { class: "border", d: line }, group);
+      shape("path", { class: "line", d: line, stroke: colour, opacity }, group);
+      if (head) shape("path", { class: "head", d: head, fill: colour, opacity }, group);
+      else shape("text", { x: label[0], y: label[1] + 4, "text-anchor": "middle" }, group).textContent = "?";
+      const end = target === null ? "nobody knows where it leads" : `leads to ${nameOf(target)}` + (probability < 1 ? ` with probability ${amount(probability)}` : "");
+      shape("title", {}, group).textContent = `${board.states[state]}: ${actionOf(pair)}, ${end}; best with probability ${chance(view.probability[pair], view.se[pair])}`;
+      group.addEventListener("click", () => choose(state, pair));
+      if (state === chosenState && !labelled.has(pair)) {
+        labelled.add(pair);
+        const name = actionOf(pair);
+        const anchor = Math.abs(side) < 4 ? "middle" : side < 0 ? "end" : "start", [x, y] = head ? label : [label[0] + Math.sign(side) * 8, label[1]];
+        shape("text", { class: "move", x, y: y + 4, "text-anchor": anchor }, labels).textContent = name.length > 14 ? name.slice(0, 13) + "…" : name;
+      }
+    }
+  }
+
+  function drawPies() {
+    board.states.forEach((name, state) => {
+      const own = pairsOf[state], total = own.reduce((sum, pair) => sum + (view.probability[pair] ?? 0), 0) || 1;
+      let turn = 0;
+      wedges[state].inside.replaceChildren(...[...own].sort((a, b) => board.pair_action[a] - board.pair_action[b]).map((pair) => {
+        const share = (view.probability[pair] ?? 0) / total, made = shape("path", { d: wedge(places[state], turn, turn + share), fill: board.pair_colour[pair], "data-pie": pair });
+        turn += share;
+        return made;
+      }));
+      wedges[state].group.classList.toggle("chosen", state === chosenState);
+      wedges[state].group.querySelector("title").textContent = [name, ...own.map((pair) => `${actionOf(pair)}: best with probability ${chance(view.probability[pair], view.se[pair])}`)].join("\n");
+    });
+  }
+
+  function drawLegend() {
+    const entries = board.actions.length <= LEGEND
+      ? board.actions.map((name, action) => [name, { stroke: board.pair_colour[board.pair_action.indexOf(action)], "stroke-width": 8 }]) : [];
+    entries.push(["nothing known yet", { class: "sample", "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
+    if (view.route !== null) entries.push([`most probable route, ${chance(view.route.probability, view.route.se)}`, { class: "halo" }]);
+    legend.replaceChildren(...entries.map(([name, look]) => {
+      const key = shape("svg", { viewBox: "0 0 36 14", "aria-hidden": "true" });
+      shape("path", { d: "M5 7H31", ...look }, key);
+      return element("span", {}, key, isolated(name));
+    }));
+  }
+
+  // -- the lists
+  function known(pair) {
+    const own = view.observations.filter((item) => item.pair === pair);
+    if (own.length === 0) return view.observed[pair] ? "known" : "nothing known";
+    const [last] = own;
+    const said = last.reward === null ? "seen" : `${last.sd ? "believed to pay" : "paid"} ${amount(last.reward)}` + (last.sd ? ` ± ${amount(last.sd)}` : "");
+    return said + (own.length > 1 ? ` (latest of ${own.length})` : "");
+  }
+
+  function drawMoves() {
+    states.value = String(chosenState);
+    const focused = moves.contains(document.activeElement) ? document.activeElement.dataset.move : null;
+    moves.replaceChildren(...pairsOf[chosenState].map((pair) => {
+      const bar = element("span", { className: "bar" }, element("span", { className: "filled" }));
+      bar.firstChild.style.width = `${100 * (view.probability[pair] ?? 0)}%`;
+      bar.firstChild.style.background = board.pair_colour[pair];
+      return element("button", { type: "button", className: pair === chosenPair ? "move chosen" : "move", ariaPressed: String(pair === chosenPair), "data-move": pair, onclick: () => choose(chosenState, pair) },
+        element("span", { className: "name" }, isolated(actionOf(pair))), element("span", { className: "chance", textContent: chance(view.probability[pair], view.se[pair]) }), bar,
+        element("span", { className: "about", textContent: `value ${plusMinus(view.q_mean[pair], view.q_sd[pair])}; ${known(pair)}` }));
+    }));
+    if (focused !== null) moves.querySelector(`[data-move="${focused}"]`)?.focus();
+    form.hidden = chosenPair === null;
+    hint.hidden = chosenPair !== null;
+  }
+
+  function drawObservations() {
+    const inside = observations.contains(document.activeElement) ? [...observations.children].findIndex((row) => row.contains(document.activeElement)) : -1;
+    count.textContent = view.count === 1 ? "1 observation" : `${view.count} observations`;
+    undo.disabled = !view.can_undo;
+    save.classList.toggle("unsaved", view.unsaved);
+    observations.replaceChildren(...view.observations.map((item) => {
+      const pays = item.reward === null ? "" : item.sd ? ` pays ${amount(item.reward)} ± ${amount(item.sd)}` : ` paid ${amount(item.reward)}`;
+      const text = element("span", {}, isolated(board.states[board.pair_state[item.pair]]), ": ", isolated(actionOf(item.pair)), pays);
+      if (item.next !== null) text.append(" → ", isolated(nameOf(item.next)));
+      const words = text.textContent;
+      return element("li", { value: item.index + 1 }, text, element("button", { type: "button", textContent: "×", title: "remove", ariaLabel: `remove observation ${item.index + 1}: ${words}`, className: "remove", onclick: () => ask({ kind: "remove", index: item.index }) }));
+    }));
+    if (view.count > view.observations.length) observations.append(element("li", { className: "more", textContent: `and ${view.count - view.observations.length} earlier ones` }));
+    if (inside >= 0) (observations.children[Math.min(inside, observations.children.length - 1)]?.querySelector("button") ?? undo).focus();
+  }
+
+  function drawControls() {
+    const settled = !waiting.some((message) => message.kind === "options");
+    scale.input.disabled = view.prior !== "";
+    tolerance.input.disabled = view.noise !== "";
+    if (settled) {
+      if (view.prior === "") scale.input.value = String(stepOfScale(view.prior_scale));
+      scale.said.textContent = view.prior || amount(view.prior_scale);
+      if (view.epsilon !== null) tolerance.input.value = String(stepOfTolerance(view.epsilon));
+      tolerance.said.textContent = view.noise ? "none" : view.epsilon === 0 ? "0 (exact)" : amount(view.epsilon);
+      tolerance.whole.title = view.noise;
+    }
+    proper.checked = view.proper_only;
+    laws.value = view.laws;
+    const error = view.largest_error === 0 ? "exact" : `largest standard error ${amount(view.largest_error)}`;
+    status.textContent = `${error}; engine ${view.engine}, ${view.seconds < 0.01 ? "under 0.01" : amount(view.seconds)} s`;
+    status.title = view.reason;
+    sharpen.disabled = view.sharp || view.largest_error <= 0.001;
+  }
+
+  function drawAlerts() {
+    const lines = [...(view.error ? [["error", view.error]] : []), ...view.warnings.map((text) => ["warning", text])];
+    if (!view.trustworthy && view.warnings.length === 0) lines.push(["warning", `not to be trusted: ${view.reason}`]);
+    alerts.replaceChildren(...lines.map(([kind, text]) => element("p", { className: kind, role: kind === "error" ? "alert" : "status" }, element("strong", { textContent: kind === "error" ? "not done: " : "warning: " }), text)));
+  }
+
+  function show(latest) {
+    view = latest;
+    root.classList.toggle("untrusted", !view.trustworthy);
+    drawAlerts();
+    drawArrows();
+    drawPies();
+    drawLegend();
+    drawMoves();
+    drawObservations();
+    drawControls();
+  }
+
+  function choose(state, pair) {
+    chosenState = state;
+    chosenPair = pair;
+    if (pair !== null) {
+      for (const input of [reward, mean, sd]) input.value = "";
+      next.value = "";
+      reward.placeholder = board.reward[pair] === null ? "" : String(Number(board.reward[pair].toPrecision(6)));
+      reward.title = board.reward[pair] === null ? "the problem does not say" : "left empty: as the problem says";
+      led.hidden = !board.open_law[pair];
+    }
+    drawArrows();
+    drawPies();
+    drawMoves();
+    if (pair !== null) reward.focus({ preventScroll: true });
+  }
+
+  const given = (input) => input.value === "" ? null : Number(input.value);
+
+  function submit(event) {
+    event.preventDefault();
+    if (form.querySelector(":focus") === mean || form.querySelector(":focus") === sd) believe();
+    else ask({ kind: "observe", pair: chosenPair, reward: given(reward), next: led.hidden || next.value === "" ? null : Number(next.value) });
+  }
+
+  function believe() {
+    ask({ kind: "believe", pair: chosenPair, mean: given(mean), sd: given(sd) });
+  }
+
+  show(first);
+  root.dataset.followed = "0";  // messages that were answered and shown
+  ask({ kind: "warm" });
+  return show;
+}
+
+// ---- in a notebook ---------------------------------------------------------------------------------------------
+function render({ model, el }) {
+  const root = element("div", { className: "bellmanifold-explore" });
+  el.append(root);
+  const own = Math.random().toString(36).slice(2), promised = new Map();
+  let sent = 0;
+  const post = (message) => new Promise((resolve) => {
+    const id = `${own}-${++sent}`;
+    promised.set(id, resolve);
+    model.send({ ...message, id });
+  });
+  const show = mount(root, model.get("board"), model.get("view"), post, null);
+  const changed = () => {
+    const view = model.get("view"), resolve = promised.get(view.answers);
+    promised.delete(view.answers);
+    if (resolve) resolve(view);
+    else show(view);
+  };
+  model.on("change:view", changed);
+  return () => model.off("change:view", changed);
+}
+
+export default { render };
+
+// ---- on a page of its own --------------------------------------------------------------------------------------
+function openPage(root) {
+  const { board, view } = JSON.parse(document.getElementById("bellmanifold-data").textContent);
+  mount(root, board, view, async (message) => {
+    let answer;
+    try {
+      answer = await fetch("answer", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(message) });
+    } catch {
+      throw new Error("the program behind this page has ended: start it again in the terminal");
+    }
+    if (!answer.ok) throw new Error(`the program behind this page refused: ${await answer.text()}`);
+    return answer.json();
+  }, () => fetch("stop", { method: "POST" }));
+}
+
+const page = document.getElementById("bellmanifold-page");
+if (page) openPage(page);

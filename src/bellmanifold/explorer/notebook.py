@@ -1,0 +1,38 @@
+"""`bm.explore`: an exploration in a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError
+from bellmanifold.explorer.session import Session
+from bellmanifold.ssp import SSP
+
+if TYPE_CHECKING:
+    from bellmanifold.explorer.widget import Exploration
+
+
+def explore(model: SSP, data: Dataset | None = None, **options: Any) -> Exploration:
+    """Explore a problem by hand, in a notebook: the problem with a pie per state, which moves with every observation.
+
+    Click at a move, say what it paid or what you believe it pays, and see how probable it is now that each action is
+    optimal. What was added is in `.data` of the returned object, the posterior in `.summary`, and `.save(path)` writes
+    the data file. `bellmanifold explore MODEL` shows the same without a notebook.
+
+    Args:
+        model: the problem, of at most 200 states.
+        data: observations to begin with; by default none.
+        options: keywords of `bellmanifold.posterior`: epsilon, prior_scale, noise_sd, ...
+
+    Raises:
+        BadInputError: without anywidget, for a problem that is too large, or for wrong arguments.
+        UnsupportedError: where `posterior` refuses the data that are there to begin with.
+    """
+    try:
+        from bellmanifold.explorer.widget import Exploration
+    except ImportError as error:
+        if not (error.name or "").startswith(("anywidget", "ipywidgets", "traitlets")):
+            raise
+        raise BadInputError("explore needs anywidget: pip install 'bellmanifold[notebook]'") from None
+    return Exploration(Session(model, data, **options))

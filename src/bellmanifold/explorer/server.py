@@ -1,0 +1,221 @@
+"""The page on this machine: a server for one person, who has its address.
+
+It listens on the loopback alone. Its address holds a random token; a request without it is refused, and so is one whose
+Host is not the server's own (a name that somebody's DNS points here) or whose Origin is another page's. No header lets
+another origin read an answer.
+
+The main thread computes, so that an interrupt reaches it: Ctrl-C ends the program, the page's "stop" what it is
+computing. The threads of the server only read requests and wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from _thread import interrupt_main
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import Empty, SimpleQueue
+from socketserver import TCPServer
+from threading import Lock, Thread
+from typing import Any
+
+from bellmanifold.errors import BadInputError, StoppedError
+from bellmanifold.explorer.local_page import make_local_page, policy
+from bellmanifold.explorer.session import Session
+from bellmanifold.formats.files import parse_json, reason
+
+LOOPBACK = "127.0.0.1"
+MOST_BYTES = 2**16
+"""Of a message."""
+WAKING = 0.5
+"""Seconds after which a thread that waits looks whether it was interrupted; some systems do not wake it."""
+PATIENCE = 30.0
+"""Seconds a connection may take to say what it wants."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A message that the main thread shall answer, and where it puts the view."""
+
+    message: Any
+    answer: SimpleQueue[dict[str, Any]] = field(default_factory=SimpleQueue)
+
+
+class LocalServer(ThreadingHTTPServer):
+    """Hands the page out and messages in.
+
+    Args:
+        port: to listen on; 0 for a free one.
+        board: of the session.
+
+    Raises:
+        BadInputError: if the port cannot be used.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = os.name == "posix"  # elsewhere it would let others listen, too
+
+    def __init__(self, port: int, board: dict[str, Any]) -> None:
+        self.token, self.board, self.policy = secrets.token_urlsafe(24), board, policy()
+        self.errands: SimpleQueue[Errand] = SimpleQueue()
+        self.computing, self.stopping, self.turn = False, False, Lock()
+        if not 0 <= port < 2**16:
+            raise BadInputError(f"--port is {port}: give a number from 0 to 65535, or leave it out")
+        try:
+            super().__init__((LOOPBACK, port), _Handler)
+        except OSError as error:
+            raise BadInputError(
+                f"--port {port}: cannot be used: {reason(error)}: choose another one, or leave it out"
+            ) from None
+
+    def server_bind(self) -> None:
+        """As usual, without asking a name server what this machine is called."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = LOOPBACK, self.server_address[1]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What requests may call this server."""
+        return tuple(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
+
+    @property
+    def address(self) -> str:
+        """Of the page, with the token."""
+        return f"http://{self.hosts[0]}/{self.token}/"
+
+    def ask(self, message: Any) -> dict[str, Any]:
+        """Have a message answered by the main thread, and wait for it."""
+        errand = Errand(message)
+        self.errands.put(errand)
+        return errand.answer.get()
+
+    def stop(self) -> None:
+        """Interrupt the main thread, if it is computing."""
+        with self.turn:
+            if self.computing:
+                self.stopping = True
+                interrupt_main()
+
+    def run_errands(self, session: Session) -> None:
+        """Answer messages; ends by an interrupt that the page did not ask for."""
+        while True:
+            try:
+                errand = self.errands.get(timeout=WAKING)
+            except Empty:
+                continue
+            errand.answer.put(self._answered(session, errand.message))
+
+    def _answered(self, session: Session, message: Any) -> dict[str, Any]:
+        self.computing, self.stopping = True, False
+        try:
+            view = session.answer(message)
+            with self.turn:  # a stop that comes now finds nothing to interrupt, and one that came before is felt here
+                self.computing = False
+        except (StoppedError, KeyboardInterrupt):
+            self.computing = False
+            if not self.stopping:
+                raise KeyboardInterrupt from None
+            return session.view(message, error="stopped; nothing was changed")
+        return view
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke off is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: LocalServer
+    server_version, sys_version = "bellmanifold", ""
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        if self._admitted() and self._is_for(""):
+            page = make_local_page(self.server.board, self.server.ask({"kind": "look"}))
+            self._send(200, page, "text/html", {"Content-Security-Policy": self.server.policy})
+
+    def do_POST(self) -> None:
+        if not self._admitted():
+            return
+        if self.path.endswith("/stop"):
+            self._stop()
+            return
+        if not self._is_for("answer"):
+            return
+        if self.headers.get_content_type() != "application/json":
+            self._send(415, "messages are JSON")
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or len(length) > 9 or int(length) > MOST_BYTES:
+            self._send(413, f"a message has at most {MOST_BYTES} bytes")
+            return
+        try:
+            message = parse_json(self.rfile.read(int(length)))
+        except BadInputError as error:
+            self._send(400, str(error))
+            return
+        self._send(200, json.dumps(self.server.ask(message), allow_nan=False), "application/json")
+
+    def _stop(self) -> None:
+        """Interrupt what the main thread is computing."""
+        if self._is_for("stop"):
+            self.server.stop()
+            self._send(200, "stopped")
+
+    def _admitted(self) -> bool:
+        """Refuse whoever has not got the token, calls the server by another name, or comes from another page."""
+        hosts = self.server.hosts
+        origins = self.headers.get_all("Origin", [])
+        own_name = self.headers.get_all("Host", []) in [[host] for host in hosts]
+        own_page = all(origin in [f"http://{host}" for host in hosts] for origin in origins)
+        token = self.path.split("/")[1] if self.path.startswith("/") else ""
+        known = compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
+        if own_name and own_page and known:
+            return True
+        self._send(403, "refused: open the address that the program printed")
+        return False
+
+    def _is_for(self, place: str) -> bool:
+        if self.path == f"/{self.server.token}/{place}":
+            return True
+        self._send(404, "there is nothing here")
+        return False
+
+    def _send(self, code: int, content: str, kind: str = "text/plain", more: dict[str, str] | None = None) -> None:
+        body = content.encode("utf-8")
+        self.send_response(code)
+        own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), **(more or {})}
+        for name, value in (HEADERS | own).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 (the name of the class above)
+        """Requests are no news."""
+
+
+def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
+    """Serve a session until an interrupt.
+
+    Args:
+        session: what the page shows.
+        port: to listen on; 0 for a free one.
+        announce: told the page's address once it answers.
+    """
+    with LocalServer(port, session.board) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        try:
+            announce(server.address)
+            server.run_errands(session)
+        finally:
+            server.shutdown()

@@ -1,0 +1,320 @@
+"""A person changes data and options step by step, and sees the posterior that follows.
+
+A session answers messages: dictionaries with a "kind" and what that takes (`KINDS`), as a page or a widget sends them.
+Every answer is a *view*, a dictionary for JSON with all that is shown. A message that cannot be followed (a
+contradiction, a number that is none) changes nothing: the view is the one before, with the library's one line as its
+"error".
+
+So that pies move while a person watches, a posterior is computed at few points, and its standard errors are shown.
+"sharpen" computes it as `posterior` would.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, get_args
+
+import numpy as np
+
+from bellmanifold.data import Dataset, require_same_problem
+from bellmanifold.errors import BadInputError, BellmanifoldError, StoppedError, UnsupportedError, quote
+from bellmanifold.explorer.board import make_board
+from bellmanifold.formats.files import number, record
+from bellmanifold.formats.observations import data_text
+from bellmanifold.interrupts import interruptible
+from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.laws import LawsName
+from bellmanifold.posteriors.summary import Summary
+from bellmanifold.ssp import SSP
+
+QUICK_SAMPLES = 2**15
+NOT_SAMPLED = ("mixture", "rejection")
+"""Engines without a number of points."""
+MOST_UNDONE = 200
+"""Steps that can be taken back."""
+MOST_LISTED = 200
+"""Observations that a view lists, the latest ones."""
+MOST_WARMED = 64
+"""Pairs of a problem whose programs are compiled before they are needed; those of larger ones take too long."""
+SLIDERS = ("prior_scale", "epsilon", "laws", "proper_only")
+"""Options that a message may change."""
+KINDS = {
+    "look": (),
+    "observe": ("pair", "reward", "next"),
+    "believe": ("pair", "mean", "sd"),
+    "remove": ("index",),
+    "undo": (),
+    "options": SLIDERS,
+    "sharpen": (),
+    "save": (),
+    "warm": (),
+}
+"""What a message may ask for, and what it then takes besides "id"; what is left out is null."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where a session stands: its data, its options, the posterior that follows and the seconds it took."""
+
+    data: Dataset
+    options: Mapping[str, Any]
+    summary: Summary
+    seconds: float
+
+
+class Session:
+    """Data and options that change step by step.
+
+    Args:
+        model: the problem, of at most 200 states.
+        data: observations to begin with; by default none.
+        options: keywords of `bellmanifold.posterior`.
+
+    Raises:
+        BadInputError: for a problem that is too large, or wrong arguments.
+        BellmanifoldError: where `posterior` refuses the data that are there to begin with.
+    """
+
+    def __init__(self, model: SSP, data: Dataset | None = None, **options: Any) -> None:
+        self.model = _require(model, SSP, "a problem: bm.load_model reads one")
+        self.board = make_board(model)
+        nothing = Dataset.from_pairs(model, [])
+        given = nothing if data is None else _require(data, Dataset, "observations: bm.Dataset.from_pairs makes them")
+        require_same_problem(model, given)
+        for name in options:
+            if name not in list(signature(posterior).parameters)[2:]:
+                raise BadInputError(f"explore: unknown option {quote(name)}: it takes those of `posterior`")
+        if model.open_law.any() and options.get("laws", "known") == "known":
+            options["laws"] = "dirichlet"  # with "known" nothing could be said of these pairs
+        self.now = self._computed(given, options)
+        self._before: list[Dataset] = []
+        self._saved = given
+        self._cold = _typical(model) if model.n_pairs <= MOST_WARMED else []
+
+    @property
+    def data(self) -> Dataset:
+        """The observations as they are now."""
+        return self.now.data
+
+    @property
+    def summary(self) -> Summary:
+        """The posterior of what is there now."""
+        return self.now.summary
+
+    @property
+    def unsaved(self) -> bool:
+        """Have the data changed since they were last saved?"""
+        return self.data is not self._saved
+
+    def mark_saved(self) -> None:
+        """The data as they are now have been written somewhere."""
+        self._saved = self.data
+
+    def answer(self, message: Any) -> dict[str, Any]:
+        """Follow a message; returns the view, with an "error" if it could not be followed.
+
+        Raises:
+            StoppedError: after an interrupt; nothing was changed.
+
+        >>> from bellmanifold import envs
+        >>> session = Session(envs.two_state())
+        >>> session.answer({"kind": "observe", "pair": 1, "reward": "much"})["error"]
+        'reward is a text: give a number'
+        """
+        try:
+            return self._followed(record(message, "message", ("kind",), ("id", *_fields(message))))
+        except StoppedError:
+            raise
+        except BellmanifoldError as error:
+            return self.view(message, error=str(error))
+        except Exception as error:
+            return self.view(message, error=f"a fault of the program: {error!r:.300}; nothing was changed")
+
+    def _followed(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        match message["kind"]:
+            case "observe" | "believe" | "remove" as kind:
+                change = {"observe": self._observed, "believe": self._believed, "remove": self._removed}[kind]
+                before = self.data
+                self.now = self._computed(change(message), self.now.options)
+                self._before = [*self._before, before][-MOST_UNDONE:]
+            case "undo":
+                if not self._before:
+                    raise BadInputError("there is nothing to undo")
+                self.now = self._computed(self._before[-1], self.now.options)
+                self._before = self._before[:-1]
+            case "options":
+                self.now = self._computed(self.data, {**self.now.options, **_options(message)})
+            case "sharpen":
+                self.now = self._computed(self.data, self.now.options, quick=False)
+            case "warm":
+                self._warm()
+            case "save":
+                self.mark_saved()
+                return self.view(message) | {"file": data_text(self.data)}
+        return self.view(message)
+
+    def _observed(self, message: Mapping[str, Any]) -> Dataset:
+        reward, landing = message.get("reward"), message.get("next")
+        return self.data.extended(
+            np.array([self._pair(message)]),
+            np.array([np.nan if reward is None else number(reward, "reward")]),
+            next=np.array([-1 if landing is None else _whole(landing, "next", self.model.n_states + 1)]),
+        )
+
+    def _believed(self, message: Mapping[str, Any]) -> Dataset:
+        mean, sd = (number(message.get(key), f"{key} of the belief") for key in ("mean", "sd"))
+        if sd <= 0:
+            raise BadInputError(f"sd of the belief is {sd:g}: give a positive number; what was seen is an observation")
+        return self.data.extended(np.array([self._pair(message)]), np.array([mean]), np.array([sd]))
+
+    def _removed(self, message: Mapping[str, Any]) -> Dataset:
+        data, gone = self.data, _whole(message.get("index"), "index", len(self.data))
+        rest = [np.delete(column, gone) for column in (data.pair, data.reward, data.sd, data.next)]
+        return Dataset(self.model, *rest)
+
+    def _pair(self, message: Mapping[str, Any]) -> int:
+        return _whole(message.get("pair"), "pair", self.model.n_pairs)
+
+    def _computed(self, data: Dataset, options: Mapping[str, Any], quick: bool = True) -> Snapshot:
+        began = time.perf_counter()
+        given = {name: value for name, value in options.items() if value is not None} | {"top": 1}
+        bounds = {"samples": QUICK_SAMPLES} if quick and given.get("engine") not in NOT_SAMPLED else {}
+        with interruptible("nothing was changed"):
+            summary = posterior(self.model, data, **(bounds | given))
+            _ = summary.warnings, summary.action_probability  # kept by the summary, and part of the time
+        return Snapshot(data, options, summary, time.perf_counter() - began)
+
+    def _warm(self) -> None:
+        """Compile the next of the programs that will be needed, so that nobody waits for it later."""
+        if self._cold:
+            pair, sd = self._cold.pop(0)
+            with suppress(BadInputError, UnsupportedError):
+                self._computed(Dataset(self.model, pair, np.full(len(pair), -1.0), sd), self.now.options)
+
+    def view(self, message: Any = None, error: str = "") -> dict[str, Any]:
+        """All that is shown, for JSON.
+
+        Args:
+            message: what it answers.
+            error: why that could not be followed.
+        """
+        data, summary = self.data, self.summary
+        target, route = summary.target, summary.routes[0] if summary.routes else None
+        noisy = summary.epsilon is None
+        return {
+            "answers": message.get("id") if isinstance(message, Mapping) else None,
+            "error": error,
+            "warnings": summary.warnings,
+            "trustworthy": summary.trustworthy,
+            "probability": _finite(np.clip(summary.action_probability.value, 0.0, 1.0)),
+            "se": _finite(summary.action_probability.se),
+            "q_mean": _finite(summary.q_mean),
+            "q_sd": _finite(summary.q_sd),
+            "observed": target.observed.tolist(),
+            "landed": self._landed(),
+            "route": None
+            if route is None
+            else {
+                "pairs": [int(pair) for pair in route.pairs],
+                "probability": float(route.probability),
+                "se": float(route.se),
+            },
+            "observations": self._listed(),
+            "count": len(data),
+            "prior_scale": None if self._fixed_scale() else target.prior.scale,
+            "prior": self._fixed_scale(),
+            "epsilon": summary.epsilon,
+            "noise": f"{target.kernel} noise takes the place of a tolerance" if noisy else "",
+            "laws": self.now.options.get("laws", "known"),
+            "proper_only": bool(target.proper_only),
+            "engine": summary.engine,
+            "reason": summary.reason,
+            "largest_error": float(summary.action_probability.se.max(initial=0.0)),
+            "sharp": self.now.summary.budget.samples is None,
+            "seconds": round(self.now.seconds, 4),
+            "cold": len(self._cold),
+            "can_undo": bool(self._before),
+            "unsaved": self.unsaved,
+        }
+
+    def _fixed_scale(self) -> str:
+        """Why one number does not say the prior's scale; empty where it does."""
+        if self.summary.target.prior.flat:
+            return "flat over rewards"
+        return "one for each move" if np.ndim(self.now.options.get("prior_scale")) else ""
+
+    def _landed(self) -> list[tuple[int, int, float]]:
+        """Where pairs whose law is open were seen to lead: pair, state and share of their landings."""
+        counts = self.data.landing_counts.tocoo()
+        total = np.bincount(counts.row, counts.data, self.model.n_pairs)
+        chosen = self.model.open_law[counts.row]
+        rows = zip(counts.row[chosen], counts.col[chosen], counts.data[chosen], strict=True)
+        return [(int(pair), int(state), float(count / total[pair])) for pair, state, count in rows]
+
+    def _listed(self) -> list[dict[str, Any]]:
+        """The latest observations, the last one first."""
+        data = self.data
+        latest = range(len(data) - 1, max(-1, len(data) - 1 - MOST_LISTED), -1)
+        return [
+            {
+                "index": t,
+                "pair": int(data.pair[t]),
+                "reward": _finite(data.reward[t : t + 1])[0],
+                "sd": _finite(data.sd[t : t + 1])[0],
+                "next": int(data.next[t]) if data.next[t] >= 0 else None,
+            }
+            for t in latest
+        ]
+
+
+def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Pairs and sds of data that need different programs: exact rewards, exact rewards and a belief, a belief alone.
+
+    If all rewards are the same, actions tie, and ties have programs of their own.
+    """
+    known = np.flatnonzero(~model.open_law)
+    first = np.where(np.arange(len(known)) == 0, 1.0, np.nan)
+    return [(known, np.full(len(known), np.nan)), (known, first), (known[:1], first[:1])] if len(known) else []
+
+
+def _require(given: Any, kind: type, what: str) -> Any:
+    if not isinstance(given, kind):
+        raise BadInputError(f"explore: {quote(type(given).__name__)} was given for {what}")
+    return given
+
+
+def _fields(message: Any) -> tuple[str, ...]:
+    """What a message of this kind takes."""
+    kind = message.get("kind") if isinstance(message, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadInputError(f"message: kind is {quote(kind)}: choose from {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+def _options(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a message changes, as `posterior` takes them."""
+    given = {key: message[key] for key in SLIDERS if message.get(key) is not None}
+    for key in ("prior_scale", "epsilon"):
+        if key in given:
+            given[key] = number(given[key], key)
+    if given.get("laws", "known") not in get_args(LawsName):
+        raise BadInputError(f"laws is {quote(given['laws'])}: choose from {', '.join(get_args(LawsName))}")
+    if "proper_only" in given and not isinstance(given["proper_only"], bool):
+        raise BadInputError("proper_only: give true or false")
+    return given
+
+
+def _whole(value: Any, what: str, below: int) -> int:
+    """A whole number from 0 to below some number."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
+        raise BadInputError(f"{what} is {quote(value)}: give a whole number from 0 to {below - 1}")
+    return value
+
+
+def _finite(values: Any) -> list[float | None]:
+    """Numbers for JSON; None where there is none."""
+    return [float(value) if np.isfinite(value) else None for value in np.asarray(values)]

@@ -1,0 +1,54 @@
+"""The widget of a notebook: messages of the page in, views out, through anywidget."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import anywidget
+import traitlets
+
+from bellmanifold.data import Dataset
+from bellmanifold.errors import StoppedError
+from bellmanifold.explorer.local_page import asset
+from bellmanifold.explorer.session import Session
+from bellmanifold.formats.observations import write_data
+from bellmanifold.posteriors.summary import Summary
+
+
+class Exploration(anywidget.AnyWidget):
+    """A problem that a person explores; see `bellmanifold.explore`."""
+
+    _esm = asset("explore.js")
+    _css = asset("explore.css")
+    board = traitlets.Dict().tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        super().__init__(board=session.board, view=session.view())
+        self.on_msg(self._answer)
+
+    def _answer(self, widget: object, message: Any, buffers: object) -> None:
+        try:
+            self.view = self._session.answer(message)
+        except StoppedError as error:
+            self.view = self._session.view(message, error=str(error))
+
+    @property
+    def data(self) -> Dataset:
+        """The observations as they are now."""
+        return self._session.data
+
+    @property
+    def summary(self) -> Summary:
+        """The posterior of what is there now."""
+        return self._session.summary
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the data file: npz if the name ends so, else JSON."""
+        write_data(self.data, path)
+        self._session.mark_saved()
+
+    def __repr__(self) -> str:
+        return f"Exploration({self._session.model!r}, {len(self.data)} observations)"
