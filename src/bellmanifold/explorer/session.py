@@ -173,8 +173,8 @@ class Session:
 
     def _removed(self, message: Mapping[str, Any]) -> Dataset:
         data, gone = self.data, _whole(message.get("index"), "index", len(self.data))
-        rest = [np.delete(column, gone) for column in (data.pair, data.reward, data.sd, data.next)]
-        return Dataset(self.model, *rest)
+        left = np.arange(len(data)) != gone
+        return Dataset(self.model, data.pair[left], data.reward[left], data.sd[left], data.next[left])
 
     def _pair(self, message: Mapping[str, Any]) -> int:
         return _whole(message.get("pair"), "pair", self.model.n_pairs)
@@ -245,7 +245,7 @@ class Session:
         """Why one number does not say the prior's scale; empty where it does."""
         if self.summary.target.prior.flat:
             return "flat over rewards"
-        return "one for each move" if np.ndim(self.now.options.get("prior_scale")) else ""
+        return "one for each move" if np.ndim(np.asarray(self.now.options.get("prior_scale"))) else ""
 
     def _landed(self) -> list[tuple[int, int, float]]:
         """Where pairs whose law is open were seen to lead: pair, state and share of their landings."""

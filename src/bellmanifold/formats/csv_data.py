@@ -12,7 +12,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def _separator(text: str) -> str:
     return next((mark for mark in SEPARATORS if mark in first), ",")
 
 
-def _numbered(reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
     """Lines that are not empty, with their numbers, counted from 1."""
     while True:
         try:

@@ -125,7 +125,7 @@ def by_solver(known: Known, budget: Budget) -> Result:
     return Result(
         table=split.table(known),
         q_mean=Estimate.of(mean, np.zeros_like(mean)),
-        q_sd=sd,
+        q_sd=Estimate.of(sd, np.zeros_like(sd)),
         log_evidence=None
         if target.prior.flat
         else Estimate.of(np.log(evidence.value) + known.log_weight, evidence.se / evidence.value),
