@@ -245,7 +245,7 @@ class Session:
         """Why one number does not say the prior's scale; empty where it does."""
         if self.summary.target.prior.flat:
             return "flat over rewards"
-        return "one for each move" if np.ndim(np.asarray(self.now.options.get("prior_scale"))) else ""
+        return "one for each move" if np.ndim(self.now.options.get("prior_scale", 0.0)) else ""
 
     def _landed(self) -> list[tuple[int, int, float]]:
         """Where pairs whose law is open were seen to lead: pair, state and share of their landings."""
