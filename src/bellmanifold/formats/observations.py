@@ -20,8 +20,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from bellmanifold.data import Dataset, Observation
-from bellmanifold.errors import BadInputError
+from bellmanifold.data import Dataset, Observation, require_data
+from bellmanifold.errors import BadInputError, require_kind
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -36,7 +36,7 @@ from bellmanifold.formats.files import (
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
 from bellmanifold.formats.problem import find_version
 from bellmanifold.naming import find_pair
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_problem
 
 FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
 _MEANING = {
@@ -49,6 +49,8 @@ _ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward")
 
 def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
     """Read a data file for a problem, JSON or npz (told apart by content)."""
+    require_kind(path, (str, os.PathLike), "path", "give the name of a data file, and the problem second")
+    require_problem(model)
     with located(label(path)):
         content = read_bytes(path)
         return from_npz(content, model) if content.startswith(b"PK") else from_json(parse_json(content), model)
@@ -56,6 +58,8 @@ def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
 
 def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
     """Write a data file, every reward given that is known: npz if the name ends so, else JSON."""
+    require_data(data)
+    require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if os.fspath(path).endswith(".npz"):
         write_atomically(path, lambda file: _write_npz(data, file))
     else:

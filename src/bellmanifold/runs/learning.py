@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents.registry import check_supported, find_agent
+from bellmanifold.agents.registry import check_supported, kind_of
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, require_numbers
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
@@ -146,7 +146,7 @@ class Learning(Shown):
 
 def learn(
     problem: Any,
-    agent: str,
+    agent: Any,
     episodes: int = 100,
     runs: int = 10,
     seed: int = 0,
@@ -158,7 +158,8 @@ def learn(
 
     Args:
         problem: an `SSP`, a name as the commands take it, or a Gymnasium environment, which is stepped from outside.
-        agent: its name, one of `bellmanifold.agents.registry.AGENTS`.
+        agent: its name, one of `bellmanifold.agents.registry.AGENTS`; an object of your own with `policy(rng)` and
+            `observe(pairs, rewards)`, of which every run has a copy; or a class or function that makes one.
         episodes: how many each run plays.
         runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
         seed: fixes everything but the seconds.
@@ -175,11 +176,12 @@ def learn(
     """
     if isinstance(problem, str):
         problem = load_problem(problem)
+    require_numbers(episodes=episodes, runs=runs, seed=seed)
     if runs < 1 or runs != int(runs):
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
-    kind = find_agent(agent)
+    kind = kind_of(agent)
     began = perf_counter()
     world = open_world(problem)
     check_memory(world, episodes, runs)
@@ -194,7 +196,7 @@ def learn(
     noisy = options.get("noise_sd") is not None or bool(options.get("infer_noise"))
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)
-    return Learning(agent, tuple(done), perf_counter() - began, messages)
+    return Learning(kind.name, tuple(done), perf_counter() - began, messages)
 
 
 def _varying(runs: list[Run]) -> tuple[str, ...]:
