@@ -267,11 +267,11 @@ def test_noise_with_repeats_against_quadrature(noise, sampler):
     spread between chains is an honest error also where HMC's R-hat, near its limit here, says they mix slowly."""
     model, data = two_state()
     drawn = bm.sample_chains(model, data, noise, prior=PRIOR, sampler=sampler, chains=64, draws=1000, seed=1)
-    assert drawn.attrs["trustworthy"] or sampler == "hmc"
-    stay, go = drawn.theta.values[:, :, 0], drawn.theta.values[:, :, 1]
+    assert drawn.trustworthy or sampler == "hmc"
+    stay, go = drawn.draws.q.values[:, :, 0], drawn.draws.q.values[:, :, 1]
     quantities = [stay, go, go**2, stay > go]
     if noise.dimension:
-        quantities.append(drawn.psi.values[:, :, 0])
+        quantities.append(drawn.draws.psi.values[:, :, 0])
     by_chain = np.stack([quantity.mean(axis=1) for quantity in quantities])
     error = by_chain.std(axis=1, ddof=1) / np.sqrt(by_chain.shape[1])
     assert np.all(np.abs(by_chain.mean(axis=1) - grid_means(noise)) <= 4 * error + 1e-3)
@@ -303,7 +303,7 @@ def test_linear_values_against_quadrature():
     drawn = bm.sample_chains(
         model, data, Relaxed(epsilon), linear(model, features), PRIOR, sampler="nuts", chains=64, draws=1000
     )
-    assert drawn.attrs["trustworthy"]
+    assert drawn.trustworthy
     axis = np.linspace(-9, 9, 1201)
     theta = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     q = theta @ np.array([features[key] for key in model.pair_index]).T
@@ -314,10 +314,12 @@ def test_linear_values_against_quadrature():
     weight = np.exp(log_value - log_value.max())
     for power in (1, 2):
         expected = (weight[:, None] * theta**power).sum(axis=0) / weight.sum()
-        by_chain = (drawn.theta.values**power).mean(axis=1)
+        by_chain = (drawn.draws.theta.values**power).mean(axis=1)
         error = by_chain.std(axis=0, ddof=1) / np.sqrt(len(by_chain))
         assert np.all(np.abs(by_chain.mean(axis=0) - expected) <= 4 * error + 1e-4)
-    np.testing.assert_allclose(drawn.q.values[0, 0], drawn.theta.values[0, 0] @ np.array(list(features.values())).T)
+    np.testing.assert_allclose(
+        drawn.draws.q.values[0, 0], drawn.draws.theta.values[0, 0] @ np.array(list(features.values())).T
+    )
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Answers from chains on the action values: what is asked of them and what is made of their points."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -311,8 +312,8 @@ def test_a_known_scale_is_not_told_as_inferred(told):
 def test_the_smallest_numbers_of_chains_and_draws(told):
     data = Dataset.complete(MODEL)
     found = sample_chains(MODEL, data, Relaxed(0.5), chains=4, draws=4, seed=0)
-    assert found.theta.shape == (4, 4, 6)
-    assert "psi" not in found
+    assert found.draws.q.shape == (4, 4, 6)
+    assert list(found.draws.data_vars) == ["q"]
     for wrong in ({"chains": 3}, {"draws": 3}, {"seed": -1}):
         with pytest.raises(BadInputError, match=f"{next(iter(wrong))} is"):
             sample_chains(MODEL, data, Relaxed(0.5), **wrong)
@@ -340,14 +341,41 @@ def test_a_data_set_of_chains(told):
     family = Parametrisation(3, lambda theta: jnp.append(theta, theta * 2.0))
     found = sample_chains(MODEL, Dataset.complete(MODEL), InferredScale(), family, chains=4, draws=50, sampler="hmc")
     points = told[0].points
-    np.testing.assert_array_equal(found.theta.values, points[:, :, :3])
-    np.testing.assert_array_equal(found.psi.values, points[:, :, 3:])
-    np.testing.assert_allclose(found.q.values, np.concatenate([points[:, :, :3], 2 * points[:, :, :3]], axis=2))
+    draws, q = found.draws, np.concatenate([points[:, :, :3], 2 * points[:, :, :3]], axis=2)
+    np.testing.assert_array_equal(draws.theta.values, points[:, :, :3])
+    np.testing.assert_array_equal(draws.psi.values, points[:, :, 3:])
+    np.testing.assert_allclose(draws.noise_scale.values, np.exp(points[:, :, 3]))
+    np.testing.assert_allclose(draws.q.values, q)
+    assert draws.chain.values.tolist() == [0, 1, 2, 3]
+    assert draws.draw.values.tolist() == list(range(50))
     convergence = converged(points)
-    np.testing.assert_array_equal(found.r_hat.values, convergence.r_hat)
-    assert found.attrs == {"trustworthy": convergence.is_good, "sampler": "hmc"}
-    assert found.chain.values.tolist() == [0, 1, 2, 3]
-    assert found.draw.values.tolist() == list(range(50))
+    assert (found.engine, found.trustworthy) == ("hmc", convergence.is_good)
+    assert found.diagnostics["r_hat"] == convergence.r_hat.max()
+    assert found.effective_sample_size == convergence.effective.min()
+    assert found.reason.startswith("4 chains of 50 points on 4 parameters")
+    np.testing.assert_allclose(found.q_mean.value, q.mean(axis=(0, 1)))
+    np.testing.assert_allclose(found.action_probability.value, is_best(MODEL, q).mean(axis=(0, 1)))
+
+
+def test_chains_of_any_family_answer_as_a_posterior_does(told):
+    """Probabilities, routes, pictures, tables, JSON; and why they are not to be trusted."""
+    family = Parametrisation(1, lambda theta: jnp.full(6, theta[0]))
+    found = sample_chains(MODEL, Dataset.complete(MODEL), InferredScale(), family, chains=4, draws=4)
+    assert not found.trustworthy
+    assert found.warnings[0].startswith("not to be trusted: the chains have not mixed (R-hat")
+    assert "the chains have not mixed" in found.reason
+    assert sum(route.probability for route in found.routes) == pytest.approx(1.0)
+    answer = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (answer["engine"], answer["noise"]["law"], answer["epsilon"]) == ("nuts", "gaussian", None)
+    assert answer["prior_scale"] == pytest.approx(10.0, rel=0.2), "that of Q_theta under the prior of theta"
+    assert found.weighted_draws.theta.shape == (16, 1)
+    assert "data:image/png" in found._repr_html_()
+    assert len(found.to_frame()) == 6
+    known = sample_chains(MODEL, Dataset.complete(MODEL), KnownScale(0.7), chains=4, draws=4, prior=NormalPrior(3.0))
+    assert known.to_dict()["noise"] == {"law": "gaussian", "mean": 0.7, "sd": 0.0}
+    assert (known.to_dict()["prior_scale"], known.target.prior.sd.tolist()) == (3.0, [3.0] * 6)
+    relaxed = sample_chains(MODEL, Dataset.complete(MODEL), Relaxed(0.5), chains=4, draws=4)
+    assert relaxed.epsilon == 0.5
 
 
 def test_likelihoods_of_chains():

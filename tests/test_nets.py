@@ -207,7 +207,7 @@ def test_moments_of_pieces_on_different_scales(rng):
         np.testing.assert_allclose(found.square[:, free + k], square, rtol=1e-7, atol=1e-12)
     far = model.pair_index["far", "in"]
     estimate, sd = found.estimate(target)
-    assert (estimate.value[far], estimate.se[far], sd[far]) == (0.0, 0.0, 3.0), "no data touch it"
+    assert (estimate.value[far], estimate.se[far], sd.value[far]) == (0.0, 0.0, 3.0), "no data touch it"
 
 
 @pytest.mark.parametrize("policies", [8, FEW_POLICIES + 1], ids=["counted", "sorted"])

@@ -30,9 +30,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, kind_of_value, quote, require_kind
 from bellmanifold.naming import find_landing, find_pair
-from bellmanifold.ssp import SSP, require_closed
+from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
     import pandas
@@ -137,6 +137,10 @@ class Dataset(Shown):
     places: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        require_problem(self.model)
+        for name in ("pair", "reward", "sd", "next"):
+            remedy = "give an array of NumPy, or observations by their names to bm.Dataset.from_pairs"
+            require_kind(getattr(self, name), np.ndarray, f"data: {name}", remedy)
         n = len(self.pair)
         for name, missing in (("sd", np.nan), ("next", np.int64(-1))):
             if n and len(getattr(self, name)) == 0:
@@ -158,6 +162,9 @@ class Dataset(Shown):
                 of `Observation`. No reward means the model's, or not recorded where the problem leaves it open.
             places: where each was found, for messages.
         """
+        require_problem(model)
+        remedy = 'give a list, as [("s1", "go"), ("s1", "stay", -1.0)]'
+        require_kind(observations, Iterable, "observations", remedy)
         pairs, rewards, sds, landings = [], [], [], []
         for t, item in enumerate(observations):
             where = places[t] if places else f"observations[{t}]"
@@ -419,8 +426,15 @@ class Dataset(Shown):
             raise BadInputError(f"{self.places[t] if self.places else f'observations[{t}]'}: {message(t)}")
 
 
+def require_data(data: object) -> None:
+    """Refuse what is no data set."""
+    require_kind(data, Dataset, "data", "give a bm.Dataset, as bm.Dataset.from_pairs(model, [...]) makes it of a list")
+
+
 def require_same_problem(model: SSP, data: Dataset) -> None:
-    """Refuse observations of another problem, whose pairs are numbered otherwise."""
+    """Refuse observations of another problem, whose pairs are numbered otherwise, and what is neither."""
+    require_problem(model)
+    require_data(data)
     if data.model is not model and data.model != model:
         raise BadInputError(
             f"the data belong to {data.model}, not to {model}: load or build them with the same problem"
@@ -449,6 +463,10 @@ def _observation(item: Given, where: str) -> Observation:
         if missing:
             raise BadInputError(f"{where}: {quote(missing[0])} is missing: add it")
         return Observation(**item)
+    remedy = "give (state, action), (state, action, reward) or a bm.Observation"
+    if isinstance(item, str):
+        raise BadInputError(f"{where} is {kind_of_value(item)}: {remedy}")
+    require_kind(item, Sequence, where, remedy)
     if len(item) not in (2, 3):
         raise BadInputError(
             f"{where}: has {len(item)} entries: give (state, action), (state, action, reward) or a bm.Observation"

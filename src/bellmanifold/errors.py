@@ -6,6 +6,8 @@ Every message is one line and names the place, what is wrong there and the remed
 from __future__ import annotations
 
 import unicodedata
+from numbers import Number, Real
+from types import FunctionType
 
 MAX_QUOTED = 60
 
@@ -50,6 +52,41 @@ def quote(name: object) -> str:
     if len(text) > MAX_QUOTED:
         text = text[: MAX_QUOTED - 1] + "…"
     return f'"{printable(text)}"'
+
+
+def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remedy: str) -> None:
+    """Refuse a value of a wrong kind in one line: what it is, and what to give instead.
+
+    >>> require_kind([1, 2], dict, "data", "give a dictionary")
+    Traceback (most recent call last):
+    ...
+    bellmanifold.errors.BadInputError: data is a list: give a dictionary
+    """
+    if not isinstance(value, kinds):
+        raise BadInputError(f"{what} is {kind_of_value(value)}: {remedy}")
+
+
+def require_numbers(**values: object) -> None:
+    """Refuse options that are no numbers; None means that one is not given."""
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise BadInputError(f"{name} is {kind_of_value(value)}: give a number")
+
+
+def kind_of_value(value: object) -> str:
+    """What a value is, in words: a text and a number are shown, of anything else its kind.
+
+    >>> kind_of_value("a"), kind_of_value(3), kind_of_value(None), kind_of_value([])
+    ('the text "a"', 'the number 3', 'None', 'a list')
+    """
+    if isinstance(value, str):
+        return f"the text {quote(value)}"
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, Number):
+        return f"the number {value}"
+    name = "function" if isinstance(value, FunctionType) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def unstacked(text: str) -> str:

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, printable, quote
+from bellmanifold.errors import BadInputError, printable, quote, require_kind
 from bellmanifold.formats.files import located
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.ssp import SSP
@@ -24,6 +24,8 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     >>> load_model("env:deep-sea?depth=3")
     SSP("deep-sea-3", 6 states, 12 pairs)
     """
+    remedy = "give a path, env:NAME or gym:ENV_ID; bm.from_gymnasium takes an environment"
+    require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
     if text.startswith("env:"):
         with located(printable(text[:100])):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.ssp import SSP
 
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     """The index of a pair by its names, or a clear error that starts with `where`."""
+    for what, name in (("state", state), ("action", action)):
+        require_name(name, f"{where}: {what}")
     pair = model.pair_index.get((state, action))
     if pair is not None:
         return pair
@@ -22,8 +24,15 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: it has {_some(own)}")
 
 
+def require_name(name: object, what: str) -> None:
+    """Refuse names that are no texts: states of Gymnasium environments are named by their numbers, as texts."""
+    remedy = f'names are texts, write "{name}"' if isinstance(name, int | float) else "give its name, a text"
+    require_kind(name, str, what, remedy)
+
+
 def find_landing(model: SSP, state: str, where: str) -> int:
     """The index of a state by its name, that of the goal for each goal, or a clear error that starts with `where`."""
+    require_name(state, f"{where}: next")
     if state in model.goals:
         return model.n_states
     if state not in model.state_index:

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from bellmanifold.display import Card, Columns, as_frame, as_html, picture
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.stated_prior import StatedPrior as StatedPrior
 
 if TYPE_CHECKING:
@@ -395,6 +395,16 @@ class SSP:
         )
 
 
+def require_problem(model: object) -> None:
+    """Refuse what is no problem.
+
+    Raises:
+        BadInputError: naming the remedy.
+    """
+    remedy = "give a problem (SSP), from bm.load_model, bm.envs or bm.from_gymnasium"
+    require_kind(model, SSP, "the model", remedy)
+
+
 def require_closed(model: SSP, what: str) -> None:
     """Refuse a problem of which something is left open.
 
@@ -405,6 +415,7 @@ def require_closed(model: SSP, what: str) -> None:
     Raises:
         BadInputError: naming some open pairs, and the remedy.
     """
+    require_problem(model)
     if not model.is_open:
         return
     unknown = np.flatnonzero(model.open_reward | model.open_law)

@@ -301,8 +301,20 @@ def _chooser(
     """How the next pair is chosen: by the agent move by move, or by its policy."""
     if isinstance(agent, Acts):
         return lambda state: int(agent.act(world.playable(state), rng))
+    owner = world.model.pair_state
     if world.has_laws:
-        return lambda state: int(policy[state])
+
+        def own(state: int) -> int:
+            pair = int(policy[state])
+            if not 0 <= pair < len(owner) or owner[pair] != state:
+                where = quote(world.model.states[state])
+                raise BadInputError(
+                    f"the policy plays pair {pair} in state {where}, which is not one of its pairs: name one pair per "
+                    "state, model.pair_start[s] to model.pair_start[s + 1] - 1"
+                )
+            return pair
+
+        return own
 
     def allowed(state: int) -> int:
         pair = int(policy[state])

@@ -8,6 +8,7 @@ when one is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -17,7 +18,7 @@ from bellmanifold.agents import settings as records
 from bellmanifold.agents.episodes import Agent
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, kind_of_value, quote
 from bellmanifold.limits import NUMBERS
 from bellmanifold.ssp import SSP
 
@@ -39,6 +40,7 @@ class AgentKind:
         fixed: fields of the record that are no options of this kind, and the values they have.
         needs_laws: does it use the transition laws of visited pairs?
         needs_exact_rewards: does it take every reward for the pair's expected reward?
+        own_order: play the problem with its actions in their own order, because the agent was made for these.
         make_block: for agents whose runs are played in step by one program: builds those of a block of runs, from the
             problem in each run's order, the settings and the runs' seeds.
     """
@@ -50,6 +52,7 @@ class AgentKind:
     fixed: Options = field(default_factory=dict)
     needs_laws: bool = True
     needs_exact_rewards: bool = False
+    own_order: bool = False
     make_block: Callable[[Sequence[SSP], Any, Sequence[int]], Sequence[Agent]] | None = None
 
     @property
@@ -109,6 +112,48 @@ def find_agent(name: str) -> AgentKind:
     if name not in AGENTS:
         raise BadInputError(f"unknown agent {quote(name)}: choose from {', '.join(AGENTS)}")
     return AGENTS[name]
+
+
+def kind_of(agent: Any) -> AgentKind:
+    """The kind of an agent: by its name, or of a person's own.
+
+    Args:
+        agent: a name; an object with `policy` and `observe` (`bellmanifold.agents.episodes.Agent`), every run learns
+            with a copy of it; or a class or function that makes one from a problem.
+
+    Raises:
+        BadInputError: for anything else.
+    """
+    if isinstance(agent, AgentKind):
+        return agent
+    if isinstance(agent, str):
+        return find_agent(agent)
+    if isinstance(agent, Agent) and not isinstance(agent, type):
+        name = type(agent).__name__
+        return AgentKind(
+            name, "your own", records.NearestSettings, partial(_copied, agent), needs_laws=False, own_order=True
+        )
+    if callable(agent):
+        name = str(getattr(agent, "__name__", type(agent).__name__))
+        return AgentKind(name, "your own", records.NearestSettings, partial(_made, agent), needs_laws=False)
+    raise BadInputError(
+        f"agent is {kind_of_value(agent)}: give a name ({', '.join(list(AGENTS)[:3])}, ...), an object with "
+        "policy(rng) and observe(pairs, rewards), or a class whose objects have these methods"
+    )
+
+
+def _copied(agent: Agent, model: SSP, settings: Any) -> Agent:
+    return deepcopy(agent)
+
+
+def _made(make: Callable[[SSP], Any], model: SSP, settings: Any) -> Agent:
+    agent = make(model)
+    if not isinstance(agent, Agent):
+        raise BadInputError(
+            f"the agent that was made is {kind_of_value(agent)}: give it the methods policy(rng) and "
+            "observe(pairs, rewards)"
+        )
+    return agent
 
 
 def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = None) -> Agent:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.graph import levels
 from bellmanifold.ssp import SSP, Description, require_closed
 
@@ -159,7 +159,12 @@ def open_world(problem: Any) -> World:
     """The world of a problem or of a Gymnasium environment; a world stays what it is."""
     if isinstance(problem, SSP):
         return SimulatedWorld(problem)
-    return problem if isinstance(problem, World) else SteppedWorld(problem)
+    if isinstance(problem, World):
+        return problem
+    if not (hasattr(problem, "unwrapped") and hasattr(problem, "step")):
+        remedy = "give a problem (SSP), its name (env:deep-sea, gym:Taxi-v4, a file) or a Gymnasium environment"
+        raise BadInputError(f"the problem is {kind_of_value(problem)}: {remedy}")
+    return SteppedWorld(problem)
 
 
 def pairs_of(model: SSP, state: int) -> Int[np.ndarray, "actions"]:

@@ -30,7 +30,7 @@ from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
 from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.inference import posterior
@@ -292,6 +292,7 @@ def advise(
       value of the best policy -1, optimal with probability 1
       it plays s1 stay
     """
+    require_numbers(tolerance=tolerance)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
     with metered("weighing what is known", progress):

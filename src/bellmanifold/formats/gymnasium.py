@@ -10,7 +10,7 @@ import numpy as np
 
 from bellmanifold.assembly import assemble
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, printable, quote
+from bellmanifold.errors import BadInputError, kind_of_value, printable, quote
 from bellmanifold.graph import reachable
 from bellmanifold.ssp import SSP, Description, require_closed
 
@@ -24,6 +24,7 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
     terminating transitions lead to "goal", a reward that depends on the next state is averaged, and states the start
     cannot reach are dropped.
     """
+    require_environment(env, "env")
     plain = env.unwrapped
     label = plain.spec.id if plain.spec is not None else type(plain).__name__
     table = getattr(plain, "P", None)
@@ -88,6 +89,16 @@ def _initial(env: gymnasium.Env[Any, Any], count: int) -> tuple[np.ndarray, np.n
         weights = np.array([seen[s] for s in range(count)], dtype=np.float64)
     start = np.flatnonzero(weights)
     return start, weights[start] / weights.sum()
+
+
+def require_environment(env: object, what: str) -> None:
+    """Refuse what is no Gymnasium environment."""
+    if hasattr(env, "unwrapped"):
+        return
+    remedy = (
+        f"gymnasium.make({quote(env)}) makes one" if isinstance(env, str) else "give one, as gymnasium.make makes it"
+    )
+    raise BadInputError(f"{what} is {kind_of_value(env)}, no Gymnasium environment: {remedy}")
 
 
 def has_table(env: gymnasium.Env[Any, Any]) -> bool:

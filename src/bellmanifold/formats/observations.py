@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from bellmanifold.data import Dataset, Observation
-from bellmanifold.errors import BadInputError
+from bellmanifold.data import Dataset, Observation, require_data
+from bellmanifold.errors import BadInputError, require_kind
 from bellmanifold.formats.csv_data import from_csv, looks_like_table, write_csv
 from bellmanifold.formats.files import (
     label,
@@ -38,7 +38,7 @@ from bellmanifold.formats.files import (
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
 from bellmanifold.formats.problem import find_version
 from bellmanifold.naming import find_pair
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_problem
 
 FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
 _MEANING = {
@@ -51,6 +51,8 @@ _ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward")
 
 def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
     """Read a data file for a problem: JSON, npz or a table (CSV), told apart by content; a name in .csv is a table."""
+    require_kind(path, (str, os.PathLike), "path", "give the name of a data file, and the problem second")
+    require_problem(model)
     with located(label(path)):
         content = read_bytes(path)
         if content.startswith(b"PK"):
@@ -62,6 +64,8 @@ def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
 
 def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
     """Write a data file, every reward given that is known: npz or a table (.csv) if the name ends so, else JSON."""
+    require_data(data)
+    require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if os.fspath(path).endswith(".npz"):
         write_atomically(path, lambda file: _write_npz(data, file))
     elif os.fspath(path).lower().endswith(".csv"):

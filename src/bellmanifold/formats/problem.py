@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -37,7 +37,7 @@ from bellmanifold.formats.files import (
     write_atomically,
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_number, one_text, read_arrays
-from bellmanifold.ssp import SSP, Description, StatedPrior
+from bellmanifold.ssp import SSP, Description, StatedPrior, require_problem
 
 FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
 _LABELS = ("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action")
@@ -59,6 +59,8 @@ def read_problem(path: str | os.PathLike[str]) -> SSP:
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
     """Write a problem file: npz if the name ends so, else JSON."""
+    require_problem(model)
+    require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if not os.fspath(path).endswith((".npz", ".json")):
         raise BadInputError(f"{label(path)}: a problem file ends in .json or .npz: choose one of them")
     if os.fspath(path).endswith(".npz"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 import jax
@@ -12,19 +13,22 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset, require_same_problem
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
+from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Kernel, Uniform, log_normal
 from bellmanifold.meter import expect
 from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
-from bellmanifold.posteriors.draws import as_dataset, by_chain, labels
+from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable
 from bellmanifold.posteriors.policies import PolicyTable, resolution_of
 from bellmanifold.posteriors.result import Moments, Result
+from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.priors import NormalPrior, Prior
 from bellmanifold.samplers import hmc
 from bellmanifold.ssp import SSP
@@ -37,6 +41,8 @@ ROUND = 1000
 """Points of a chain between two looks at the standard errors."""
 MOST_CHAINS = 64
 FEWEST_CHAINS = 4
+PRIOR_DRAWS = 256
+"""Draws that say what a prior of theta means for action values."""
 MOST_ROUNDS = {"hmc": 4, "nuts": 1}
 
 
@@ -187,26 +193,33 @@ def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> fl
     return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
 
 
-def _result(target: Target, chains: Chains) -> Result:
+def _result(target: Target, chains: Chains, reason: str = "") -> Result:
     model, setting = target.model, chains.setting
-    coupled = target.coupled[model.pair_state]
-    points = chains.points
-    q = points[:, :, : model.n_pairs]
-    told = points[:, :, np.append(coupled, np.ones(setting.density.noise.dimension, dtype=bool))]
-    convergence = converged(told)
+    family, noise, points = setting.density.parametrisation, setting.density.noise, chains.points
+    theta, psi = points[:, :, : family.dimension], points[:, :, family.dimension :]
+    is_table = family == tabular(model)
+    q = theta if is_table else np.asarray(jax.jit(jax.vmap(jax.vmap(family.values)))(theta))
+    coupled = target.coupled[model.pair_state] if is_table else np.ones(family.dimension, dtype=bool)
+    convergence = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))])
     effective, r_hat = float(convergence.effective.min()), float(convergence.r_hat.max())
     q_mean, q_sd = Moments.of_draws(q).estimate(target)
-    noise, psi = setting.density.noise, points[:, :, model.n_pairs :]
     scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
     eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
     doubt = f"the chains have not mixed (R-hat {r_hat:.3g}, {effective:.0f} effective draws)"
+
+    def draws() -> xarray.Dataset:
+        drawn = by_chain(as_dataset(model, np.concatenate(q), None, eta), len(q), effective)
+        dimensions = ("chain", "draw")
+        drawn = drawn if is_table else drawn.assign(theta=((*dimensions, "parameter"), theta))
+        return drawn.assign(psi=((*dimensions, "noise_parameter"), psi)) if reason and psi.shape[2] else drawn
+
     return Result(
         table=policy_table(target, q, resolution_of(effective)),
         q_mean=q_mean,
         q_sd=q_sd,
         noise_scale=(float(eta.mean()), float(eta.std())) if len(eta) else None,
         engine=setting.sampler,
-        reason=f"asked for: {setting.chains} chains on the action values",
+        reason=reason or f"asked for: {setting.chains} chains on the action values",
         dimension=setting.density.dimension,
         effective_sample_size=effective,
         doubts=() if convergence.is_good else (doubt,),
@@ -217,7 +230,7 @@ def _result(target: Target, chains: Chains) -> Result:
             "acceptance": float(chains.acceptance.mean()),
             "divergent_share": float(chains.is_divergent.mean()),
         },
-        draws=lambda: by_chain(as_dataset(model, np.concatenate(q), None, eta), len(q), effective),
+        draws=draws,
     )
 
 
@@ -244,7 +257,7 @@ def sample_chains(
     chains: int = 8,
     draws: int = 1000,
     seed: int = 0,
-) -> xarray.Dataset:
+) -> Summary:
     """Draw from the posterior of any Q_theta by chains.
 
     Args:
@@ -258,9 +271,10 @@ def sample_chains(
         seed: fixes every result.
 
     Returns:
-        A data set ArviZ understands: `theta`, `psi` (if the noise has parameters) and `q` by chain and draw,
-        `acceptance` and `is_divergent`, `r_hat` and `effective_sample_size` of theta and psi (one after the other, at
-        most 64 of them), and `trustworthy` among its attributes.
+        The same as `bellmanifold.posterior`: probabilities of actions and routes, means of action values, and in
+        `reason` and `warnings` why it is not to be trusted, if it is not. Its `draws` hold `q`, `theta` (unless that is
+        the table) and `psi` (if the noise has parameters), by chain and draw. What it says about the prior of action
+        values are moments of Q_theta under the prior of theta.
 
     Raises:
         BadInputError: for wrong arguments, or a Q_theta of the wrong shape or without finite values.
@@ -268,12 +282,14 @@ def sample_chains(
     """
     if sampler not in get_args(Sampler):
         raise BadInputError(f"sampler is {quote(sampler)}: choose from {', '.join(get_args(Sampler))}")
+    require_numbers(chains=chains, draws=draws, seed=seed)
     for name, number in (("chains", chains), ("draws", draws)):
         if number < FEWEST_CHAINS:
             raise BadInputError(f"{name} is {number}: give at least {FEWEST_CHAINS}")
     if seed < 0:
         raise BadInputError(f"seed is {seed}: give a number that is not negative")
     require_same_problem(model, data)
+    _check_parts(likelihood, parametrisation, prior)
     family = tabular(model) if parametrisation is None else checked(parametrisation, model)
     evidence, noise = _evidence(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
@@ -281,7 +297,69 @@ def sample_chains(
     scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
     walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale)))
     walkers.walk(draws)
-    return _dataset(model, walkers)
+    target = _family_target(data, likelihood, density)
+    result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
+    return Summary(target, result, Budget(seed=seed))
+
+
+def _check_parts(likelihood: object, parametrisation: object, prior: object) -> None:
+    """Refuse parts of the wrong kind."""
+    likelihoods = "give Relaxed(epsilon) of bellmanifold.posteriors.gradient, or a noise model of bellmanifold.noise"
+    require_kind(likelihood, (Relaxed, NoiseModel), "likelihood", likelihoods)
+    if parametrisation is not None:
+        families = "give a Parametrisation(dimension, values) of bellmanifold.parametrisation, or nothing for a table"
+        require_kind(parametrisation, Parametrisation, "parametrisation", families)
+    priors = "give an object with the methods log_density and draw, as bellmanifold.priors.NormalPrior(10.0)"
+    require_kind(prior, Prior, "prior", priors)
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyTarget(Target):
+    """The posterior of a family Q_theta, whose parameters may tie all action values together.
+
+    Attributes:
+        noise: the noise model; None for deterministic rewards.
+    """
+
+    noise: NoiseModel | None = None
+
+    @cached_property
+    def coupled(self) -> Bool[np.ndarray, "states"]:
+        """Every state."""
+        return np.ones(self.model.n_states, dtype=bool)
+
+    @property
+    def noise_law(self) -> str:
+        """The noise in words: its law, or what its class is called."""
+        return str(getattr(self.noise, "kernel", type(self.noise).__name__))
+
+
+def _family_target(data: Dataset, likelihood: Relaxed | NoiseModel, density: Density) -> FamilyTarget:
+    """What a summary needs to know of a posterior that chains drew from."""
+    model, relaxed = data.model, isinstance(likelihood, Relaxed)
+    width = likelihood.epsilon if isinstance(likelihood, Relaxed) else 1.0
+    return FamilyTarget(
+        model=model,
+        observed=data.observed,
+        reward=data.deterministic_reward() if relaxed else data.mean_reward,
+        scale=np.where(data.observed, width, 0.0),
+        prior=_prior_of_values(model, density),
+        epsilon=width if relaxed else None,
+        noise_sd=likelihood.value if isinstance(likelihood, KnownScale) else None,
+        noise=None if isinstance(likelihood, Relaxed) else likelihood,
+    )
+
+
+def _prior_of_values(model: SSP, density: Density) -> ValuePrior:
+    """Mean and standard deviation of every action value under the prior of theta: known for a table, else by draws."""
+    family, prior = density.parametrisation, density.prior
+    if isinstance(prior, NormalPrior) and family == tabular(model):
+        return ValuePrior(
+            *(np.broadcast_to(part, model.n_pairs).astype(np.float64) for part in (prior.mean, prior.scale))
+        )
+    keys = jax.random.split(random_key(0), PRIOR_DRAWS)
+    q = np.stack([np.asarray(family.values(prior.draw(key, family.dimension))) for key in keys])
+    return ValuePrior(q.mean(axis=0), np.maximum(q.std(axis=0), np.finfo(np.float64).tiny))
 
 
 def _evidence(data: Dataset, likelihood: Relaxed | NoiseModel, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
@@ -291,28 +369,3 @@ def _evidence(data: Dataset, likelihood: Relaxed | NoiseModel, sampler: Sampler)
         return noisy_evidence(data), likelihood
     evidence, _ = _kernel(relaxed_target(data, likelihood.epsilon, 1.0), sampler)
     return evidence, KnownScale(1.0, likelihood.kernel)
-
-
-def _dataset(model: SSP, chains: Chains) -> xarray.Dataset:
-    import xarray
-
-    family = chains.setting.density.parametrisation
-    points = chains.points
-    theta, psi = points[:, :, : family.dimension], points[:, :, family.dimension :]
-    values = jax.jit(jax.vmap(jax.vmap(family.values)))
-    convergence = converged(points)
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
-        "theta": (("chain", "draw", "parameter"), theta),
-        "q": (("chain", "draw", "pair"), np.asarray(values(theta))),
-        "acceptance": (("chain", "draw"), chains.acceptance),
-        "is_divergent": (("chain", "draw"), chains.is_divergent),
-        "r_hat": (("looked_at",), convergence.r_hat),
-        "effective_sample_size": (("looked_at",), convergence.effective),
-    }
-    if psi.shape[2]:
-        variables["psi"] = (("chain", "draw", "noise_parameter"), psi)
-    return xarray.Dataset(
-        variables,
-        coords={"chain": np.arange(len(points)), "draw": np.arange(points.shape[1]), **labels(model)},
-        attrs={"trustworthy": convergence.is_good, "sampler": chains.setting.sampler},
-    )

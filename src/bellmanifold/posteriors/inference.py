@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.display import as_frame
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
 from bellmanifold.kernels import Gaussian, Kernel, Uniform, named_kernel
 from bellmanifold.meter import metered
 from bellmanifold.noise import HalfNormal
@@ -95,8 +95,23 @@ def posterior(
     """
     if engine not in get_args(EngineName):
         raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(EngineName))}")
+    require_numbers(
+        epsilon=epsilon,
+        noise_sd=noise_sd,
+        discount=discount,
+        samples=samples,
+        top=top,
+        seed=seed,
+        concentration=concentration,
+    )
     budget = Budget(samples=samples, seed=seed, top=top)
     require_same_problem(model, data)
+    if not isinstance(noise, str):
+        require_kind(
+            noise, Kernel, "noise", 'give the name of a law, as "laplace", or an object of bellmanifold.kernels'
+        )
+    if reward_belief is not None:
+        require_kind(reward_belief, (tuple, list), "reward_belief", "give (mean, sd), two numbers")
     if reward_belief is not None:
         data = data.with_belief(*reward_belief)
         prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
@@ -274,6 +289,7 @@ def evidence_curve(
     It informs a person's choice of the scale. It must not drive exploration: early data favour small scales, a small
     scale stops exploring, and then no further data correct it.
     """
+    require_kind(prior_scales, (Sequence, np.ndarray), "prior_scales", "give a list of numbers")
     if not len(prior_scales):
         raise BadInputError("prior_scales is empty: give at least one")
     summaries = [posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed) for scale in prior_scales]

@@ -302,7 +302,7 @@ class Summary(Shown):
             ),
         }
         if self.epsilon is None:
-            result["noise"] = {"law": str(self.target.kernel), **self._noise_scale()}
+            result["noise"] = {"law": self.target.noise_law, **self._noise_scale()}
         if self.routes is not None:
             result["routes"] = [
                 {

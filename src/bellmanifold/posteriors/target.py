@@ -95,6 +95,11 @@ class Target:
         return self.observed & (self.scale == 0) & ~self.open
 
     @property
+    def noise_law(self) -> str:
+        """The noise of rewards in words."""
+        return str(self.kernel)
+
+    @property
     def described_kernel(self) -> str:
         """The kernel in words."""
         return f"{self.kernel}" if self.noise_scale is None else f"{self.kernel} of inferred width"

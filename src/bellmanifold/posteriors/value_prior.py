@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.naming import find_pair
 from bellmanifold.ssp import SSP
 
@@ -85,6 +85,10 @@ class ValuePrior:
         if told is not None:
             means = np.where(np.isnan(told.pair_mean), means, told.pair_mean)
             sds = np.where(np.isnan(told.pair_sd), sds, told.pair_sd)
+        if pairs is not None:
+            require_kind(
+                pairs, Mapping, "prior", "give {(state, action): (mean, sd)}; sample_chains takes other priors"
+            )
         for key, value in (pairs or {}).items():
             try:
                 (state, action), (own_mean, own_sd) = key, value

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents.registry import check_supported, find_agent
+from bellmanifold.agents.registry import check_supported, kind_of
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, require_numbers
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, share_of_runs, spread
@@ -148,7 +148,7 @@ class Learning(Shown):
 
 def learn(
     problem: Any,
-    agent: str,
+    agent: Any,
     episodes: int = 100,
     runs: int = 10,
     seed: int = 0,
@@ -162,7 +162,8 @@ def learn(
 
     Args:
         problem: an `SSP`, a name as the commands take it, or a Gymnasium environment, which is stepped from outside.
-        agent: its name, one of `bellmanifold.agents.registry.AGENTS`.
+        agent: its name, one of `bellmanifold.agents.registry.AGENTS`; an object of your own with `policy(rng)` and
+            `observe(pairs, rewards)`, of which every run has a copy; or a class or function that makes one.
         episodes: how many each run plays.
         runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
         seed: fixes everything but the seconds.
@@ -182,13 +183,14 @@ def learn(
     """
     if isinstance(problem, str):
         problem = load_problem(problem)
+    require_numbers(episodes=episodes, runs=runs, seed=seed)
     if runs < 1 or runs != int(runs):
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
     if discount is not None:
         problem = discounted(problem, discount)
-    kind = find_agent(agent)
+    kind = kind_of(agent)
     began = perf_counter()
     world = open_world(problem)
     check_memory(world, episodes, runs)
@@ -196,7 +198,7 @@ def learn(
     best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
-    with counted(f"{agent} learns", "episodes", runs * episodes, progress) as one_more:
+    with counted(f"{kind.name} learns", "episodes", runs * episodes, progress) as one_more:
         for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best, one_more):
             done.append(run)
             if after_run is not None:
@@ -204,7 +206,7 @@ def learn(
     noisy = any(options.get(name) not in (None, False) for name in NOISE)
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)
-    return Learning(agent, tuple(done), perf_counter() - began, messages)
+    return Learning(kind.name, tuple(done), perf_counter() - began, messages)
 
 
 def discounted(problem: Any, discount: float | int) -> SSP:

@@ -174,7 +174,7 @@ def _play_block(
     after_episode: Callable[[], object] | None = None,
 ) -> list[Run]:
     """Play runs in step, episode by episode."""
-    worlds = [world_of_run(problem, seed) for seed in seeds]
+    worlds = [world_of_run(problem, seed, kind.own_order) for seed in seeds]
     if kind.make_block is None:
         agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
     else:
@@ -247,8 +247,10 @@ def play_seed(seed: int) -> int:
     return int(np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64)[0])
 
 
-def world_of_run(problem: Any, seed: int) -> World:
-    """The problem with the actions of every state in the order that a run's seed draws."""
+def world_of_run(problem: Any, seed: int, own_order: bool = False) -> World:
+    """The problem with the actions of every state in the order that a run's seed draws, or in their own."""
+    if own_order:
+        return open_world(problem)
     if isinstance(problem, SSP):
         return SimulatedWorld(with_action_order(problem, seed))
     world = open_world(problem)

@@ -1,0 +1,133 @@
+"""Arguments of the wrong kind end in one line that says what they are and what to give, never in an AttributeError.
+
+The calls run in a process of its own, without the checks of types that tests have.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CALLS = {
+    "posterior: list as data": 'bm.posterior(model, [("s1", "go")])',
+    "posterior: dict as data": 'bm.posterior(model, {"s1": "go"})',
+    "posterior: text as data": 'bm.posterior(model, "data.json")',
+    "posterior: text as model": 'bm.posterior("env:two-state", data)',
+    "posterior: environment as model": "bm.posterior(env, data)",
+    "posterior: data and model exchanged": "bm.posterior(data, model)",
+    "posterior: lambda as prior": "bm.posterior(model, data, prior=lambda q: 0.0)",
+    "posterior: lambda as prior scale": "bm.posterior(model, data, prior_scale=lambda q: 0.0)",
+    "posterior: text as epsilon": 'bm.posterior(model, data, epsilon="0.1")',
+    "posterior: text as noise sd": 'bm.posterior(model, data, noise_sd="1")',
+    "posterior: list as discount": "bm.posterior(model, data, discount=[0.9])",
+    "posterior: text as seed": 'bm.posterior(model, data, seed="one")',
+    "posterior: number as noise": "bm.posterior(model, data, noise=0.5, noise_sd=1.0)",
+    "posterior: number as belief": "bm.posterior(model, data, reward_belief=-5.0)",
+    "posterior: number as engine": "bm.posterior(model, data, engine=3)",
+    "advise: list as data": 'bm.advise(model, [("s1", "go")])',
+    "advise: text as tolerance": 'bm.advise(model, data, tolerance="small")',
+    "evidence: number as scales": "bm.evidence_curve(model, data, 10.0)",
+    "chains: list as data": "bm.sample_chains(model, [], Relaxed(0.5))",
+    "chains: lambda as prior": "bm.sample_chains(model, data, Relaxed(0.5), prior=lambda theta: 0.0)",
+    "chains: number as likelihood": "bm.sample_chains(model, data, 0.5)",
+    "chains: lambda as family": "bm.sample_chains(model, data, Relaxed(0.5), lambda theta: theta)",
+    "chains: text as chains": 'bm.sample_chains(model, data, Relaxed(0.5), chains="4")',
+    "check: text": 'bm.check("env:two-state")',
+    "check: environment": "bm.check(env)",
+    "solve: text": 'bm.solve("env:two-state")',
+    "solve: list": "bm.solve([])",
+    "pairs: number as state": 'bm.Dataset.from_pairs(gym_model, [(0, "1")])',
+    "pairs: number as action": 'bm.Dataset.from_pairs(gym_model, [("0", 1)])',
+    "pairs: number as next": 'bm.Dataset.from_pairs(gym_model, [bm.Observation("0", "1", next=4)])',
+    "pairs: list as state": 'bm.Dataset.from_pairs(model, [(["s1"], "go")])',
+    "pairs: text as observation": 'bm.Dataset.from_pairs(model, ["go"])',
+    "pairs: number as observation": "bm.Dataset.from_pairs(model, [3])",
+    "pairs: number as observations": "bm.Dataset.from_pairs(model, 3)",
+    "pairs: no model": 'bm.Dataset.from_pairs([("s1", "go")], [])',
+    "data: lists": "bm.Dataset(model, [0], [-1.0])",
+    "data: text as model": 'bm.Dataset("m", np.array([0]), np.array([-1.0]))',
+    "complete: text": 'bm.Dataset.complete("env:two-state")',
+    "learn: number as environment": 'bm.learn(3, "manifold")',
+    "learn: list as environment": 'bm.learn([], "manifold")',
+    "learn: unknown text as environment": 'bm.learn("FrozenLake", "manifold")',
+    "learn: number as agent": "bm.learn(model, 3)",
+    "learn: object without methods as agent": "bm.learn(model, object())",
+    "learn: agent that makes nothing": "bm.learn(model, lambda model: None)",
+    "learn: text as episodes": 'bm.learn(model, "q-learning", episodes="ten")',
+    "learn: own agent with an option": "bm.learn(model, Lazy(model), epsilon=0.1)",
+    "learn: policy of another state": "bm.learn(bm.envs.deep_sea(2), Lost(), episodes=1, runs=1)",
+    "from_gymnasium: text": 'bm.from_gymnasium("FrozenLake-v1")',
+    "from_gymnasium: model": "bm.from_gymnasium(model)",
+    "to_gymnasium: text": 'bm.to_gymnasium("env:two-state")',
+    "load_model: environment": "bm.load_model(env)",
+    "load_model: number": "bm.load_model(3)",
+    "load_data: exchanged": 'bm.load_data(model, "data.json")',
+    "load_data: no model": 'bm.load_data("data.json", "model.json")',
+    "write_data: model": 'bm.write_data(model, "out.json")',
+    "write_problem: data": 'bm.write_problem(data, "out.json")',
+    "write_problem: number": "bm.write_problem(model, 3)",
+}
+
+PROGRAM = """
+import json, sys
+import gymnasium, numpy as np
+import bellmanifold as bm
+from bellmanifold.errors import BellmanifoldError
+from bellmanifold.posteriors.gradient import Relaxed
+
+class Lazy:
+    def __init__(self, model):
+        self.first = model.pair_start[:-1]
+    def policy(self, rng):
+        return self.first
+    def observe(self, pairs, rewards):
+        pass
+
+class Lost(Lazy):
+    def __init__(self):
+        self.first = [5, 5, 5]
+
+model, env = bm.envs.two_state(), gymnasium.make("FrozenLake-v1")
+gym_model, data = bm.from_gymnasium(env), bm.Dataset.complete(bm.envs.two_state())
+said = {}
+for name, call in json.load(sys.stdin).items():
+    try:
+        eval(call)
+        said[name] = ["nothing", ""]
+    except BellmanifoldError as error:
+        said[name] = ["clear", str(error)]
+    except Exception as error:
+        said[name] = [type(error).__name__, str(error)]
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(CALLS),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path_factory.mktemp("wrong"),
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_kinds_end_in_one_clear_line(said, name):
+    kind, message = said[name]
+    assert kind == "clear", f"{CALLS[name]}: {kind}: {message}"
+    assert "\n" not in message
+    assert len(message) < 300
+    assert ":" in message, "what is wrong, and the remedy"
+
+
+def test_they_name_the_remedy(said):
+    assert "bm.Dataset.from_pairs(model, [...])" in said["posterior: list as data"][1]
+    assert said["pairs: number as state"][1] == 'observations[0]: state is the number 0: names are texts, write "0"'
+    assert 'gymnasium.make("FrozenLake-v1")' in said["from_gymnasium: text"][1]
+    assert "bm.load_model" in said["solve: text"][1]
+    assert "log_density and draw" in said["chains: lambda as prior"][1]
