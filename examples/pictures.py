@@ -26,11 +26,9 @@ def robot() -> Figure:
 
 def advice() -> Figure:
     """What the delivery robot should do and try after two trips."""
-    from bellmanifold.figures.gains import draw_advice
-
     model = bm.load_model("examples/robot/robot.json")
     data = bm.load_data("examples/robot/trips.json", model)
-    axes = draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
+    axes = bm.figures.draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
     figure = axes.get_figure(root=True)
     assert figure is not None
     return figure
