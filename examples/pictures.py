@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import bellmanifold as bm
 from bellmanifold.identifiability import flat_cones, improper_mass_sweep
@@ -60,7 +61,7 @@ def swirl_pies() -> Figure:
     """The swirl with every pair seen: three posteriors of the same data."""
     model = bm.envs.swirl(3)
     data = bm.Dataset.complete(model)
-    figure, axes = pyplot.subplots(1, 3, figsize=(8.0, 3.4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(8.0, 3.6), layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 0.94)))
     settings = {
         "epsilon 0.1": {"epsilon": 0.1},
         "epsilon 0.1, proper only": {"epsilon": 0.1, "proper_only": True},
