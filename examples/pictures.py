@@ -10,6 +10,7 @@ import jax
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
@@ -28,11 +29,9 @@ def robot() -> Figure:
 
 def advice() -> Figure:
     """What the delivery robot should do and try after two trips."""
-    from bellmanifold.figures.gains import draw_advice
-
     model = bm.load_model("examples/robot/robot.json")
     data = bm.load_data("examples/robot/trips.json", model)
-    axes = draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
+    axes = bm.figures.draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
     figure = axes.get_figure(root=True)
     assert figure is not None
     return figure
@@ -104,7 +103,7 @@ def swirl_pies() -> Figure:
     """The swirl with every pair seen: three posteriors of the same data."""
     model = bm.envs.swirl(3)
     data = bm.Dataset.complete(model)
-    figure, axes = pyplot.subplots(1, 3, figsize=(8.0, 3.4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(8.0, 3.6), layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 0.94)))
     settings = {
         "epsilon 0.1": {"epsilon": 0.1},
         "epsilon 0.1, proper only": {"epsilon": 0.1, "proper_only": True},

@@ -3,12 +3,18 @@ from dataclasses import replace
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
 from bellmanifold import envs, figures
+from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES
+from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.figures.lines import draw_regret
-from bellmanifold.figures.positions import on_grid, positions
+from bellmanifold.figures.names import labelled
+from bellmanifold.figures.palette import COLOURS, pair_colours
+from bellmanifold.figures.positions import is_mapped, on_grid, positions
+from bellmanifold.formats.problem import from_json
+from bellmanifold.posteriors.inference import posterior
 
 mpl.use("Agg")
 
@@ -103,3 +109,122 @@ def test_pictures_are_drawn_where_they_are_wanted():
     assert panels[1].lines[0].get_ydata().tolist() == [1.0]
     assert len(wedges(panels[2])) == 2
     assert len(pyplot.get_fignums()) == 1
+
+
+def words(axes):
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def test_colours_differ_within_a_state():
+    """Forty roads for eight colours: those of one junction differ, and opposite directions have their own."""
+    model = envs.roads()
+    colours = pair_colours(model)
+    for state in range(model.n_states):
+        own = colours[model.pair_start[state] : model.pair_start[state + 1]]
+        assert len(set(own)) == len(own)
+    right, left = (colours[model.pair_index[pair]] for pair in (("J09", "J10"), ("J09", "J08")))
+    assert right == colours[model.pair_index["J20", "J21"]] != left
+    few = envs.grid(2, 2)
+    assert pair_colours(few) == [COLOURS[action] for action in few.pair_action]
+    many = {("s", f"a{k:02d}"): Move(-1.0, {"goal": 1.0}) for k in range(14)}
+    assert len(set(pair_colours(from_moves("many", many, start="s")))) == 14
+
+
+def test_many_actions_are_named_at_their_moves_unless_the_next_state_says_it_all():
+    roads = envs.roads()
+    assert not labelled(roads).any(), "roads are named by where they lead"
+    assert figures.draw(roads).get_legend() is None
+    moves = {("s", f"by bus {k}"): Move(-1.0, {"goal": 1.0}) for k in range(12)}
+    model = from_moves("buses", moves, start="s")
+    axes = figures.draw(model)
+    assert axes.get_legend() is None
+    assert [name for name in words(axes) if name.startswith("by bus")] == [name for _, name in moves]
+    assert not labelled(envs.grid(2, 2)).any(), "a legend names them"
+
+
+def test_the_goal_has_its_own_name():
+    assert "goal" in words(figures.draw(envs.deep_sea(2)))
+    assert "delivered" in words(figures.draw(envs.robot()))
+    assert "J39" in words(figures.draw(envs.roads()))
+
+
+def test_maps_are_drawn_where_their_positions_say():
+    model = envs.roads()
+    place, given = positions(model), model.metadata["positions"]
+    assert is_mapped(model)
+    assert not on_grid(model)
+    scale = (place[7, 0] - place[0, 0]) / (given["J07"][0] - given["J00"][0])
+    for name, at in zip((*model.states, "J39"), place, strict=True):
+        np.testing.assert_allclose(at, scale * np.array(given[name]), atol=1e-9)
+    gaps = np.linalg.norm(place[:, None] - place[None], axis=-1) + 9 * np.eye(len(place))
+    assert gaps.min() > 0.6
+    without_goal = replace(model, metadata={"positions": {name: given[name] for name in model.states}})
+    assert positions(without_goal)[-1, 0] > positions(without_goal)[:-1, 0].max()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, [], "x", {"J00": [0, 0]}, "all", [0, 1], [float("nan"), 0.0], ["0", 1], [True, 2], [1e300, 0.0], [0, 1, 2]],
+)
+def test_metadata_of_others_that_describe_no_map(given):
+    model = envs.roads()
+    places = dict.fromkeys(model.states, given) if not isinstance(given, dict | None) else given
+    assert not is_mapped(replace(model, metadata={"positions": places})) or given == [0, 1]
+    assert positions(replace(model, metadata={"positions": places})).shape == (model.n_states + 1, 2)
+
+
+def test_the_best_route_lies_on_a_band():
+    model = envs.deep_sea(3)
+    data = Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "right"), ("2,2", "right")])
+    summary = posterior(model, data)
+    best = summary.best_pairs()
+    assert set(np.flatnonzero(best)) == set(summary.routes[0].pairs)
+    axes = figures.draw(model, summary)
+    bands = [
+        text for text in axes.texts if text.arrow_patch and text.arrow_patch.get_edgecolor() == to_rgba(ROUTE_COLOUR)
+    ]
+    assert len(bands) == best.sum()
+    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "most probable route"
+
+
+def test_the_best_moves_of_random_problems():
+    """Without routes: what the most probable actions play from the start on, wherever that leads."""
+    model = envs.grid(2, 2, slip=0.2)
+    summary = posterior(model, Dataset.complete(model))
+    best = summary.best_pairs()
+    greedy = model.greedy(summary.action_probability.value)
+    assert set(np.flatnonzero(best)) == set(greedy.tolist())
+    likely = [arrow for arrow in arrows(model) if best[arrow.pair] and arrow.is_likeliest]
+    assert len(likely) == best.sum()
+
+
+OPEN = {
+    "format": "bellmanifold.ssp/2",
+    "goals": ["office"],
+    "initial": {"home": 1.0},
+    "pairs": [
+        {"state": "home", "action": "bus", "reward": -3.0, "next": {"office": 1.0}},
+        {"state": "home", "action": "shortcut"},
+        {"state": "home", "action": "ask"},
+    ],
+}
+
+
+def test_pairs_that_lead_nobody_knows_where_have_a_stub():
+    model = from_json(OPEN)
+    for axes in (
+        figures.draw(model),
+        figures.draw_advice(
+            model, np.array([True, False, False]), np.array([0.0, 1.0, 0.5]), np.array([True, False, False])
+        ),
+    ):
+        assert words(axes).count("?") == 2
+    stubs = [arrow for arrow in arrows(model) if arrow.is_stub]
+    (x, y), (to_x, to_y), _ = stubs[0].ends
+    assert x < 0 or to_x < 0 or to_y != y, "away from the arrow to the office"
+
+
+def test_regret_can_be_drawn_from_the_package():
+    curve = (np.array([1.0, 2.0]), np.array([0.5, 0.5]))
+    axes = figures.draw_regret({"manifold": curve}, measure="cumulative completed regret")
+    assert axes.get_ylabel() == "cumulative completed regret"

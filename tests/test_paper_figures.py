@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Wedge
 
 from bellmanifold import envs
-from bellmanifold.figures.drawing import COLOURS, goal_places
+from bellmanifold.figures.drawing import goal_places
+from bellmanifold.figures.palette import COLOURS
 from bellmanifold.figures.positions import is_triangle, landings, positions
 from bellmanifold_paper.plots.bands import (
     TARGET,
@@ -59,6 +60,16 @@ def test_a_curve_is_the_mean_and_its_band_one_standard_deviation(axes):
 def test_where_a_run_knows_nothing_there_is_a_gap(axes):
     draw_bands(axes, {"exact": np.array([[1.0, np.nan, 1.0], [1.0, 1.0, 1.0]])})
     assert np.isnan(axes.lines[0].get_ydata()).tolist() == [False, True, False]
+
+
+def test_bands_of_probabilities_stay_between_0_and_1(axes):
+    values = np.array([[0.0, 1.0, 0.5], [0.0, 0.6, 1.0]])
+    draw_bands(axes, {"BR": values}, within=(0.0, 1.0))
+    low, high = band(axes.collections[0])
+    assert low.min() >= 0.0
+    assert high.max() == 1.0
+    draw_progress(axes, {"BR": values})
+    assert band(axes.collections[1])[1].max() == 100.0
 
 
 def test_a_single_run_has_no_band(axes):

@@ -21,7 +21,8 @@ from bellmanifold.commands.paper import ledger_section
 from bellmanifold.errors import BadInputError
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
-from bellmanifold.report.reading import _believed, _Problems, read_directory
+from bellmanifold.report.overview import overview
+from bellmanifold.report.reading import Contents, _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
 from bellmanifold.runs.routes import read_routes
@@ -515,3 +516,10 @@ def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypa
 def test_arrays_that_do_not_fit_together_are_refused(found, fault):
     with pytest.raises(BadInputError, match=f"{fault}: not a result of this program"):
         require_fit(found, ("moves",), episodes=2, pairs=4)
+
+
+def test_the_papers_regret_is_shown_for_its_own_runs_alone():
+    """Giving up improves it, so that nobody should be compared by it."""
+    contents = Contents(cells=[], problems={}, missing={}, made_by={})
+    assert "regret as in the paper" not in overview(contents)
+    assert "regret as in the paper" in overview(contents, paper=True)

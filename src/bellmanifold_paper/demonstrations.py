@@ -14,7 +14,8 @@ import numpy as np
 import xarray as xr
 
 from bellmanifold.data import Dataset
-from bellmanifold.figures.drawing import COLOURS, GOAL_COLOUR, draw
+from bellmanifold.figures.drawing import GOAL_COLOUR, draw
+from bellmanifold.figures.palette import COLOURS
 from bellmanifold.models import load_model
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.ssp import SSP

@@ -1,6 +1,7 @@
 """Pictures: arrays in, matplotlib Axes out."""
 
 from bellmanifold.figures.drawing import draw
-from bellmanifold.figures.lines import improper_mass
+from bellmanifold.figures.gains import draw_advice
+from bellmanifold.figures.lines import draw_regret, improper_mass
 
-__all__ = ["draw", "improper_mass"]
+__all__ = ["draw", "draw_advice", "draw_regret", "improper_mass"]

@@ -1,29 +1,40 @@
-"""A problem as a picture: a pie per state, an arrow per pair, the goal in grey."""
+"""A problem as a picture: a pie per state, an arrow per pair, the goal in grey, the best route on a grey band.
+
+A pair of which nobody knows where it leads has a dashed stub that ends in a question mark.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.errors import BadInputError, unstacked
-from bellmanifold.figures.positions import is_triangle, landings, on_grid, positions
+from bellmanifold.errors import BadInputError
+from bellmanifold.figures.names import (
+    RADIUS,
+    labelled,
+    name_actions,
+    name_move,
+    name_states,
+    plain_name,
+    points_per_unit,
+    write,
+)
+from bellmanifold.figures.palette import pair_colours
+from bellmanifold.figures.positions import is_mapped, is_triangle, landings, positions
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99")
-"""One per action, told apart by colour-blind eyes (Tol's muted and bright schemes)."""
-GOAL_COLOUR = "#BBBBBB"
-RADIUS = 0.3
+GOAL_COLOUR, ROUTE_COLOUR = "#BBBBBB", "#C8C8C8"
 MAX_STATES, MAX_ARROWS = 2000, 10_000
-LONGEST_NAME = 24
-NAME_WIDTH, CHARACTER = 1.2, 4.3
-"""How wide the name of a state may be, in units of the drawing, and how wide a character is, in points."""
-NAMED_STATES = 60
-"""Up to this many states are named, unless they lie on a grid, which says it all."""
+STUB = 0.42
+"""Length of the stub of a pair that nobody knows where it leads."""
+SHORT_NAME = 5
+"""So many characters of the goal's name fit into its circle."""
 
 
 Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]
@@ -35,6 +46,29 @@ class Pies(Protocol):
     """What a posterior's summary offers to a picture: `pies()`, a share for each pair and which pairs were seen."""
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]: ...
+
+
+@runtime_checkable
+class Routed(Protocol):
+    """What also knows the best route: `best_pairs()`, the pairs that it plays."""
+
+    def best_pairs(self) -> Bool[np.ndarray, "pairs"]: ...
+
+
+class Arrow(NamedTuple):
+    """A pair on paper: one of the states it may lead to, or the stub of one that leads nobody knows where."""
+
+    pair: int
+    ends: Ends
+    is_likeliest: bool = True
+    is_stub: bool = False
+
+    def at(self, share: float) -> tuple[float, float]:
+        """A point of the arrow, so far along."""
+        (x, y), (to_x, to_y), bend = self.ends
+        middle_x, middle_y = (x + to_x) / 2 + bend * (to_y - y), (y + to_y) / 2 - bend * (to_x - x)
+        first, second, third = (1 - share) ** 2, 2 * share * (1 - share), share**2
+        return first * x + second * middle_x + third * to_x, first * y + second * middle_y + third * to_y
 
 
 def draw(
@@ -51,9 +85,11 @@ def draw(
         observed: pairs drawn with a full line, the others dotted; by default all of them, or those of the summary.
         axes: where to draw; by default a new figure.
     """
+    from matplotlib.lines import Line2D
+
     require_drawable(model)
-    place = positions(model)
     axes = new_axes(model) if axes is None else axes
+    best = pies.best_pairs() if isinstance(pies, Routed) else np.zeros(model.n_pairs, dtype=bool)
     if pies is not None and not isinstance(pies, np.ndarray):
         pies, observed = pies.pies()
     share = np.ones(model.n_pairs) if pies is None else np.maximum(pies, 0.0)
@@ -62,13 +98,19 @@ def draw(
 
     frame(axes, model)
     size = min(1.0, points_per_unit(axes) / 60.0)
-    for pair, tip in zip(model.next_pair, landings(model), strict=True):
-        ends = arrow_ends(model, int(pair), place[model.pair_state[pair]], tip)
-        _arrow(axes, ends, COLOURS[model.pair_action[pair] % len(COLOURS)], size, bool(seen[pair]))
+    colours, named = pair_colours(model), labelled(model)
+    for arrow in arrows(model):
+        if best[arrow.pair] and arrow.is_likeliest:
+            draw_band(axes, arrow, 8.0 * size)
+        width = 0.6 + 0.6 * size
+        draw_arrow(axes, arrow, arrow_look(colours[arrow.pair], size, bool(seen[arrow.pair]), width))
+        if named[arrow.pair] and not arrow.is_stub:
+            name_move(axes, model.pair_name(arrow.pair)[1], arrow.at(0.4))
     draw_pies(axes, model, share)
     draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
     name_states(axes, model)
-    name_actions(axes, model)
+    route = Line2D([], [], color=ROUTE_COLOUR, linewidth=5.0, label="most probable route")
+    name_actions(axes, model, [route] if best.any() else [])
     return axes
 
 
@@ -78,22 +120,7 @@ def new_axes(model: SSP) -> Axes:
 
     width, height = np.ptp(positions(model), axis=0) + 1.5
     scale = min(1.0, 12.0 / max(width, height))
-    return pyplot.subplots(figsize=(max(3.0, width * scale), max(2.0, height * scale)), layout="constrained")[1]
-
-
-def name_states(axes: Axes, model: SSP) -> None:
-    """The names of the states, if these are few and do not lie on a grid, which says it all."""
-    if model.n_states > NAMED_STATES or on_grid(model):
-        return
-    place = positions(model)
-    room = max(3, min(LONGEST_NAME, int(points_per_unit(axes) * NAME_WIDTH / CHARACTER)))
-    for s, name in enumerate(model.states):
-        corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
-        inwards = place[s][0] == place[:, 0].min() and len(name) > room // 2  # it would leave the picture
-        side, up = ("left", "center") if inwards else ("right", "bottom")
-        at = (place[s][0] - RADIUS, place[s][1] + 1.5 * RADIUS) if inwards else corner
-        label = axes.annotate(_plain(name, room), at, ha=side, va=up, fontsize=7, zorder=5)
-        label.set_in_layout(False)  # names must not squeeze the drawing
+    return pyplot.subplots(figsize=(max(4.2, width * scale), max(2.2, height * scale)), layout="constrained")[1]
 
 
 def require_drawable(model: SSP) -> None:
@@ -110,13 +137,12 @@ def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None
     """A pie for each state, in which each of its pairs has the given share."""
     from matplotlib.patches import Circle, Wedge
 
-    place = positions(model)
+    place, colours = positions(model), pair_colours(model)
     for s in range(model.n_states):
         angle = 90.0
         for i in sorted(range(model.pair_start[s], model.pair_start[s + 1]), key=lambda i: int(model.pair_action[i])):
             sweep = 360.0 * share[i]
-            colour = COLOURS[model.pair_action[i] % len(COLOURS)]
-            axes.add_patch(Wedge(tuple(place[s]), RADIUS, angle, angle + sweep, facecolor=colour, zorder=3))
+            axes.add_patch(Wedge(tuple(place[s]), RADIUS, angle, angle + sweep, facecolor=colours[i], zorder=3))
             angle += sweep
         axes.add_patch(Circle(tuple(place[s]), RADIUS, facecolor="none", edgecolor="black", linewidth=0.8, zorder=4))
 
@@ -125,10 +151,15 @@ def draw_goal(axes: Axes, model: SSP, fontsize: float) -> None:
     """The goal: one grey state, or the row of them below a triangle, with its name unless the font has no size."""
     from matplotlib.patches import Circle
 
-    for x, y in goal_places(model):
+    places = goal_places(model)
+    name = plain_name(model.goals[0] + (" …" if len(model.goals) > 1 else ""))
+    for x, y in places:
         axes.add_patch(Circle((x, y), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
-        if fontsize > 0:
-            axes.annotate("goal", (x, y), ha="center", va="center", fontsize=fontsize, zorder=5)
+        if fontsize > 0 and len(name) <= SHORT_NAME:
+            axes.annotate(name, (x, y), ha="center", va="center", fontsize=fontsize, zorder=5)
+    if fontsize > 0 and len(name) > SHORT_NAME:
+        x, y = places[len(places) // 2]
+        write(axes, name, (x, y - 1.2 * RADIUS), ha="center", va="top", fontsize=fontsize)
 
 
 def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
@@ -138,20 +169,61 @@ def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
     return positions(model)[-1:]
 
 
-def _arrow(axes: Axes, ends: Ends, colour: str, size: float, seen: bool) -> None:
-    """An arrow, smaller than usual where the drawing is."""
-    begin, end, bend = ends
-    style: dict[str, Any] = {
+def arrow_look(colour: Any, size: float, seen: bool, width: float) -> dict[str, Any]:
+    """How an arrow looks: smaller than usual where the drawing is, dotted unless it was seen."""
+    return {
         "arrowstyle": "-|>",
-        "connectionstyle": f"arc3,rad={bend}",
         "color": colour,
         "linestyle": "-" if seen else ":",
-        "linewidth": 0.6 + 0.6 * size,
+        "linewidth": width,
         "mutation_scale": 3.0 + 7.0 * size,
-        "shrinkA": 0,
-        "shrinkB": 0,
     }
-    axes.annotate("", end, begin, arrowprops=style, zorder=2)
+
+
+def draw_arrow(axes: Axes, arrow: Arrow, look: dict[str, Any]) -> None:
+    """An arrow; stubs are dashed and end in a question mark."""
+    begin, end, bend = arrow.ends
+    if arrow.is_stub:
+        write(axes, "?", end, ha="center", va="center", fontsize=9, color=look["color"], fontweight="bold")
+        look = look | {"arrowstyle": "-", "linestyle": "-" if look["linestyle"] == "-" else "--"}
+        end = arrow.at(0.75)
+    course = {"connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, begin, arrowprops=course | look, zorder=2)
+
+
+def draw_band(axes: Axes, arrow: Arrow, width: float) -> None:
+    """A broad band below an arrow."""
+    begin, end, bend = arrow.ends
+    style = {"arrowstyle": "-", "color": ROUTE_COLOUR, "linewidth": width, "connectionstyle": f"arc3,rad={bend}"}
+    axes.annotate("", end, begin, arrowprops={**style, "shrinkA": 0, "shrinkB": 0}, zorder=1)
+
+
+def arrows(model: SSP) -> Iterator[Arrow]:
+    """All arrows of a problem, and the stubs of pairs whose law is open."""
+    place, likeliest = positions(model), model.over_successors(np.maximum, model.next_prob, 0.0)
+    for pair, tip, prob in zip(model.next_pair.tolist(), landings(model), model.next_prob, strict=True):
+        ends = arrow_ends(model, pair, place[model.pair_state[pair]], tip)
+        yield Arrow(pair, ends, bool(prob >= likeliest[pair]))
+    lost = np.flatnonzero(np.diff(model.next_start) == 0)
+    for state in np.unique(model.pair_state[lost]).tolist():
+        own = [pair for pair in lost.tolist() if model.pair_state[pair] == state]
+        for pair, angle in zip(own, _free_angles(model, state, len(own)), strict=True):
+            outwards = np.array([np.cos(angle), np.sin(angle)])
+            begin, end = place[state] + RADIUS * outwards, place[state] + (RADIUS + STUB) * outwards
+            yield Arrow(pair, ((float(begin[0]), float(begin[1])), (float(end[0]), float(end[1])), 0.0), is_stub=True)
+
+
+def _free_angles(model: SSP, state: int, count: int) -> Float[np.ndarray, "count"]:
+    """Directions that no arrow from or to a state takes, spread over the widest gap between these."""
+    place, source = positions(model), model.pair_state[model.next_pair]
+    tips = landings(model)
+    touching = np.concatenate([tips[source == state], place[source[model.next_state == state]]]) - place[state]
+    taken = np.sort(np.arctan2(touching[:, 1], touching[:, 0])[np.abs(touching).max(axis=1) > 0])
+    if not len(taken):
+        return -np.pi / 2 + 2 * np.pi * np.arange(count) / count
+    gap = np.diff(np.append(taken, taken[0] + 2 * np.pi))
+    widest = int(np.argmax(gap))
+    return taken[widest] + gap[widest] * np.arange(1, count + 1) / (count + 1)
 
 
 def arrow_ends(model: SSP, pair: int, begin: Float[np.ndarray, "2"], end: Float[np.ndarray, "2"]) -> Ends:
@@ -163,11 +235,20 @@ def arrow_ends(model: SSP, pair: int, begin: Float[np.ndarray, "2"], end: Float[
     step = end - begin
     length = float(np.hypot(*step))
     bend = (0.1 if step[1] else 0.3) + 0.08 * order  # a sideways move may have one that leads back
+    if is_mapped(model):
+        bend = 0.12 + 0.1 * _alike_before(model, pair)
     away, into = RADIUS * step / max(length, 1e-9), -RADIUS * step / max(length, 1e-9)
     if length == 0.0:
         bend, away, into = -1.6 - 0.5 * order, np.array([-RADIUS, 0.0]), RADIUS * np.array([-0.7, 0.7])
     first, last = begin + away, end + into
     return (float(first[0]), float(first[1])), (float(last[0]), float(last[1])), bend
+
+
+def _alike_before(model: SSP, pair: int) -> int:
+    """How many pairs of the same state before this one may lead to the same states."""
+    own = set(model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist())
+    before = range(model.pair_start[model.pair_state[pair]], pair)
+    return sum(not own.isdisjoint(model.next_state[model.next_start[i] : model.next_start[i + 1]]) for i in before)
 
 
 def frame(axes: Axes, model: SSP, margin: float = 0.8) -> None:
@@ -178,30 +259,3 @@ def frame(axes: Axes, model: SSP, margin: float = 0.8) -> None:
     axes.set_ylim(low[1], high[1])
     axes.set_aspect("equal")
     axes.set_axis_off()
-
-
-def points_per_unit(axes: Axes) -> float:
-    """How many points on paper a unit of framed axes will be, as far as their place in the figure tells."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "axes are drawn on a figure"
-    box = axes.get_position()
-    width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    return 72.0 * float(min(width / (right - left), height / (high - low)))
-
-
-def name_actions(axes: Axes, model: SSP) -> None:
-    """A legend of the actions."""
-    from matplotlib.patches import Patch
-
-    shown = model.actions[: len(COLOURS)]
-    handles = [Patch(facecolor=COLOURS[k], label=_plain(name)) for k, name in enumerate(shown)]
-    axes.legend(handles=handles, frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
-
-
-def _plain(name: str, limit: int = LONGEST_NAME) -> str:
-    """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
-    cut = unstacked(name[: 4 * LONGEST_NAME])
-    cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
-    shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
-    return " " + shown if shown.startswith("_") else shown

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.figures.drawing import COLOURS
+from bellmanifold.figures.palette import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

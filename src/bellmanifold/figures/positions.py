@@ -6,10 +6,14 @@ import re
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
 
 from bellmanifold.graph import state_graph
 from bellmanifold.ssp import SSP
 
+NEIGHBOURS, LEAST_GAP, MOST_STRETCH = 1.4, 0.7, 2.0
+"""Usual distance between neighbours on a map, the least, and by how much a map is stretched for the sake of that."""
+LARGEST = 1e12
 _CELL = re.compile(r"(0|[1-9][0-9]{0,5}),(0|[1-9][0-9]{0,5})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -17,10 +21,14 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     """Coordinates (x to the right, y up) of every state and, last, of the goal.
 
+    A map (`metadata["positions"]`, a place for every state and perhaps the goal) is taken as it is, but for its scale.
     Grids (`on_grid`) are laid out by row and column. Triangles (one cell in row 0, two in row 1, ...) lean on their
     left edge, or are centred where moves lead down to either side, as in the paper. The goal lies below them, or in the
     cell that the metadata call "goal_cell". Other problems are layered by the number of moves from the start.
     """
+    mapped = _mapped(model)
+    if mapped is not None:
+        return mapped
     if on_grid(model):
         cells = _cells(model)
         place = _on_paper(model, cells)
@@ -48,11 +56,50 @@ def landings(model: SSP) -> Float[np.ndarray, "successors 2"]:
 
 
 def on_grid(model: SSP) -> bool:
-    """Are all states named "row,col", or numbered row by row in a "grid": [rows, columns] of the metadata?"""
+    """Are all states named "row,col", or numbered row by row in a "grid": [rows, columns] of the metadata?
+
+    Not where the metadata say where states lie.
+    """
+    if is_mapped(model):
+        return False
     if all(_CELL.fullmatch(name) for name in model.states):
         return True
     rows, columns = _size(model)
     return all(_NUMBER.fullmatch(name) and int(name) < rows * columns for name in model.states)
+
+
+def is_mapped(model: SSP) -> bool:
+    """Do the metadata say where every state lies?"""
+    return _mapped(model) is not None
+
+
+def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
+    """Where the metadata put states and goal, with neighbours at a distance that arrows need; None if they do not."""
+    given = model.metadata.get("positions")
+    if not isinstance(given, dict) or not all(_is_place(given.get(name)) for name in model.states):
+        return None
+    goal = next((given[name] for name in model.goals if _is_place(given.get(name))), None)
+    place = np.array([given[name] for name in model.states], dtype=np.float64)
+    place = place / max(1e-9, float(np.abs(place).max()))
+    if goal is not None:
+        largest = max(1e-9, float(np.abs([given[name] for name in model.states]).max()))
+        place = np.vstack([place, np.array(goal, dtype=np.float64) / largest])
+    nearest = cKDTree(place).query(place, k=min(2, len(place)))[0].reshape(len(place), -1)[:, -1]
+    usual, least = float(np.median(nearest)), float(nearest.min())
+    scale = NEIGHBOURS / max(usual, 1e-9) if usual > 0 else 1.0
+    scale *= float(np.clip(LEAST_GAP / max(least * scale, 1e-9), 1.0, MOST_STRETCH))
+    place = scale * place
+    beside = [place[:, 0].max() + NEIGHBOURS, place[:, 1].mean()]
+    return place if goal is not None else np.vstack([place, beside])
+
+
+def _is_place(given: object) -> bool:
+    """Are these two finite numbers?"""
+    return (
+        isinstance(given, list)
+        and len(given) == 2
+        and all(isinstance(x, (int, float)) and not isinstance(x, bool) and abs(x) < LARGEST for x in given)
+    )
 
 
 def _size(model: SSP) -> tuple[int, int]:

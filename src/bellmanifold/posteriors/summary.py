@@ -195,6 +195,25 @@ class Summary(Shown):
         """For pictures: the probability of each pair, and which pairs were seen."""
         return self.action_probability.value, self.target.observed
 
+    def best_pairs(self) -> Bool[np.ndarray, "pairs"]:
+        """For pictures: the pairs of the most probable route, or what the most probable actions play from the start on.
+
+        The latter where transitions are random, so that there are no routes.
+        """
+        model = self.target.model
+        best = np.zeros(model.n_pairs, dtype=bool)
+        if self.routes is not None:
+            best[list(self.routes[0].pairs if self.routes else ())] = True
+            return best
+        greedy = np.zeros(model.n_pairs, dtype=bool)
+        greedy[model.greedy(self.action_probability.value)] = True
+        played = model.initial > 0
+        while (greedy & played[model.pair_state] & ~best).any():
+            best = greedy & played[model.pair_state]
+            ahead = model.next_state[best[model.next_pair]]
+            played[ahead[ahead < model.n_states]] = True
+        return best
+
     @cached_property
     def draws(self) -> xarray.Dataset:
         """Draws of all action values, each of the same weight and none twice, as ArviZ takes them.

@@ -18,14 +18,19 @@ from bellmanifold.sweeps.plan import RunSettings
 MOST_MISSING = 20
 
 
-def overview(contents: Contents) -> str:
-    """The table of all cells."""
+def overview(contents: Contents, paper: bool = False) -> str:
+    """The table of all cells.
+
+    Args:
+        contents: of the directory.
+        paper: with the regret as the paper has it, which giving up improves: for its own runs.
+    """
     head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "completed regret (sd)")
-    more = ("arrived", "regret as in the paper (sd)", "seconds per run")
-    return html_table((*head, *more), [_row(cell) for cell in contents.cells])
+    more = ("arrived", *(("regret as in the paper (sd)",) if paper else ()), "seconds per run")
+    return html_table((*head, *more), [_row(cell, paper) for cell in contents.cells])
 
 
-def _row(cell: Cell) -> list[str]:
+def _row(cell: Cell, paper: bool) -> list[str]:
     settings = cell.settings
     reached = [first for first in cell.first_optimal if first is not None]
     missed = "never" if cell.has_optimum else "unknown"
@@ -39,7 +44,7 @@ def _row(cell: Cell) -> list[str]:
         first,
         _at_the_end(cell.completed),
         f"{np.mean(cell.arrived):.0%}",
-        _at_the_end(cell.regret),
+        *([_at_the_end(cell.regret)] if paper else []),
         f"{np.mean(cell.seconds):.2f}",
     ]
 

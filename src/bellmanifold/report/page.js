@@ -39,7 +39,7 @@
   // Plotly reads a few tags in labels; names must stay text.
   const label = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-  function curve(found, name, dash, key, sdKey) {
+  function curve(found, name, dash, key, sdKey, within) {
     const [colour] = style(found.agent);
     const line = {
       x: found.episode, y: found[key], name: label(name), legendgroup: name, mode: "lines", connectgaps: false,
@@ -47,8 +47,9 @@
     };
     if (!sdKey || found.runs < 2) return [line];
     const at = found[key].map((_, k) => k).filter((k) => found[key][k] !== null);
-    const upper = at.map((k) => found[key][k] + found[sdKey][k]);
-    const lower = at.map((k) => found[key][k] - found[sdKey][k]);
+    const [least, most] = within;  // a probability stays between 0 and 1, whatever its spread
+    const upper = at.map((k) => Math.min(most, found[key][k] + found[sdKey][k]));
+    const lower = at.map((k) => Math.max(least, found[key][k] - found[sdKey][k]));
     const x = at.map((k) => found.episode[k]);
     const band = {
       x: [...x, ...x.slice().reverse()], y: [...upper, ...lower.reverse()], fill: "toself", fillcolor: faint(colour),
@@ -81,7 +82,8 @@
       const known = chosen.filter(([found]) => found[key].some((value) => value !== null));
       byId(id).closest("figure").hidden = known.length === 0;
       if (known.length === 0) continue;
-      const traces = known.flatMap(([found, name, dash]) => curve(found, name, dash, key, sdKey));
+      const within = yaxis.range ? [0, 1] : [-Infinity, Infinity];
+      const traces = known.flatMap(([found, name, dash]) => curve(found, name, dash, key, sdKey, within));
       const shape = layout(title, { showlegend: true });
       Object.assign(shape.yaxis, yaxis);
       Plotly.react(id, traces, shape, CONFIG);

@@ -61,7 +61,7 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
         "version": escaped(bellmanifold.__version__),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "ledger": ledger,
-        "overview": overview(contents),
+        "overview": overview(contents, paper=bool(ledger)),
         "provenance": provenance(contents),
         "missing": missing(contents) + left_out + player.remark,
         "curves": embedded(drawn),

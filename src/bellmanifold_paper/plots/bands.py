@@ -32,6 +32,7 @@ def draw_bands(
     strokes: Mapping[str, Stroke] = METHODS,
     marker: str = "",
     opacity: float = 0.15,
+    within: tuple[float, float] = (-np.inf, np.inf),
 ) -> Axes:
     """Draw the mean over runs of each curve against 1, 2, ..., and a band of one standard deviation.
 
@@ -43,11 +44,13 @@ def draw_bands(
         strokes: label -> colour and kind of line.
         marker: of the points of the mean, if any.
         opacity: of the bands.
+        within: what values there are: bands do not leave it.
     """
     for label, curve in curves.items():
         mean, sd = curve.mean(axis=0), sample_sd(curve)
         x, stroke = np.arange(1, len(mean) + 1), strokes[label]
-        axes.fill_between(x, mean - sd, mean + sd, color=stroke.colour, alpha=opacity, linewidth=0)
+        low, high = np.clip([mean - sd, mean + sd], *within)
+        axes.fill_between(x, low, high, color=stroke.colour, alpha=opacity, linewidth=0)
         axes.plot(x, mean, color=stroke.colour, linestyle=stroke.line, marker=marker, markersize=2.0, label=label)
     return axes
 
@@ -59,7 +62,7 @@ def draw_progress(axes: Axes, coverage: Mapping[str, Float[np.ndarray, "runs epi
         axes: where to draw.
         coverage: label -> share of the pairs seen up to each episode, a row per run.
     """
-    draw_bands(axes, {label: 100.0 * share for label, share in coverage.items()})
+    draw_bands(axes, {label: 100.0 * share for label, share in coverage.items()}, within=(0.0, 100.0))
     axes.set_ylim(0.0, 104.0)
     return axes
 
@@ -77,7 +80,7 @@ def draw_acceptance(
         strokes: label -> line; by default the settings are ordered, dark to light.
     """
     axes.axhline(TARGET, color="0.6", linewidth=0.6, zorder=0)
-    draw_bands(axes, acceptance, strokes or steps(list(acceptance)))
+    draw_bands(axes, acceptance, strokes or steps(list(acceptance)), within=(0.0, 1.0))
     axes.set_ylim(0.0, 1.02)
     return axes
 
@@ -92,7 +95,7 @@ def draw_ranked(axes: Axes, probability: Mapping[str, Float[np.ndarray, "runs th
     ranked = {label: -np.sort(-values, axis=1) for label, values in probability.items()}
     things = max(values.shape[1] for values in ranked.values())
     axes.axhline(1.0 / things, color="0.5", linewidth=0.8, linestyle="--", zorder=0)
-    draw_bands(axes, ranked, marker="o")
+    draw_bands(axes, ranked, marker="o", within=(0.0, 1.0))
     axes.set_xticks(range(1, things + 1))
     return axes
 
@@ -130,7 +133,7 @@ def draw_routes(
     for order, k in enumerate(np.argsort(value, kind="stable")):
         colour = tuple(colours[k])
         if np.nanmax(sd[:, k], initial=0.0) > NARROW:
-            low, high = mean[:, k] - sd[:, k], mean[:, k] + sd[:, k]
+            low, high = np.clip([mean[:, k] - sd[:, k], mean[:, k] + sd[:, k]], 0.0, 1.0)
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, zorder=1 + order * 1e-3)
         line = (0, (3, 1)) if loops[k] else "-"
         axes.plot(x, mean[:, k], color=colour, linewidth=0.9, linestyle=line, zorder=2 + order * 1e-3)

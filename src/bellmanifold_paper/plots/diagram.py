@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bellmanifold.figures.drawing import GOAL_COLOUR, RADIUS
+from bellmanifold.figures.drawing import GOAL_COLOUR
+from bellmanifold.figures.names import RADIUS
 from bellmanifold.figures.positions import positions
 from bellmanifold.ssp import SSP
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.figures.drawing import RADIUS, arrow_ends, draw_goal, draw_pies, frame, points_per_unit
+from bellmanifold.figures.drawing import arrow_ends, draw_goal, draw_pies, frame
+from bellmanifold.figures.names import RADIUS, points_per_unit
 from bellmanifold.figures.positions import landings, positions
 from bellmanifold.ssp import SSP
 
