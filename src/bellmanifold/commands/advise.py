@@ -68,17 +68,19 @@ def _print_advice(advice: Advice, answer: dict[str, Any]) -> None:
     print_table([("state", "action"), *list(best["policy"].items())[:SHOWN]])
     if len(best["policy"]) > SHOWN:
         typer.echo(f"... and {len(best['policy']) - SHOWN} states more (--json prints them all)")
-    trials = answer["trials"]
+    trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
         typer.echo("what knowing a value would save:")
         rows = [("state", "action", "gain", "se", "tried")]
-        rows += [
-            (t["state"], t["action"], f"{t['gain']['mean']:.4g}", f"{t['gain']['se']:.1g}", str(t["tried"]))
-            for t in trials[:SHOWN]
-        ]
+        rows += [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials[:SHOWN]]
         print_table(rows)
     if len(trials) > SHOWN:
         typer.echo(f"... and {len(trials) - SHOWN} pairs more (--json prints them all)")
+
+
+def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
+    """A gain and its standard error; a gain lies between 0 and the loss, so that a larger error says nothing."""
+    return ("not known", "-") if gain["se"] > max(loss, 0.0) else (f"{gain['mean']:.4g}", f"{gain['se']:.1g}")
 
 
 def _drawn(problem: Any, advice: Advice) -> Any:

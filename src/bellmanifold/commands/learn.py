@@ -13,6 +13,7 @@ import typer
 
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table, progress
+from bellmanifold.errors import BadInputError, quote
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -30,8 +31,10 @@ def learn(
     ],
     epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None,
     prior_scale: Annotated[
-        float | None,
-        typer.Option(help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."),
+        str | None,
+        typer.Option(
+            metavar="SD", help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."
+        ),
     ] = None,
     prior_mean: Annotated[
         float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
@@ -96,7 +99,7 @@ def learn(
     problem = load_problem(model)
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
-    options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
+    options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": _scale(prior_scale), "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "explore": explore, "replan": replan or None}
     options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration, "until_loss": until_loss}
     check_supported(find_agent(agent), open_world(problem), options)
@@ -189,6 +192,15 @@ def _print_learning(answer: dict[str, Any]) -> None:
         typer.echo(f"stopped exploring: {len(stopped)} of {answer['runs']} runs{middle}")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _scale(given: str | None) -> float | None:
+    """A prior scale from the command line."""
+    try:
+        return None if given is None else float(given)
+    except ValueError:
+        why = "; flat is for `posterior`, where nothing is untried" if given == "flat" else ""
+        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number{why}") from None
 
 
 def _share(value: float | None) -> str:

@@ -7,6 +7,7 @@ weights, or come from chains and weigh the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     import xarray
 
 DRAWS = 8192
-MORE_DRAWS = 2**17
-"""Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
+MORE_DRAWS, BATCHES = 2**17, 16
+"""Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept; with open laws, where
+that is too few, from so many batches of them."""
 
 
 def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
@@ -58,6 +60,12 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
         drawn = weighted_draws(components, chart, many, budget.seed)
         if effective(drawn) >= budget.enough:
             return resampled(drawn, DRAWS, budget.seed)
+        if target.laws is not None and BATCHES * effective(drawn) >= budget.enough:
+            seeds = (budget.seed + (k << 33) for k in range(BATCHES))
+            batches = (weighted_draws(components, chart, many, seed) for seed in seeds)
+            drawn = _pooled(batches, budget.seed)
+            if effective(drawn) >= budget.enough:
+                return drawn
     walked = chain_draws(target, chart, budget)
     if walked is None:
         raise UnsupportedError(
@@ -65,6 +73,33 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
             "--proper-only or another --epsilon"
         )
     return walked
+
+
+def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
+    """Batches of weighted draws as one, of which only one is held at a time.
+
+    Of each batch 8,192 draws are chosen by systematic sampling; one that is chosen several times weighs as much more.
+    Together they weigh what the batch weighs.
+    """
+    import xarray
+
+    rng, parts, weights, log_totals = np.random.default_rng(seed), [], [], []
+    for batch in batches:
+        weight = batch.weight.values
+        if not weight.any():
+            continue
+        level = (np.arange(DRAWS) + rng.random()) / DRAWS * weight.sum()
+        chosen = np.minimum(np.searchsorted(np.cumsum(weight), level), len(weight) - 1)
+        rows, times = np.unique(chosen, return_counts=True)
+        parts.append(batch.isel(draw=rows).drop_vars("weight"))
+        weights.append(times / DRAWS)
+        log_totals.append(float(batch.attrs["log_total"]))
+    share = np.exp(np.array(log_totals) - max(log_totals))
+    weight = np.concatenate([own * of_batch for own, of_batch in zip(share, weights, strict=True)])
+    joined = xarray.concat(
+        parts, "draw", data_vars="minimal", coords="minimal", compat="override", combine_attrs="drop"
+    )
+    return joined.assign(weight=("draw", weight / weight.sum()))
 
 
 def completed(
@@ -93,12 +128,14 @@ class Points(NamedTuple):
         weight: sums to 1, or is 0 everywhere, shape (draws,).
         noise_scale: eta, if it is inferred, shape (1 or 0, draws).
         laws: open laws, part by part; empty if all laws are given.
+        log_total: logarithm of the sum of the weights before they were made to sum to 1; -inf if there are none.
     """
 
     q: Float[np.ndarray, "draws pairs"]
     weight: Float[np.ndarray, "draws"]
     noise_scale: Float[np.ndarray, "scales draws"]
     laws: list[Drawn]
+    log_total: float
 
 
 def importance_points(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> Points:
@@ -120,8 +157,10 @@ def importance_points(components: list[Coordinates], chart: BatchChart, count: i
     log_weight = np.concatenate(log_weights)
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
-    weight = weight / max(weight.sum(), 1e-300)
-    return Points(np.concatenate(parts), weight, np.concatenate(scales, axis=1), laws)
+    total = float(weight.sum())
+    log_total = float(top) + float(np.log(total)) if total > 0 else -np.inf
+    weight = weight / max(total, 1e-300)
+    return Points(np.concatenate(parts), weight, np.concatenate(scales, axis=1), laws, log_total)
 
 
 def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
@@ -130,7 +169,8 @@ def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int,
     An inferred noise scale comes along as `noise_scale`.
     """
     target, points = components[0].target, importance_points(components, chart, count, seed)
-    return with_laws(as_dataset(target.model, points.q, points.weight, points.noise_scale), target, points.laws)
+    drawn = as_dataset(target.model, points.q, points.weight, points.noise_scale)
+    return with_laws(drawn, target, points.laws).assign_attrs(log_total=points.log_total)
 
 
 def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarray.Dataset:
