@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from open_quadrature import ONE, TWO, inferred, landed, one_state, open_model, two_states
+from open_quadrature import ONE, TWO, inferred, landed, log_landings, one_state, open_model, two_states
 from scipy import stats
 
 import bellmanifold as bm
@@ -103,6 +103,19 @@ def test_one_state_relaxed(case):
     found = asked(ONE, data, concentration=a, epsilon=tau, prior_scale=np.array(sd), prior_mean=np.array(mean))
     assert found.trustworthy
     check(found.target, found.result, exact)
+
+
+def test_means_of_values_have_errors():
+    """A loop that pays next to nothing and may be left rarely: few points hold much of the mean, so more are taken.
+
+    A false-alarm rate below 1e-4.
+    """
+    exact, _ = inferred(lambda a: one_state(a, (3, 1), 0.0, 0.05, sd=(10.0, 10.0)))
+    found = asked(ONE, landed(ONE, 0.0, (3, 1)), noise_sd=0.1)
+    told = found.to_dict()
+    mean, se = told["q_mean"]["s"]["stay"], told["q_mean_se"]["s"]["stay"]
+    assert 0 < se < 0.012 * told["q_sd"]["s"]["stay"]
+    near(mean, se, exact.q)
 
 
 def test_one_state_noisy():
@@ -455,3 +468,74 @@ def test_a_landing_without_a_reward_leaves_the_pair_free(laws):
     assert not summary.target.observed[free]
     assert summary.q_sd.value[free] == pytest.approx(10.0, rel=0.05)
     assert summary.action_probability.value[free] == pytest.approx(stats.norm.cdf(0.1), abs=4e-3)
+
+
+def test_landings_without_any_reward_keep_their_evidence():
+    """Nothing is solved, and still they say how random the world is: the Dirichlet-multinomial, and its posterior."""
+    data = Dataset.from_pairs(ONE, [Observation("s", "stay", next=name) for name in ("s", "s", "goal")])
+    found = asked(ONE, data)
+    rows = np.geomspace(1e-3, 10.0, 20001)
+    log_density = np.array([log_landings(a, (2, 1)) for a in rows])
+    share = np.exp(log_density) * np.where(np.isin(np.arange(20001), (0, 20000)), 0.5, 1.0) / 20000
+    mean = share @ rows / share.sum()
+    assert float(found.log_evidence.value) == pytest.approx(np.log(share.sum()), abs=1e-3)
+    assert found.to_dict()["concentration"]["mean"] == pytest.approx(mean, rel=1e-3)
+    assert found.to_dict()["concentration"]["sd"] == pytest.approx(
+        np.sqrt(share @ (rows - mean) ** 2 / share.sum()), rel=1e-2
+    )
+    paid = Observation("s", "exit", reward=-1.0, next="goal")
+    both = asked(ONE, Dataset.from_pairs(ONE, [paid]), concentration=1.0).log_evidence
+    more = asked(
+        ONE,
+        Dataset(
+            ONE,
+            *(np.append(getattr(data, n), v) for n, v in (("pair", 1), ("reward", -1.0), ("sd", np.nan), ("next", 1))),
+        ),
+        concentration=1.0,
+    )
+    assert float(more.log_evidence.value - both.value) == pytest.approx(log_landings(1.0, (2, 1)), abs=1e-3)
+    alone = asked(ONE, data, concentration=1.0)
+    assert float(alone.log_evidence.value) == pytest.approx(log_landings(1.0, (2, 1)))
+    assert alone.to_dict()["concentration"] == {"mean": 1.0, "sd": 0.0}
+
+
+def test_values_without_moments_are_told():
+    """Under a prior that is flat over rewards a loop that may pay, and was never or once left, has heavy tails."""
+    belief = [Observation("s", "exit", -1.0, 0.3, "goal")] * 3
+
+    def warnings(reward, landings, **options):
+        seen = [Observation("s", "stay", reward, 0.3, name) for name in landings]
+        summary = asked(ONE, Dataset.from_pairs(ONE, seen + belief), samples=32768, **options)
+        return " ".join(summary.warnings)
+
+    assert "in s have no mean" in warnings(0.0, ["s"], prior_scale="flat")
+    assert "in s have no standard deviation" in warnings(0.0, ["s", "goal"], prior_scale="flat")
+    assert "have no" not in warnings(0.0, ["s", "goal", "goal", "goal"], prior_scale="flat")
+    assert "have no" not in warnings(-5.0, ["s", "goal"], prior_scale="flat"), "it costs, whatever the noise"
+    assert "have no" not in warnings(0.0, ["s"], prior_scale=10.0)
+    assert "have no" not in warnings(0.0, ["s"], prior_scale="flat", discount=0.9)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"prior_mean": 3.0, "prior_scale": "flat"}, ["prior_mean has no effect: the prior is flat over rewards"]),
+        ({"epsilon": 0.1}, ["epsilon has no effect: every reward has an sd of its own"]),
+        ({"noise_sd": 0.1}, ["noise_sd has no effect: every reward has an sd of its own"]),
+        ({"concentration": 1.0}, ["concentration has no effect: no law that is open was observed"]),
+        ({"epsilon": 0.0, "prior_mean": 1.0}, []),
+    ],
+)
+def test_options_without_effect_are_told(options, told):
+    model = envs.two_state()
+    data = Dataset.from_pairs(model, [Observation("s1", action, -1.0, 0.5) for action in ("stay", "go")])
+    options = {"laws": "dirichlet", "proper_only": True} | options
+    assert [w for w in bm.posterior(model, data, samples=1024, **options).warnings if "no effect" in w] == told
+
+
+def test_concentrations_have_one_range():
+    for found in ({"laws": "dirichlet", "concentration": 1e13}, {"laws": "dirichlet", "concentration": 1e-13}):
+        with pytest.raises(BadInputError, match=r"give a number from 1e-12 to 1e\+12"):
+            asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=found["concentration"])
+        with pytest.raises(BadInputError, match=r"give a number from 1e-12 to 1e\+12"):
+            make_agent("manifold", envs.two_state(), found)

@@ -24,7 +24,7 @@ from bellmanifold.commands.report import report
 from bellmanifold.commands.rows import SHOWN, All, on_the_way, print_first
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, say
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, counted
 from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
@@ -100,7 +100,9 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
         return
     start = [f"{_short(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
     unknown = int((problem.open_reward | problem.open_law).sum())
-    size = f"{problem.n_states} states, {problem.n_pairs} pairs" + (f" ({unknown} of them open)" if unknown else "")
+    size = f"{counted(problem.n_states, 'state')}, {counted(problem.n_pairs, 'pair')}" + (
+        f" ({unknown} of them open)" if unknown else ""
+    )
     say(f"{_short(problem.name or model)}: {size}, goal {_short(problem.goals[0])}")
     say(f"starts in {_listed(start)}")
     if problem.prior is not None:
@@ -151,7 +153,7 @@ def check(
     else:
         moves = "deterministic" if health.model.is_deterministic else "stochastic"
         loops = "acyclic" if health.acyclic else "cyclic"
-        size = f"{health.model.n_states} states, {health.model.n_pairs} pairs"
+        size = f"{counted(health.model.n_states, 'state')}, {counted(health.model.n_pairs, 'pair')}"
         say(f"{_short(health.model.name or model)}: {size}, {moves}, {loops}")
         messages = health.messages if every else health.messages[:SHOWN]
         for message in messages:

@@ -213,10 +213,12 @@ class Dataset(Shown):
             mean: what such a pair pays, about.
             sd: give or take this much, a standard deviation; positive.
         """
-        if not np.isfinite(mean):
-            raise BadInputError(f"reward_belief: mean is {mean}: give a finite number")
+        if not abs(mean) <= LARGEST_SD:
+            raise BadInputError(f"reward_belief: mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
         if not SMALLEST_SD <= sd <= LARGEST_SD:
-            raise BadInputError(f"reward_belief: sd is {sd}: give a positive number")
+            raise BadInputError(
+                f"reward_belief: sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}"
+            )
         pairs = np.flatnonzero(~self.model.open_law)
         return self.extended(pairs, np.full(len(pairs), float(mean)), np.full(len(pairs), float(sd)))
 

@@ -102,3 +102,12 @@ def unstacked(text: str) -> str:
 def printable(text: str) -> str:
     """The text on one line, unprintable characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words.
+
+    >>> counted(1, "state"), counted(2, "state")
+    ('1 state', '2 states')
+    """
+    return f"{number} {noun}" + ("" if number == 1 else "s")

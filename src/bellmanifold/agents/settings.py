@@ -83,6 +83,8 @@ positive = partial(_real, allows=_is_positive, wanted="a positive number, at mos
 not_negative = partial(_real, allows=lambda x: x == 0 or _is_positive(x), wanted="a number that is not negative")
 moderate = partial(_real, allows=_within(1e-6, 1e6), wanted="a number from 1e-6 to 1e6")
 """A positive number whose square, and its inverse, stay far from rounding."""
+concentrated = partial(_real, allows=_within(1e-12, 1e12), wanted="a number from 1e-12 to 1e+12")
+"""As `bellmanifold.posteriors.laws` takes concentrations."""
 share = partial(_real, allows=_within(0.0, 1.0), wanted="a number from 0 to 1")
 whole = partial(option, allows=lambda x: type(x) is int and x >= 1, wanted="a whole number, at least 1")
 flag = partial(option, allows=lambda x: isinstance(x, bool), wanted="true or false")
@@ -151,7 +153,7 @@ class SamplingSettings(DrawSettings):
     laws: Literal["known", "deterministic", "dirichlet"] = choice(
         "known", ("known", "deterministic", "dirichlet"), "known, deterministic or dirichlet"
     )
-    concentration: float | None = moderate(None)
+    concentration: float | None = concentrated(None)
     explore: Literal["thompson", "directed"] = choice("thompson", ("thompson", "directed"), "thompson or directed")
     until_loss: float | None = not_negative(None)
 

@@ -143,10 +143,12 @@ class SteppedWorld:
     def _see(self, observation: Any, info: dict[str, Any]) -> int:
         state = self._state_of.get(int(observation))
         if state is None:
-            raise BadInputError(
-                f"gym:{self.label} came to state {int(observation)}, which its own description says the start cannot "
-                "reach: correct its P or its observation space"
+            says = (
+                "which its own table P says the start cannot reach: correct its P"
+                if self.has_laws
+                else f"which is not in its observation space {self.env.observation_space}: correct that space"
             )
+            raise BadInputError(f"gym:{self.label} came to state {int(observation)}, {says}")
         mask = None if self.has_laws else info.get("action_mask")
         if mask is not None:
             self._masks[state] = np.asarray(mask, dtype=bool)

@@ -68,13 +68,10 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     typer.echo("best policy:")
     print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
-    trials = answer["trials"]
+    trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
         typer.echo("what knowing a value would save:")
-        rows = [
-            (t["state"], t["action"], f"{t['gain']['mean']:.4g}", f"{t['gain']['se']:.1g}", str(t["tried"]))
-            for t in trials
-        ]
+        rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
         print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, SHOWN)
 
 
@@ -86,6 +83,11 @@ def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:
     played, _, _ = advice.picture()
     moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))
     return sorted(policy.items(), key=lambda pair: moves[pair[0]])
+
+
+def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
+    """A gain and its standard error; a gain lies between 0 and the loss, so that a larger error says nothing."""
+    return ("not known", "-") if gain["se"] > max(loss, 0.0) else (f"{gain['mean']:.4g}", f"{gain['se']:.1g}")
 
 
 def _drawn(problem: Any, advice: Advice) -> Any:

@@ -15,7 +15,7 @@ from bellmanifold.commands.completion import agents
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, quote
 from bellmanifold.interrupts import interruptible
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -36,8 +36,10 @@ def learn(
     ],
     epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None,
     prior_scale: Annotated[
-        float | None,
-        typer.Option(help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."),
+        str | None,
+        typer.Option(
+            metavar="SD", help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."
+        ),
     ] = None,
     prior_mean: Annotated[
         float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
@@ -111,7 +113,7 @@ def learn(
         require_closed(problem, "learn")
     if discount is not None:
         problem = discounted(problem, discount)
-    options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": prior_scale, "optimism": optimism}
+    options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": _scale(prior_scale), "optimism": optimism}
     options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "stated_noise": stated_noise or None}
     options |= {"explore": explore, "replan": replan or None}
     options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration, "until_loss": until_loss}
@@ -213,6 +215,15 @@ def _print_learning(answer: dict[str, Any]) -> None:
         typer.echo(f"stopped exploring: {len(stopped)} of {answer['runs']} runs{middle}")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _scale(given: str | None) -> float | None:
+    """A prior scale from the command line."""
+    try:
+        return None if given is None else float(given)
+    except ValueError:
+        why = "; flat is for `posterior`, where nothing is untried" if given == "flat" else ""
+        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number{why}") from None
 
 
 def _share(value: float | None) -> str:

@@ -11,6 +11,7 @@ from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
 from bellmanifold.commands.rows import SHOWN, All, by_doubt, print_first
 from bellmanifold.commands.terminal import AsJson, print_json
+from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 
 if TYPE_CHECKING:
@@ -58,11 +59,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
             f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
         )
-    scale = answer["prior_scale"]
-    prior = "flat prior over rewards, proper policies only" if scale == "flat" else f"prior scale {scale:g}"
-    mean = f" and mean {answer['prior_mean']:g}" if answer["prior_mean"] and scale != "flat" else ""
-    settings = f"{width}, {prior}{mean}"
-    typer.echo(f"{answer['observed_pairs']} observed pairs, {settings}")
+    typer.echo(f"{counted(answer['observed_pairs'], 'observed pair')}, {width}, {_prior(answer)}")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     if answer["log_evidence"] is not None:
         typer.echo(f"log evidence {answer['log_evidence']:.6g} (se {answer['log_evidence_se']:.1g})")
@@ -74,7 +71,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
     print_first(
-        ("state", "action", "optimal with probability", "se", "mean of q", "sd of q"),
+        ("state", "action", "optimal with probability", "se", "mean of q", "se", "sd of q"),
         [_row(answer, *summary.target.model.pair_name(pair)) for pair in _ordered(summary)],
         "pairs",
         every,
@@ -101,7 +98,20 @@ def _row(answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
     found = answer["actions"][state][action]
     mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
     se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
-    return (state, action, f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
+    error = _or_zero(answer["q_mean_se"][state][action], 1e-6 * abs(mean))
+    return (state, action, f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{error:.1g}", f"{sd:.4g}")
+
+
+def _prior(answer: dict[str, Any]) -> str:
+    """The prior, and whether it leaves anything out, in words."""
+    scale, mean = answer["prior_scale"], answer["prior_mean"]
+    if scale == "flat":
+        told = "flat prior over rewards"
+    elif scale is None or mean is None:
+        told = "priors that differ by pair"
+    else:
+        told = f"prior scale {scale:g}" + (f" and mean {mean:g}" if mean else "")
+    return told + (", proper policies only" if answer["proper_only"] else "")
 
 
 def _or_zero(value: float, rounding: float) -> float:

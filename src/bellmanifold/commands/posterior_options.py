@@ -136,6 +136,8 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
+    from bellmanifold.posteriors.laws import check_laws
+    from bellmanifold.posteriors.target import check_rewards
 
     if picture is not None:
         check_picture(picture)
@@ -143,9 +145,11 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     if picture is not None:
         require_drawable(problem)
     observed = load_data(data, problem)
-    if options.noise_sd is None and not options.infer_noise:
-        with located(label(data)):
+    with located(label(data)):
+        if options.noise_sd is None and not options.infer_noise:
             observed.deterministic_reward()
+        check_laws(observed, options.laws)
+        check_rewards(observed)
     keep_compiled_programs()
     return problem, observed
 

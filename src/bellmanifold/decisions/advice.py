@@ -200,6 +200,7 @@ class Advice(Shown):
                     "action": model.pair_name(pair)[1],
                     "gain": {"mean": float(self.gain.value[pair]), "se": float(self.gain.se[pair])},
                     "tried": int(self.tried[pair]),
+                    "tells": bool(self.telling[pair]),
                 }
                 for pair in self.trials
             ],
@@ -328,9 +329,10 @@ def check_proper(target: Target) -> None:
         UnsupportedError: naming the remedy.
     """
     if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
+        exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
-            "the posterior leaves policies mass that never reach the goal, and these have no value: use --proper-only "
-            "or --epsilon 0"
+            "the posterior leaves policies mass that never reach the goal, and these have no value: use --proper-only"
+            + exact
         )
 
 

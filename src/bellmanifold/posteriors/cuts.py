@@ -111,10 +111,11 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         )
     cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
     if len(cut) > most:
+        proper = "" if target.proper_only else "--proper-only, "
+        exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
         raise LargeCutError(
             f"the observed loops, closed or hardly ever left, can only be cut open by more than {most} pairs, "
-            f"too many to enumerate: use {'' if target.proper_only else '--proper-only, '}--epsilon 0 or, for few "
-            "cells, --engine mixture"
+            f"too many to enumerate: use {proper}{exactly}for few cells, --engine mixture"
         )
     treatments = _treatments(target, cut)
     if target.proper_only or exact.any():

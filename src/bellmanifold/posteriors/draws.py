@@ -17,7 +17,7 @@ draws. With more draws than that, points repeat, and standard errors computed fr
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     import xarray
 
 DRAWS = 8192
-MORE_DRAWS = 2**17
-"""Where draws are uneven this many are weighed, or fewer if these are more numbers than may be kept."""
+MORE_DRAWS, BATCHES = 2**17, 16
+"""Where draws are uneven this many are weighed, or fewer if these are more numbers than may be kept; with open laws,
+where that is too few, so many batches of them."""
 ROUNDING = 1e-9
 """Weights that are equal up to rounding count as equal."""
 GROUPS, LEAST_IN_GROUP = 4, 4
@@ -73,6 +74,12 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
         drawn = weighted_draws(components, chart, many, budget.seed)
         if effective(drawn) >= budget.enough:
             return with_weight(drawn)
+        if target.laws is not None and BATCHES * effective(drawn) >= budget.enough:
+            seeds = (budget.seed + (k << 33) for k in range(BATCHES))
+            batches = (weighted_draws(components, chart, many, seed) for seed in seeds)
+            drawn = _pooled(batches, budget.seed)
+            if effective(drawn) >= budget.enough:
+                return drawn
     walked = chain_draws(target, chart, budget)
     if walked is None:
         raise UnsupportedError(
@@ -80,6 +87,33 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
             "--proper-only or another --epsilon"
         )
     return walked
+
+
+def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
+    """Batches of weighted draws as one, of which only one is held at a time.
+
+    Of each batch 8,192 draws are chosen by systematic sampling; one that is chosen several times weighs as much more.
+    Together they weigh what the batch weighs.
+    """
+    import xarray
+
+    rng, parts, weights, log_totals = np.random.default_rng(seed), [], [], []
+    for batch in batches:
+        weight = batch.weight.values
+        if not weight.any():
+            continue
+        level = (np.arange(DRAWS) + rng.random()) / DRAWS * weight.sum()
+        chosen = np.minimum(np.searchsorted(np.cumsum(weight), level), len(weight) - 1)
+        rows, times = np.unique(chosen, return_counts=True)
+        parts.append(batch.isel(draw=rows).drop_vars("weight"))
+        weights.append(times / DRAWS)
+        log_totals.append(float(batch.attrs["log_total"]))
+    share = np.exp(np.array(log_totals) - max(log_totals))
+    weight = np.concatenate([own * of_batch for own, of_batch in zip(share, weights, strict=True)])
+    joined = xarray.concat(
+        parts, "draw", data_vars="minimal", coords="minimal", compat="override", combine_attrs="drop"
+    )
+    return joined.assign(weight=("draw", weight / weight.sum()))
 
 
 def completed(
@@ -108,12 +142,14 @@ class Points(NamedTuple):
         weight: sums to 1, or is 0 everywhere, shape (draws,).
         noise_scale: eta, if it is inferred, shape (1 or 0, draws).
         laws: open laws, part by part; empty if all laws are given.
+        log_total: logarithm of the sum of the weights before they were made to sum to 1; -inf if there are none.
     """
 
     q: Float[np.ndarray, "draws pairs"]
     weight: Float[np.ndarray, "draws"]
     noise_scale: Float[np.ndarray, "scales draws"]
     laws: list[Drawn]
+    log_total: float
 
 
 def importance_points(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> Points:
@@ -135,8 +171,10 @@ def importance_points(components: list[Coordinates], chart: BatchChart, count: i
     log_weight = np.concatenate(log_weights)
     top = log_weight.max()
     weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
-    weight = weight / max(weight.sum(), 1e-300)
-    return Points(np.concatenate(parts), weight, np.concatenate(scales, axis=1), laws)
+    total = float(weight.sum())
+    log_total = float(top) + float(np.log(total)) if total > 0 else -np.inf
+    weight = weight / max(total, 1e-300)
+    return Points(np.concatenate(parts), weight, np.concatenate(scales, axis=1), laws, log_total)
 
 
 def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
@@ -145,7 +183,8 @@ def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int,
     An inferred noise scale comes along as `noise_scale`.
     """
     target, points = components[0].target, importance_points(components, chart, count, seed)
-    return with_laws(as_dataset(target.model, points.q, points.weight, points.noise_scale), target, points.laws)
+    drawn = as_dataset(target.model, points.q, points.weight, points.noise_scale)
+    return with_laws(drawn, target, points.laws).assign_attrs(log_total=points.log_total)
 
 
 def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarray.Dataset:

@@ -23,6 +23,9 @@ GOOD = 0.2
 """Coordinates in which this share of the points is effective need no comparison with others."""
 DISAGREEMENT = 5.0
 """Two cuts disagree if their improper masses differ by more than this many standard errors, and by the accuracy."""
+MORE_FOR_MEANS, SHARP = 4, 0.01
+"""Where laws are open, up to so many times the points that probabilities take, until the standard errors of means are
+at most so much of the standard deviations of the values."""
 UNEVEN = "importance weights are too uneven"
 
 
@@ -62,11 +65,25 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
         while not hopeless and 2 * drawn.points <= most_points:
             error = largest_error(target.model, drawn.table, budget.top)
             if error <= budget.accuracy:
-                break
+                most_points = min(most_points, MORE_FOR_MEANS * drawn.points)
+                if _has_sharp_means(target, drawn) or 2 * drawn.points > most_points:
+                    break
             expect("points", budget.points_needed(drawn.points, error, most_points), drawn.points)
             drawn = nets.sample(nets.log2_size + 1)
     result = _result(nets, drawn, budget)
     return _confirmed(nets, result, budget).doubted(cover.missed)
+
+
+def _has_sharp_means(target: Target, drawn: Sample) -> bool:
+    """Whether means of action values are known well beside their spread; only asked of open laws under a normal prior.
+
+    There few points, with loops that are hardly ever left, hold much of a mean and little of any probability. Under a
+    flat prior such means may not exist at all.
+    """
+    if target.laws is None or target.prior.flat:
+        return True
+    rounding = 1e-9 * np.abs(drawn.q_mean.value)
+    return bool((drawn.q_mean.se <= SHARP * drawn.q_sd.value + rounding).all())
 
 
 def _best_way(cover: Covering, chart: BatchChart, log2_size: int, seed: int) -> tuple[Nets, Sample]:

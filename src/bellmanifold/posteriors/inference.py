@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.display import as_frame
@@ -24,7 +24,7 @@ from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error
 from bellmanifold.posteriors.rejection import rejection
-from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import KernelName, Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.ties import without_near_ties
@@ -124,7 +124,7 @@ def posterior(
         _check_flat(data, proper_only)
     if proper_only is None:  # other engines have no such option
         proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
-    data = replace(data, model=whole)
+    data = _rewards_in(whole, data, no_law)
     noise_scale = _noise_scale(noise_sd, infer_noise)
     if noise_scale is None:
         if noise != "gaussian":
@@ -148,9 +148,35 @@ def posterior(
             return Summary(target, result, budget)
         target = noisy_target(data, noise_scale, values, shape, proper_only)
     evidence = open_laws.log_evidence if open_laws else 0.0
-    target = replace(target, laws=open_laws, no_law=no_law, log_constant=target.log_constant + evidence)
+    solved = open_laws if open_laws is not None and len(open_laws.pairs) else None
+    target = replace(target, laws=solved, no_law=no_law, log_constant=target.log_constant + evidence)
     with metered("computing the posterior", progress):
-        return posterior_of(target, budget, engine)
+        summary = posterior_of(target, budget, engine)
+    if open_laws is not None and solved is None:
+        nothing = Estimate.of(np.zeros(0), np.zeros(0))
+        summary = replace(summary, result=replace(summary.result, laws=LawSummary(nothing, open_laws.moments)))
+    without_effect = {
+        "prior_mean": (prior_mean is not None and values.flat, "the prior is flat over rewards"),
+        "epsilon": (bool(epsilon) and _all_own(data), "every reward has an sd of its own"),
+        "noise_sd": (noise_sd is not None and _all_own(data), "every reward has an sd of its own"),
+        "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
+    }
+    told = (f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies)
+    return replace(summary, without_effect=tuple(told))
+
+
+def _rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"] | None) -> Dataset:
+    """The rewards as observations of the problem with a law for every pair; landings have said all they say by then."""
+    if no_law is None:
+        return replace(data, model=whole)
+    landing = np.where(no_law[data.pair], -1, data.next)
+    paid = ~np.isnan(data.reward)
+    return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid])
+
+
+def _all_own(data: Dataset) -> bool:
+    """Whether every reward has an sd of its own."""
+    return not data.count.any() and bool(data.observed.any())
 
 
 def _check_flat(data: Dataset, proper_only: bool | None) -> None:
@@ -225,7 +251,7 @@ def _prior(target: Target, reason: str) -> Result:
         table=PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1))),
         q_mean=Estimate.of(target.prior.mean, np.zeros(target.model.n_pairs)),
         q_sd=Estimate.of(target.prior.sd, np.zeros(target.model.n_pairs)),
-        log_evidence=Estimate.of(0.0, 0.0),
+        log_evidence=Estimate.of(target.log_constant, 0.0),
         noise_scale=target.noise_scale.moments() if target.noise_scale else None,
         engine="prior",
         reason=reason,

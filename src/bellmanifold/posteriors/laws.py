@@ -36,13 +36,15 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.special import gammaln, logsumexp
 
-from bellmanifold.data import Visits
+from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP, Index
 
 LawsName = Literal["known", "deterministic", "dirichlet"]
 
 LEAST, MOST = 1e-3, 10.0
+LEAST_GIVEN, MOST_GIVEN = 1e-12, 1e12
+"""A concentration is inferred between the first two, and may be given between the last two; agents say the same."""
 KNOTS = 129
 DENSE = 64
 """Problems with more states are not solved in batches, and their laws are kept as few landings."""
@@ -171,7 +173,9 @@ def closed(
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
     """The problem with a law for every pair, open laws as far as they have to be learnt, and pairs without any law.
 
-    Pairs without any law lead to the goal: nothing that is computed looks at where they lead.
+    Pairs without any law lead to the goal: nothing that is computed looks at where they lead. Where only pairs without
+    a reward landed anywhere the open laws have no rows: no value depends on them, and all that they say about the
+    concentration is known in closed form.
 
     Args:
         data: observations of a problem that may leave laws open.
@@ -191,39 +195,57 @@ def closed(
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
     if not model.open_law.any():
         return _closed(model), None, None
-    wanted = np.flatnonzero(data.observed & model.open_law)
-    if laws == "known" and len(wanted):
-        raise BadInputError(
-            f"pair {_named(model, wanted[0])} was observed, but nobody knows where it leads: give its next in the "
-            "problem file, or use --laws deterministic or --laws dirichlet"
-        )
-    landed = data.landing_counts.astype(np.float64)
-    landed.data[~model.open_law[np.repeat(np.arange(model.n_pairs), np.diff(landed.indptr))]] = 0.0
-    landed.eliminate_zeros()
+    wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
+    check_laws(data, laws)
     if laws == "dirichlet":
         rows_of = np.flatnonzero(model.open_law) if all_rows else wanted
         learnt = open_laws(landed, rows_of, concentration, model.open_discount, follows=not all_rows)
         rows = learnt.mean_rows()
         whole = model.with_rows(rows_of, rows.indptr, rows.indices, rows.data)
-        return _closed(whole), learnt if len(wanted) else None, whole.open_law
-    several = np.diff(landed.indptr)
+        says = len(wanted) or (landed.nnz and not all_rows)
+        return _closed(whole), learnt if says else None, whole.open_law
     if laws == "deterministic":
-        wrong = np.flatnonzero(several > 1)
-        if len(wrong):
-            first, second = (model.state_name(s) for s in landed.indices[landed.indptr[wrong[0]] :][:2])
-            raise BadInputError(
-                f"pair {_named(model, wrong[0])} led to {quote(first)} and to {quote(second)}, so the problem is not "
-                "deterministic: use --laws dirichlet"
-            )
-        lost = wanted[several[wanted] == 0]
-        if len(lost):
-            raise BadInputError(
-                f"pair {_named(model, lost[0])} was observed, but not where it led: give next in one of its "
-                "observations, or use --laws dirichlet"
-            )
-        known = np.flatnonzero(several == 1)
+        known = np.flatnonzero(np.diff(landed.indptr) == 1)
         model = model.with_rows(known, np.arange(len(known) + 1), landed.indices, np.ones(len(known)))
     return _closed(model), None, model.open_law
+
+
+def _landed(data: Visits) -> csr_array:
+    """How often pairs whose law is open led to each state and the goal."""
+    model = data.model
+    landed = data.landing_counts.astype(np.float64)
+    landed.data[~model.open_law[np.repeat(np.arange(model.n_pairs), np.diff(landed.indptr))]] = 0.0
+    landed.eliminate_zeros()
+    return landed
+
+
+def check_laws(data: Visits, laws: LawsName) -> None:
+    """Refuse pairs that lack what their law needs.
+
+    Raises:
+        BadInputError: naming the first of them, and its first observation.
+    """
+    model, landed = data.model, _landed(data)
+    wanted, several = np.flatnonzero(data.observed & model.open_law), np.diff(landed.indptr)
+    if laws == "known" and len(wanted):
+        raise BadInputError(
+            f"{_named(data, wanted[0])} was observed, but nobody knows where it leads: give its next in the "
+            "problem file, or use --laws deterministic or --laws dirichlet"
+        )
+    if laws != "deterministic":
+        return
+    wrong, lost = np.flatnonzero(several > 1), wanted[several[wanted] == 0]
+    if len(wrong):
+        first, second = (model.state_name(s) for s in landed.indices[landed.indptr[wrong[0]] :][:2])
+        raise BadInputError(
+            f"{_named(data, wrong[0])} led to {quote(first)} and to {quote(second)}, so the problem is not "
+            "deterministic: use --laws dirichlet"
+        )
+    if len(lost):
+        raise BadInputError(
+            f"{_named(data, lost[0])} was observed, but not where it led: give next in one of its "
+            "observations, or use --laws dirichlet"
+        )
 
 
 def _closed(model: SSP) -> SSP:
@@ -231,8 +253,11 @@ def _closed(model: SSP) -> SSP:
     return replace(model.closed_at_goal(), reward=model.reward)
 
 
-def _named(model: SSP, pair: Index) -> str:
-    return f"({', '.join(quote(name) for name in model.pair_name(pair))})"
+def _named(data: Visits, pair: Index) -> str:
+    """A pair, and its first observation where these are listed."""
+    first = np.flatnonzero(data.pair == pair).tolist() if isinstance(data, Dataset) else []
+    where = f"observations[{first[0]}]: " if len(first) else ""
+    return f"{where}pair ({', '.join(quote(name) for name in data.model.pair_name(pair))})"
 
 
 def open_laws(
@@ -259,10 +284,10 @@ def open_laws(
         share = np.ones(KNOTS)
         share[[0, -1]] = 0.5
         log_prior = np.log(share / share.sum())
-    elif np.isfinite(concentration) and 1e-12 <= concentration <= 1e12:
+    elif np.isfinite(concentration) and LEAST_GIVEN <= concentration <= MOST_GIVEN:
         knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     else:
-        raise BadInputError(f"concentration is {concentration}: give a positive number from 1e-12 to 1e12")
+        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
     own = np.zeros(landed.shape[0], dtype=bool)
     own[pairs] = True
     landed = csr_array(landed)

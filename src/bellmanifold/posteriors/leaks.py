@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
@@ -24,6 +24,8 @@ from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
+HOPE = 4.0
+"""A class may pay something if it would, were every reward so many of its standard deviations larger."""
 MOST_LOOKED_AT = 64
 """Landings that are taken away, one after the other."""
 
@@ -71,6 +73,55 @@ def lacking_variance(target: Target) -> str:
         if _idle_class(target, without, 1.0) is not None:
             return "a loop that pays nothing was left only once, and its laws are unknown: weights have no variance"
     return ""
+
+
+def heavy_tails(target: Target) -> str:
+    """Why some action values have no mean, or no standard deviation, in words; empty if there is no such reason.
+
+    Under a prior that is flat over rewards no density bounds values. A class whose leak L has density L^(w - 1) near 0
+    and which pays r > 0 on average is worth about r / L, which has a mean if w > 1 and a variance if w > 2. Under a
+    normal prior of values all moments exist.
+    """
+    laws = target.laws
+    if laws is None or not target.prior.flat or laws.discount < 1.0:
+        return ""
+    never = _paying_class(target, laws)
+    once = _left_once(target, laws) if never is None else None
+    found, what = (never, "mean") if never is not None else (once, "standard deviation")
+    if found is None:
+        return ""
+    names = state_names(target.model, np.sort(found))
+    return (
+        f"values that may come from staying in {names} have no {what}, since that may pay and was hardly ever seen to "
+        "end: there q_mean and q_sd say little (probabilities are sound); give a number as --prior-scale, or "
+        "--discount 0.99"
+    )
+
+
+def _hoped(target: Target) -> Float[np.ndarray, "pairs"]:
+    """Rewards that are as good as they may well be."""
+    return target.reward + HOPE * target.scale
+
+
+def _paying_class(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
+    """States of a class that may pay, was never seen to be left, and is left with a weight of 1 or less."""
+    model = replace(target.support, reward=_hoped(target))
+    for component in end_components(model, target.observed):
+        best = best_mean_reward(model, component)
+        out = laws.concentration[0] * (1.0 - len(best.loop) / laws.nexts)
+        if best.sign > 0 and out * int(target.open[best.policy].sum()) <= 1.0 and target.open[best.policy].any():
+            return best.loop
+    return None
+
+
+def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
+    """A state that may pay and that some pair of it was seen to leave once, with a weight of 2 or less in all."""
+    own = target.model.pair_state[laws.pairs]
+    landed = laws.landed.tocoo()
+    left = np.bincount(landed.row, landed.data * (landed.col != own[landed.row]), len(own))
+    out = laws.concentration[0] * (1.0 - 1.0 / laws.nexts)
+    single = (left == 1.0) & (out <= 1.0) & (_hoped(target)[laws.pairs] > 0)
+    return own[np.flatnonzero(single)[:1]] if single.any() else None
 
 
 def _may_idle(target: Target) -> bool:

@@ -14,6 +14,7 @@ from bellmanifold.display import Card, Columns, Shown, as_frame, measured, pictu
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.leaks import heavy_tails
 from bellmanifold.posteriors.policies import (
     Estimate,
     PolicyTable,
@@ -49,11 +50,13 @@ class Summary(Shown):
         target: the posterior.
         result: what the engine found: weighted policies, moments, evidence, and how far to trust them.
         budget: bounded the work; says how many routes are reported, and fixes the draws.
+        without_effect: options that were given and change nothing, and why.
     """
 
     target: Target
     result: Result
     budget: Budget
+    without_effect: tuple[str, ...] = ()
 
     @property
     def engine(self) -> str:
@@ -171,7 +174,8 @@ class Summary(Shown):
         best = self.routes[0] if self.routes else None
         if best is not None and not best.ends_at_goal:
             found.append("the most probable route is a loop: --proper-only leaves loops out that are known to be such")
-        return found
+        tails = heavy_tails(self.target)
+        return [*found, *([tails] if tails else []), *self.without_effect]
 
     def _contradiction(self) -> str:
         """Where observed values lie many prior standard deviations from their prior mean, in words."""
@@ -309,8 +313,9 @@ class Summary(Shown):
             "reason": self.reason,
             "trustworthy": self.trustworthy,
             "epsilon": self.epsilon,
-            "prior_scale": "flat" if self.target.prior.flat else self.target.prior.scale,
-            "prior_mean": float(self.target.prior.mean.mean()),
+            "prior_scale": "flat" if self.target.prior.flat else _shared(self.target.prior.sd),
+            "prior_mean": _shared(self.target.prior.mean),
+            "proper_only": self.target.proper_only,
             "observed_pairs": int(self.target.observed.sum()),
             "dimension": self.dimension,
             "log_evidence": None if evidence is None else _finite(evidence.value),
@@ -331,11 +336,12 @@ class Summary(Shown):
                 }
                 for route in self.routes
             ]
-        if self.target.laws is not None and self.result.laws is not None:
+        if self.result.laws is not None:
             mean, sd = self.result.laws.concentration
             result |= {"laws": self._laws(), "concentration": {"mean": _finite(mean), "sd": _finite(sd)}}
         return result | {
             "q_mean": model.by_name([_finite(m) for m in self.q_mean.value]),
+            "q_mean_se": model.by_name([_finite(se) for se in self.q_mean.se]),
             "q_sd": model.by_name([_finite(s) for s in self.q_sd.value]),
             "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
             "improper_mass_model": None
@@ -356,8 +362,9 @@ class Summary(Shown):
     def _laws(self) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
         """Posterior means of open laws: state -> action -> next that was seen -> mean and standard error."""
         open_laws, found = self.target.laws, self.result.laws
-        assert open_laws is not None, "only asked where laws are open"
-        assert found is not None, "then every engine reports them"
+        if open_laws is None:  # only pairs without a reward landed anywhere
+            return {}
+        assert found is not None, "every engine reports open laws"
         table: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
         for row, landing, mean, se in zip(*open_laws.seen, *_arrays(found.probability), strict=True):
             state, action = self.target.model.pair_name(open_laws.pairs[row])
@@ -378,6 +385,11 @@ def _arrays(estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:
 
 def _probability(value: float, se: float) -> dict[str, float]:
     return {"probability": min(1.0, max(0.0, float(value))), "se": float(se)}
+
+
+def _shared(numbers: Float[np.ndarray, "pairs"]) -> float | None:
+    """The number that all pairs share; None if they differ."""
+    return float(numbers[0]) if (numbers == numbers[0]).all() else None
 
 
 def _finite(value: Any) -> float | None:

@@ -284,11 +284,35 @@ def _checked_prior(
 ) -> ValuePrior:
     """The prior, refusing numbers whose squares and products would leave the range of floating point."""
     prior = given if isinstance(given, ValuePrior) else ValuePrior.same(model, given)
-    largest = [float(np.abs(numbers).max(initial=0.0) or 1.0) for numbers in (prior.mean, reward)]
-    sizes = [*np.unique(prior.sd), float(width or 1.0), *largest]
-    if not LARGEST**-1 <= min(sizes) <= max(sizes) <= LARGEST:
+    check_size("prior_scale", float(prior.sd.max(initial=1.0)))
+    check_size("prior_scale", float(prior.sd.min(initial=1.0)))
+    check_size("prior_mean", _largest(prior.mean))
+    check_size(name, float(width))
+    check_size("the largest reward", _largest(reward))
+    return prior
+
+
+def _largest(numbers: Float[np.ndarray, "n"]) -> float:
+    """The number of the largest size."""
+    return float(numbers[np.argmax(np.abs(numbers))]) if len(numbers) else 0.0
+
+
+def check_rewards(data: Dataset) -> None:
+    """Refuse rewards whose squares and products would leave the range of floating point.
+
+    Raises:
+        BadInputError: naming the observation.
+    """
+    size = np.abs(np.nan_to_num(data.reward))
+    t = int(np.argmax(size)) if len(size) else 0
+    if len(size):
+        check_size(f"observations[{t}]: reward", float(data.reward[t]) if size[t] else 0.0)
+
+
+def check_size(what: str, number: float) -> None:
+    """Refuse a number that is too large, or too small but not 0."""
+    if number and not LARGEST**-1 <= abs(number) <= LARGEST:
         raise BadInputError(
-            f"prior_scale, {name} and rewards must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
+            f"{what} is {number:g}: it must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
             "choose other units"
         )
-    return prior

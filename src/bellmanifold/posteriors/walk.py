@@ -126,9 +126,9 @@ def check_sparse(target: Target, why: str) -> None:
         UnsupportedError: naming what else can be asked for.
     """
     if target.improper_loops and not target.proper_only:
+        exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
-            f"{why}, and beyond it only posteriors without improper parameters can be walked: use --proper-only or "
-            "--epsilon 0"
+            f"{why}, and beyond it only posteriors without improper parameters can be walked: use --proper-only{exact}"
         )
 
 
