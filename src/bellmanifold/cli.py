@@ -116,7 +116,7 @@ def env_show(model: Model, json_out: AsJson = False) -> None:
 
 @env_app.command("export")
 def env_export(
-    model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json or .npz.")]
+    model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json, .npz or .drn.")]
 ) -> None:
     """Write a problem to a file, to edit it or to hand it on.
 

@@ -20,7 +20,11 @@ LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="A problem file, env:NAME?key=value&..., gym:ENV_ID, or FILE.prism?key=value.",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
