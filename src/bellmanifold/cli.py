@@ -118,7 +118,7 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
 
 @env_app.command("export")
 def env_export(
-    model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json or .npz.")]
+    model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json, .npz or .drn.")]
 ) -> None:
     """Write a problem to a file, to edit it or to hand it on.
 

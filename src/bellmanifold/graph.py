@@ -249,16 +249,24 @@ def recurrent_classes(model: SSP, policy: Policy, within: States) -> list[Int[np
     return [order[labels == c] for c in np.unique(labels)]
 
 
-def levels(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"] | None:
+def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> Int[np.ndarray, "states"] | None:
     """How many moves each state can make at most by allowed pairs before it leaves them; None if some go in a circle.
 
     A state of level k moves only to states of lower levels, so one sweep by rising level solves the problem.
     States without an allowed pair have level 0.
+
+    Args:
+        model: the problem.
+        allowed: the pairs that may be played.
+        may_stay: a move to the own state is no circle.
     """
     keep = all_pairs(model) if allowed is None else allowed
-    if (keep[model.next_pair] & (model.next_state == model.pair_state[model.next_pair])).any():
+    if not may_stay and (keep[model.next_pair] & (model.next_state == model.pair_state[model.next_pair])).any():
         return None
     graph = state_graph(model, keep)[: model.n_states, : model.n_states].tocsr()
+    if may_stay:
+        graph.data[np.repeat(np.arange(model.n_states), np.diff(graph.indptr)) == graph.indices] = 0.0
+        graph.eliminate_zeros()
     depth = longest_paths(graph)
     if depth is None:
         return None

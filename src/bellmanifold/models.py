@@ -1,9 +1,10 @@
-"""Where a MODEL is asked for: a problem file, `env:NAME?key=value` or `gym:ENV_ID`."""
+"""Where a MODEL is asked for: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, or a model checker's file."""
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,12 +15,17 @@ from bellmanifold.formats.files import located
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.ssp import SSP
 
+DRN = ".drn"
+BY_STORM = (".prism", ".pm", ".nm", ".jani")
+_CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
+
 
 def load_model(reference: str | os.PathLike[str]) -> SSP:
     """Load a problem by its reference.
 
     Args:
-        reference: a path to a problem file, `env:deep-sea?depth=5` or `gym:CliffWalking-v1`.
+        reference: a path to a problem file, `env:deep-sea?depth=5`, `gym:CliffWalking-v1`, or a PRISM, JANI or DRN file
+            with its property and constants, `coin.prism?N=2&property=steps_min`.
 
     >>> load_model("env:deep-sea?depth=3")
     SSP("deep-sea-3", 6 states, 12 pairs)
@@ -34,7 +40,22 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
         from bellmanifold.formats.gymnasium import load_gymnasium
 
         return load_gymnasium(text.removeprefix("gym:"))
+    path, query = _split(text)
+    if path.endswith(DRN):
+        from bellmanifold.formats.drn import read_drn
+
+        return read_drn(path, query)
+    if path.endswith(BY_STORM):
+        from bellmanifold.formats.storm import read_storm
+
+        return read_storm(path, query)
     return read_problem(text)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The path of a model checker's file and what follows its `?`."""
+    found = _CHECKED.match(text)
+    return (found[1], found[2] or "") if found else (text, "")
 
 
 def load_problem(reference: str | os.PathLike[str]) -> Any:

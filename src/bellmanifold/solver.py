@@ -7,7 +7,8 @@ Under Assumptions 1 and 2 the Bellman equations
 have exactly one solution (Bertsekas and Tsitsiklis 1991; Theorem 1 of the paper). `solve` checks the assumptions
 first and refuses where they fail: then the equations may have many solutions and no method below can be trusted.
 
-*Value iteration* (`vi`). On an acyclic problem one sweep in level order is exact. Otherwise it is run on rewards
+*Value iteration* (`vi`). Where no state is met again after it was left, one sweep in level order is exact; a move that
+may stay counts with its reward for as long as it is expected to stay. Otherwise it is run on rewards
 raised by a tiny slack e > 0, upwards from the value of a proper policy, until the last step changes nothing by more
 than e. Then W >= r + P W for every pair, so W >= V* (monotonicity), while the greedy policy's own value is <= V*: the
 answer lies between two computed vectors; their distance, and what rounding may add, is the error bound. A small last
@@ -34,7 +35,7 @@ from scipy.sparse import csr_array
 from bellmanifold.components import NARROW
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import Policy, direct_routes, is_proper, levels, may_end, reaches_goal
+from bellmanifold.graph import Policy, direct_routes, is_proper, levels, may_end, reaches_goal, strong_components
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.ssp import SSP, require_closed, row_entries
@@ -45,9 +46,10 @@ if TYPE_CHECKING:
 Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
-ROUNDS, SWEEPS = 30, 20
-"""Of modified policy iteration between two linear systems, at least, and sweeps per round. News crosses a grid in so
-many sweeps as it is long, so there may be more rounds in a large problem."""
+ROUNDS, FEWEST, SWEEPS = 30, 5, 20
+"""Of modified policy iteration between two linear systems, in problems up to `LARGE` states; the fewest in larger ones;
+sweeps per round."""
+LARGE = 10_000
 FEW = 0.02
 """A share of states; if fewer than these switch in a round, a linear system is solved."""
 SPARE = 4
@@ -133,7 +135,7 @@ def solve(
 
     Args:
         model: the problem.
-        method: "vi", "pi" or "lp"; by default "vi" (one sweep) on acyclic problems and "pi" otherwise.
+        method: "vi", "pi" or "lp"; by default "vi" (one sweep) where no state is met again once left, else "pi".
         discount: solve the discounted problem instead.
         max_sweeps: value iteration gives up after this many.
 
@@ -159,7 +161,7 @@ def solve(
         raise UnsupportedError(
             f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a near-by problem)"
         )
-    level = levels(model)
+    level = levels(model, may_stay=method is None)
     if method is None:
         method = "pi" if level is None else "vi"
     if method == "vi" and level is not None:
@@ -218,16 +220,28 @@ def _sweep(
     if len(order) < NARROW * len(bounds):
         return _sweep_one_by_one(model, order)
     value, gross = np.zeros((2, model.n_states + 1))
+    away, share = _moving_on(model)
     for states in np.split(order, bounds):
         pairs, first = row_entries(model.pair_start, states)
         entries, start = row_entries(model.next_start, pairs)
-        prob, landing = model.next_prob[entries], model.next_state[entries]
-        q = model.reward[pairs] + np.add.reduceat(prob * value[landing], start[:-1])
+        prob, landing = away[entries], model.next_state[entries]
+        with np.errstate(divide="ignore"):  # a move that always stays is worth -inf
+            q = (model.reward[pairs] + np.add.reduceat(prob * value[landing], start[:-1])) / share[pairs]
+            gross_q = (np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start[:-1])) / share[pairs]
         value[states] = np.maximum.reduceat(q, first[:-1])
         taken = q == np.repeat(value[states], np.diff(first))
-        collected = np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start[:-1])
-        gross[states] = np.maximum.reduceat(np.where(taken, collected, 0.0), first[:-1])
+        gross[states] = np.maximum.reduceat(np.where(taken, gross_q, 0.0), first[:-1])
     return value[:-1], gross[:-1]
+
+
+def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.ndarray, "pairs"]]:
+    """Probabilities of successors other than the own state, 0 for that, and what they are together for each pair."""
+    stays = model.next_state == model.pair_state[model.next_pair]
+    away = np.where(stays, 0.0, model.next_prob)
+    share = np.ones(model.n_pairs)
+    loops = model.next_pair[stays]
+    share[loops] = np.add.reduceat(away, model.next_start[:-1])[loops]
+    return away, share
 
 
 def _sweep_one_by_one(
@@ -235,15 +249,19 @@ def _sweep_one_by_one(
 ) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
     """The same, state by state: a call for each of many levels of a few states would take longer."""
     value, gross = [0.0] * (model.n_states + 1), [0.0] * (model.n_states + 1)
-    reward, prob, landing = model.reward.tolist(), model.next_prob.tolist(), model.next_state.tolist()
+    away, share = (numbers.tolist() for numbers in _moving_on(model))
+    reward, landing = model.reward.tolist(), model.next_state.tolist()
     pair_start, next_start = model.pair_start.tolist(), model.next_start.tolist()
     for state in order.tolist():
         best, most = -math.inf, 0.0
         for pair in range(pair_start[state], pair_start[state + 1]):
             q, collected = reward[pair], abs(reward[pair])
             for entry in range(next_start[pair], next_start[pair + 1]):
-                q += prob[entry] * value[landing[entry]]
-                collected += prob[entry] * gross[landing[entry]]
+                q += away[entry] * value[landing[entry]]
+                collected += away[entry] * gross[landing[entry]]
+            if share[pair] == 0.0:
+                continue
+            q, collected = q / share[pair], collected / share[pair]
             if q > best:
                 best, most = q, collected
             elif q == best and collected > most:
@@ -266,6 +284,7 @@ class _Steps:
         start = np.append(0, np.cumsum(inner, dtype=np.int32))[model.next_start]
         law = (model.next_prob[inner], model.next_state[inner].astype(np.int32), start)
         self.law = csr_array(law, shape=(model.n_pairs, model.n_states))
+        self.rounds = _rounds(model)
         actions = np.diff(model.pair_start)
         most = int(actions.max())
         self.columns: list[slice | Int[np.ndarray, "states"]] | None = None
@@ -303,7 +322,7 @@ class _Steps:
         """
         states = self.model.n_states
         policy, switched, rounds = np.full(states, -1), states, 0
-        while switched > FEW * states and rounds < max(ROUNDS, states**0.5 / 2):
+        while switched > FEW * states and rounds < self.rounds:
             last, rounds = policy, rounds + 1
             value, policy = self.best(self.backup(value))
             switched = int((policy != last).sum())
@@ -312,6 +331,17 @@ class _Steps:
                 value = chain @ value
                 value += reward
         return value
+
+
+def _rounds(model: SSP) -> int:
+    """How often to look ahead before a linear system is solved: as long as news takes to cross a large component.
+
+    Small components make systems that one sweep solves; so little looking ahead is worth its time.
+    """
+    if model.n_states <= LARGE:
+        return ROUNDS
+    component = strong_components(model)
+    return max(FEWEST, math.isqrt(int(np.bincount(component).max())) // 2)
 
 
 def _policy_iteration(model: SSP, policy: Policy, guess: Float[np.ndarray, "states"] | None = None) -> Solution:

@@ -21,7 +21,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A problem file, env:NAME?key=value&..., or gym:ENV_ID.",
+        help="A problem file, env:NAME?key=value&..., gym:ENV_ID, or FILE.prism?key=value.",
         show_default=False,
         autocompletion=problems,
     ),

@@ -24,6 +24,7 @@ from jaxtyping import Float
 
 from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.formats.drn import write_drn
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -58,12 +59,14 @@ def read_problem(path: str | os.PathLike[str]) -> SSP:
 
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
-    """Write a problem file: npz if the name ends so, else JSON."""
+    """Write a problem file: npz, or DRN for model checkers, if the name ends so, else JSON."""
     require_problem(model)
     require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
-    if not os.fspath(path).endswith((".npz", ".json")):
-        raise BadInputError(f"{label(path)}: a problem file ends in .json or .npz: choose one of them")
-    if os.fspath(path).endswith(".npz"):
+    if not os.fspath(path).endswith((".npz", ".json", ".drn")):
+        raise BadInputError(f"{label(path)}: a problem file ends in .json, .npz or .drn: choose one of them")
+    if os.fspath(path).endswith(".drn"):
+        write_drn(model, path)
+    elif os.fspath(path).endswith(".npz"):
         write_atomically(path, lambda file: _write_npz(model, file))
     else:
         write_atomically(path, lambda file: file.write(to_json_text(model).encode()))

@@ -1,0 +1,192 @@
+"""A PRISM or JANI file built into an explicit model by Storm: a program of its own, started by `formats.storm`.
+
+Storm writes messages to the standard output whatever happens, and a fault in it ends the process. Here that harms
+nobody: a request comes as JSON on the standard input, and answers go to a folder: `outcome.json`, either {"error": ...}
+or what the model is, and beside it `model.umb`, Storm's binary archive, `target.npy`, and the variables' values.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TYPES = ("DTMC", "MDP")
+
+
+class RefusedError(Exception):
+    """What the request asks for cannot be had; the message says why and what to do."""
+
+
+def main() -> None:
+    """Serve one request."""
+    request = json.load(sys.stdin)
+    folder = Path(request["folder"])
+    try:
+        outcome = build(request, folder)
+    except RefusedError as error:
+        outcome = {"error": str(error)}
+    except Exception as error:  # Storm throws what C++ throws
+        text = " ".join(str(error).split()) or type(error).__name__
+        outcome = {"error": f"Storm cannot read it: {text.partition('Exception: ')[2] or text}"[:400]}
+    (folder / "outcome.json").write_text(json.dumps(outcome))
+
+
+def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Build the model of a request, and write it."""
+    import stormpy
+
+    if request["path"].endswith(".jani"):
+        description, properties = stormpy.parse_jani_model(request["path"])
+    else:
+        description = stormpy.parse_prism_program(request["path"], prism_compatibility=True)
+        text = request["formula"] or request["properties"]
+        properties = stormpy.parse_properties(text, description) if text else []
+    chosen = choose(properties, request["property"])
+    kind = description.model_type.name
+    if kind not in TYPES:
+        raise RefusedError(f"its type is {kind}: only {' and '.join(TYPES)} can be read")
+    description, chosen = instantiate(description, chosen, request["constants"])
+    formula = chosen.get_raw_formula()
+    reward = reward_of(formula)
+    listed = [structure.name for structure in getattr(description, "reward_models", [])]
+    if listed:
+        require_reward(reward, listed)
+    options = stormpy.BuilderOptions(chosen)
+    options.set_build_state_valuations()
+    options.set_build_choice_labels()
+    if reward is None:
+        options.set_build_all_reward_models()
+    model = stormpy.build_model(description, options=options)
+    export = stormpy.io.UmbExportOptions()
+    export.compression = stormpy.io.CompressionMode.NO_COMPRESSION
+    stormpy.io.export_to_umb(model, str(folder / "model.umb"), options=export)
+    inside = stormpy.model_checking(model, formula.subformula.subformula).get_truth_values_vector()
+    np.save(folder / "target.npy", _bits(inside, model.nr_states))
+    return {
+        "states": model.nr_states,
+        "reward": require_reward(reward, sorted(model.reward_models)),
+        "sense": sense_of(formula, model.nr_choices > model.nr_states),
+        "property": str(formula),
+        "initial": [int(state) for state in model.initial_states],
+        "variables": _variables(model.state_valuations, _transient(description), folder, model.nr_states),
+    }
+
+
+def choose(properties: list[Any], asked: str | None) -> Any:
+    """The property of that name, or the only one of its kind; refused where it is not a reward until a target."""
+    names = ", ".join(prop.get_name() for prop in properties[:20])
+    if asked is not None:
+        found = [prop for prop in properties if prop.get_name() == asked]
+        if not found:
+            raise RefusedError(
+                f'there is no property "{asked}": ' + (f"choose from {names}" if names else "none is known")
+            )
+    else:
+        found = [prop for prop in properties if not fault(prop.get_raw_formula())] or properties
+        if not found:
+            raise RefusedError('there is no property: add ?property=R{"steps"}min=? [F "done"]')
+        if len(found) > 1:
+            raise RefusedError(f"there are several properties: add ?property=NAME, one of {names}")
+    problem = fault(found[0].get_raw_formula())
+    if problem:
+        raise RefusedError(f'property "{found[0].get_raw_formula()}" {problem}')
+    return found[0]
+
+
+def fault(formula: Any) -> str:
+    """What keeps a property from being a reward until a target; nothing for one that is."""
+    only = 'only a reward until a target can be read, as R{"steps"}min=? [F "done"]'
+    if not getattr(formula, "is_reward_operator_formula", False):
+        return f"is not an expected reward: {only}"
+    if not getattr(formula.subformula, "is_eventually_formula", False):
+        return f"is not until a target is reached: {only}"
+    if formula.has_bound:
+        return "compares with a bound: ask for the value itself, with =?"
+    return ""
+
+
+def instantiate(description: Any, chosen: Any, given: dict[str, str]) -> tuple[Any, Any]:
+    """The model and the property with values for all constants."""
+    import stormpy
+
+    free = {constant.name for constant in description.constants if not constant.defined}
+    free |= {variable.name for variable in chosen.get_undefined_constants()}
+    for name in given:
+        if name not in free:
+            takes = ", ".join(sorted(free)) or "none"
+            raise RefusedError(f'constant "{name}" is not to be given: it takes property and the constants {takes}')
+    missing = sorted(free - set(given))
+    if missing:
+        example = "&".join(f"{name}=VALUE" for name in missing)
+        raise RefusedError(f"constant {', '.join(missing)} has no value: add ?{example}")
+    definitions = ",".join(f"{name}={value}" for name, value in given.items())
+    description, properties = stormpy.instantiate_constants(description, definitions, [chosen])
+    return description, properties[0]
+
+
+def reward_of(formula: Any) -> str | None:
+    """The reward structure that a property names."""
+    named = formula.has_reward_model_name
+    return (str(formula.reward_name) or None) if (named() if callable(named) else named) else None
+
+
+def require_reward(name: str | None, structures: list[str]) -> str:
+    """The reward structure that a property is about, of those that there are."""
+    names = ", ".join(f'"{structure}"' for structure in structures) or "none"
+    if name is None and len(structures) != 1:
+        raise RefusedError(f"the property names no reward structure: name one of {names}")
+    if name is not None and name not in structures:
+        raise RefusedError(f'there is no reward structure "{name}": choose from {names}')
+    return structures[0] if name is None else name
+
+
+def sense_of(formula: Any, has_choice: bool) -> str:
+    """Whether a reward is minimised or maximised; where nothing is chosen it does not matter."""
+    if formula.has_optimality_type:
+        return "max" if "MAX" in formula.optimality_type.name else "min"
+    if has_choice:
+        raise RefusedError("the property does not say min or max, and some state has a choice: write Rmin or Rmax")
+    return "min"
+
+
+def _transient(description: Any) -> set[str]:
+    """Variables of a JANI model that are no part of its states: rewards and labels."""
+    owners = [description, *getattr(description, "automata", [])]
+    known = [
+        variable for owner in owners for variable in getattr(owner, "global_variables", getattr(owner, "variables", []))
+    ]
+    return {str(variable.expression_variable.name) for variable in known if getattr(variable, "is_transient", False)}
+
+
+def _variables(valuations: Any, transient: set[str], folder: Path, states: int) -> list[str]:
+    """Names of the variables; the values of the k-th go to `value-k.npy`."""
+    names: list[str] = []
+    for variable in sorted(valuations.get_all_variables(), key=lambda variable: str(variable.name)):
+        if str(variable.name) in transient:
+            continue
+        if variable.has_boolean_type():
+            values = _bits(valuations.get_boolean_values(variable), states)
+        else:
+            values = np.array(valuations.get_values_states(variable))
+        if str(variable.name).startswith("_loc_") and (values == values[0]).all():
+            continue  # where an automaton is that has one place only
+        np.save(folder / f"value-{len(names)}.npy", values.astype(str) if values.dtype.kind == "O" else values)
+        names.append(str(variable.name))
+    return names
+
+
+def _bits(vector: Any, states: int) -> np.ndarray:
+    """A bit vector, or a list of truth values, as an array."""
+    if isinstance(vector, list):
+        return np.array(vector, dtype=bool)
+    chosen = np.zeros(states, dtype=bool)
+    chosen[np.fromiter(vector, dtype=np.int64)] = True
+    return chosen
+
+
+if __name__ == "__main__":
+    main()
