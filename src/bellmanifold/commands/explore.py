@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from bellmanifold.commands.posterior_options import PosteriorOptions, takes_posterior_options
-from bellmanifold.commands.terminal import working
 from bellmanifold.errors import StoppedError
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -48,8 +47,7 @@ def explore(
     require_explorable(problem)
     observed = None if data is None else load_data(data, problem)
     keep_compiled_programs()
-    with working("computing the posterior"):
-        session = Session(problem, observed, **options.keywords())
+    session = Session(problem, observed, **options.keywords())
 
     def announce(address: str) -> None:
         typer.echo(f"open {address}")
