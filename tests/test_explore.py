@@ -68,7 +68,7 @@ def test_a_view_is_what_the_posterior_says():
         model, bm.Dataset.from_pairs(model, seen), epsilon=0.1, prior_scale=5.0, samples=QUICK_SAMPLES, top=1
     )
     assert view["probability"] == alone.action_probability.value.tolist()
-    assert view["q_sd"] == alone.q_sd.tolist()
+    assert view["q_sd"] == np.asarray(alone.q_sd).tolist()
     assert view["warnings"] == alone.warnings
     assert view["route"]["pairs"] == list(alone.routes[0].pairs)
     assert view["observed"] == session.data.observed.tolist()

@@ -274,9 +274,11 @@ class Session:
 def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pairs and sds of data that need different programs: exact rewards, exact rewards and a belief, a belief alone.
 
-    If all rewards are the same, actions tie, and ties have programs of their own.
+    If all rewards are the same, actions tie, and ties have programs of their own. One pair is left out, since what is
+    known altogether may need no program at all.
     """
     known = np.flatnonzero(~model.open_law)
+    known = known[:-1] if len(known) > 1 else known
     first = np.where(np.arange(len(known)) == 0, 1.0, np.nan)
     return [(known, np.full(len(known), np.nan)), (known, first), (known[:1], first[:1])] if len(known) else []
 
