@@ -749,7 +749,7 @@ class Faulty(Masked):
     ("fault", "message"),
     [
         ("reward", "gym:Faulty: action 5 paid nan: rewards must be finite numbers"),
-        ("state", "gym:Faulty came to state 17, .* correct its P or its observation space"),
+        ("state", "gym:Faulty came to state 17, .* correct that space"),
         ("mask", "gym:Faulty: the mask of state 10 allows no action"),
     ],
 )

@@ -191,7 +191,8 @@ def test_posterior_json_is_the_contract(cli, tmp_path):
     assert (code, err) == (0, "")
     keys = "engine reason trustworthy epsilon prior_scale observed_pairs dimension log_evidence log_evidence_se"
     keys += " warnings prior_mean"
-    keys += " effective_sample_size actions routes q_mean q_sd improper_mass improper_mass_model diagnostics"
+    keys += " effective_sample_size actions routes q_mean q_mean_se q_sd proper_only"
+    keys += " improper_mass improper_mass_model diagnostics"
     assert set(keys.split()) == set(answer)
     assert answer["observed_pairs"] == 2
     assert answer["epsilon"] == 0.1
@@ -219,7 +220,7 @@ def test_posterior_for_people_shows_no_rounding(cli, tmp_path):
     code, out, _ = cli("posterior", "env:two-state", data, "--epsilon", "0")
     assert code == 0
     rows = [line.split() for line in out.splitlines() if line.startswith("  s1")]
-    assert rows == [["s1", "stay", "0.0000", "0", "-2", "0"], ["s1", "go", "1.0000", "0", "-1", "0"]]
+    assert rows == [["s1", "stay", "0.0000", "0", "-2", "0", "0"], ["s1", "go", "1.0000", "0", "-1", "0", "0"]]
     code, out, _ = cli("posterior", "env:two-state", data, "--epsilon", "0.1")
     assert code == 0
     assert "improper" not in out

@@ -66,7 +66,7 @@ def test_answers_are_those_of_the_chart(model):
     assert solver.trustworthy
     assert solver.dimension == 0
     np.testing.assert_allclose(solver.q_mean, chart.q_mean, rtol=1e-6, atol=1e-6)
-    assert not solver.q_sd.any()
+    assert not solver.q_sd.value.any()
     assert not solver.result.q_mean.se.any()
     ours, theirs = solver.action_probability, chart.action_probability
     assert (np.abs(ours.value - theirs.value) <= 5.0 * np.hypot(ours.se, theirs.se) + 1e-12).all()
@@ -128,7 +128,7 @@ def test_states_that_the_data_do_not_touch_keep_their_prior():
     assert summary.engine == "solver"
     start = slice(*model.pair_start[:2])
     assert summary.action_probability.value[start].tolist() == [0.5, 0.5]
-    assert summary.q_sd[start].tolist() == [3.0, 3.0]
+    assert summary.q_sd.value[start].tolist() == [3.0, 3.0]
 
 
 def test_near_ties_are_told_apart():

@@ -110,11 +110,11 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     reward = np.zeros(choices)
     place = f"annotations/rewards/{_key(content, outcome['reward'])}"
     if (of_state := numbers(f"{place}/states/values.bin", "<f8")) is not None:
-        reward += np.repeat(of_state, np.diff(first))
+        reward += np.repeat(of_state, first[1:] - first[:-1])
     if (of_choice := numbers(f"{place}/choices/values.bin", "<f8")) is not None:
         reward += of_choice
     if (of_branch := numbers(f"{place}/branches/values.bin", "<f8")) is not None:
-        row = np.repeat(np.arange(choices), np.diff(next_start.astype(np.int64)))
+        row = np.repeat(np.arange(choices), (next_start[1:] - next_start[:-1]).astype(np.int64))
         reward += np.bincount(row, prob * of_branch, choices)
     return Explicit(
         state_names=_state_names(folder, outcome["variables"], states),

@@ -132,8 +132,8 @@ class Estimate:
     >>> found = Estimate.of(np.array([0.31234, 0.5]), np.array([0.0042, 0.0]))
     >>> found
     Estimate(0.312 ± 0.004, 0.5)
-    >>> found[0].se, float(np.mean(found))
-    (array(0.0042), 0.40617)
+    >>> found[0].se, float(np.max(found))
+    (array(0.0042), 0.5)
     """
 
     value: Float[np.ndarray, "..."]

@@ -238,7 +238,9 @@ class Summary(Shown):
             return equal_draws(self.weighted_draws, self.budget.seed)
         q = point_draws(self.target, points, self.budget.seed)
         drawn = as_dataset(self.target.model, q, None, np.zeros((0, len(q))))
-        return by_chain(drawn, int(self.diagnostics["chains"]), float(len(q)) if effective is None else effective)
+        return by_chain(
+            drawn, int(self.diagnostics.get("chains", 1)), float(len(q)) if effective is None else effective
+        )
 
     @cached_property
     def weighted_draws(self) -> xarray.Dataset:
