@@ -280,7 +280,7 @@ def advise(model: SSP, data: Dataset, tolerance: float | int | None = None, **op
     Advice(expected loss 0, stop)
       Stopping now costs nothing. No trial could improve on the best policy.
       value of the best policy -1, optimal with probability 1
-      it plays s1 stay
+      it plays s1 go
     """
     require_numbers(tolerance=tolerance)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):

@@ -130,8 +130,8 @@ class Estimate:
     >>> found = Estimate.of(np.array([0.31234, 0.5]), np.array([0.0042, 0.0]))
     >>> found
     Estimate(0.312 ± 0.004, 0.5)
-    >>> found[0].se, float(np.mean(found))
-    (array(0.0042), 0.40617)
+    >>> found[0].se, float(np.max(found))
+    (array(0.0042), 0.5)
     """
 
     value: Float[np.ndarray, "..."]
@@ -154,10 +154,13 @@ class Estimate:
     def __float__(self) -> float:
         return float(self.value)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         pairs = zip(self.value.ravel()[:SHOWN], self.se.ravel()[:SHOWN], strict=True)
         more = f", ... {self.value.size} in all" if self.value.size > SHOWN else ""
-        return f"Estimate({', '.join(measured(value, se) for value, se in pairs)}{more})"
+        return f"{', '.join(measured(value, se) for value, se in pairs)}{more}"
+
+    def __repr__(self) -> str:
+        return f"Estimate({self})"
 
 
 def resolution_of(effective: float) -> float:
