@@ -158,6 +158,8 @@ def test_cards():
         "no",
         "",
     ]
+    leads = {"next": [{"a": 1.0}, {"a": 0.25, "b": 0.75}]}
+    assert re.findall("<td>([^<]*)", as_table(leads)) == ["a", "a 0.25, b 0.75"]
     assert "and 3 more rows" in as_table({"n": list(range(15))})
     assert as_table({}) == as_table({"n": []}) == ""
 
@@ -185,6 +187,7 @@ def test_estimates_are_like_arrays():
     assert (float(found[1]), found[0].se) == (2.0, 0.5)
     assert np.abs(found - np.array([1.0, 1.0])).tolist() == [0.0, 1.0]
     assert repr(found) == "Estimate(1.0 ± 0.5, 2)"
+    assert f"{found[0]}" == "1.0 ± 0.5"
     assert repr(Estimate.of(np.zeros(9), np.zeros(9))).endswith("... 9 in all)")
 
 

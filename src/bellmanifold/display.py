@@ -120,6 +120,8 @@ def _cell(columns: Columns, name: str, row: int) -> str:
         return measured(value, columns[f"{name}_se"][row])
     if isinstance(value, str):
         return _cut(printable(value), LONGEST_NAME)
+    if isinstance(value, Mapping):  # where a pair leads
+        value = [str(key) if share == 1.0 else f"{key} {share:.3g}" for key, share in value.items()]
     if isinstance(value, list):
         return _cut(printable(", ".join(map(str, value))), LONGEST_NAME)
     if value is None or (isinstance(value, float) and math.isnan(value)):

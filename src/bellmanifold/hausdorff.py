@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.data import Dataset, require_plain
+from bellmanifold.data import Dataset, require_data, require_plain
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.budget import Budget
@@ -123,6 +123,7 @@ def manifold(
 
 
 def _check_known(data: Dataset) -> None:
+    require_data(data)
     require_closed(data.model, "hausdorff.manifold")
     require_plain(data, "hausdorff.manifold")
 

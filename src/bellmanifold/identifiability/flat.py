@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 
-from bellmanifold.data import Dataset
+from bellmanifold.data import Dataset, require_data
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import end_components, is_proper
 from bellmanifold.health import direction
@@ -153,6 +153,7 @@ def flat_direction(data: Dataset, policy: Int[np.ndarray, "states"]) -> Float[np
     >>> flat_direction(data, np.array([0])), flat_direction(data, np.array([1]))
     (array([1., 0.]), None)
     """
+    require_data(data)
     model, observed = data.model, data.observed
     require_closed(model, "identifiability.flat_direction")
     if observed.all() and is_proper(model, policy):

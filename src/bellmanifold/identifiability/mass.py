@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.data import Dataset, require_plain
+from bellmanifold.data import Dataset, require_data, require_plain
 from bellmanifold.gaussian.orthant import orthants
 from bellmanifold.gaussian.sequential import arrange
 from bellmanifold.graph import is_proper
@@ -70,6 +70,7 @@ def likelihood_mass(data: Dataset, policy: Int[np.ndarray, "states"], scale: flo
     >>> likelihood_mass(data, np.array([1]), 2.0).log_bound
     0.0
     """
+    require_data(data)
     require_positive(scale)
     model = data.model
     require_closed(model, "identifiability.likelihood_mass")

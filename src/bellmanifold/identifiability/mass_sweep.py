@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.data import Dataset, require_plain
+from bellmanifold.data import Dataset, require_data, require_plain
 from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import improper_mass
@@ -61,6 +61,7 @@ def improper_mass_sweep(
     Raises:
         BadInputError: if a list is empty; `posterior` says what else may be wrong.
     """
+    require_data(data)
     require_closed(data.model, "identifiability.improper_mass_sweep")
     require_plain(data, "identifiability.improper_mass_sweep")
     settings = {"epsilon": epsilon, "prior_scale": prior_scale, "discount": discount}

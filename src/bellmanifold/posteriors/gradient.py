@@ -354,8 +354,8 @@ def _prior_of_values(model: SSP, density: Density) -> ValuePrior:
     """Mean and standard deviation of every action value under the prior of theta: known for a table, else by draws."""
     family, prior = density.parametrisation, density.prior
     if isinstance(prior, NormalPrior) and family == tabular(model):
-        mean, scale = (np.broadcast_to(part, model.n_pairs).astype(np.float64) for part in (prior.mean, prior.scale))
-        return ValuePrior(mean, scale)
+        every = np.ones(model.n_pairs)
+        return ValuePrior(np.asarray(prior.mean) * every, np.asarray(prior.scale) * every)
     keys = jax.random.split(random_key(0), PRIOR_DRAWS)
     q = np.stack([np.asarray(family.values(prior.draw(key, family.dimension))) for key in keys])
     return ValuePrior(q.mean(axis=0), np.maximum(q.std(axis=0), np.finfo(np.float64).tiny))

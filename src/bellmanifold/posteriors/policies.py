@@ -156,10 +156,13 @@ class Estimate:
     def __float__(self) -> float:
         return float(self.value)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         pairs = zip(self.value.ravel()[:SHOWN], self.se.ravel()[:SHOWN], strict=True)
         more = f", ... {self.value.size} in all" if self.value.size > SHOWN else ""
-        return f"Estimate({', '.join(measured(value, se) for value, se in pairs)}{more})"
+        return f"{', '.join(measured(value, se) for value, se in pairs)}{more}"
+
+    def __repr__(self) -> str:
+        return f"Estimate({self})"
 
 
 def resolution_of(effective: float) -> float:

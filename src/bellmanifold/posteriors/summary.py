@@ -220,11 +220,12 @@ class Summary(Shown):
 
     @cached_property
     def draws(self) -> xarray.Dataset:
-        """Draws of all action values, each of the same weight and none twice, as ArviZ takes them.
+        """Draws of all action values, each of the same weight, as ArviZ takes them.
 
         An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` where it is inferred,
-        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. There
-        are as many draws as the posterior's points are worth without repeats (`bellmanifold.posteriors.draws`).
+        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. Of
+        weighted points as many are chosen as they are worth without repeats (`bellmanifold.posteriors.draws`); chains
+        come as they were walked.
 
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
