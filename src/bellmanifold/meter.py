@@ -158,10 +158,12 @@ class Cell:
     """A line in a notebook, written anew a few times per second, and emptied at the end."""
 
     def open(self, title: str) -> None:
-        from IPython.display import HTML, display
+        from importlib import import_module
 
-        self.title, self.html, self.last = title, HTML, 0.0
-        self.handle: Any = display(HTML(title), display_id=True)
+        shell: Any = import_module("IPython.display")
+        self.title, self.last = title, 0.0
+        self.html: Any = shell.HTML
+        self.handle: Any = shell.display(shell.HTML(title), display_id=True)
 
     def show(self, count: Count) -> None:
         now = time.monotonic()

@@ -64,7 +64,7 @@ def draw_advice(
         if named[pair] and not arrow.is_stub and (played or not known):
             name_move(axes, model.pair_name(pair)[1], arrow.at(0.4))
     colours = ["white"] * model.n_states
-    for pair in np.flatnonzero(policy):
+    for pair in np.flatnonzero(policy).tolist():
         colours[model.pair_state[pair]] = action[pair]
     for state, colour in enumerate(colours):
         axes.add_patch(
