@@ -41,6 +41,18 @@ def test_readme_example_prints_what_the_readme_says(tmp_path):
     assert (tmp_path / "deep-sea.png").stat().st_size > 5000
 
 
+def test_readme_commands_need_no_repository(tmp_path):
+    """Problems and data of the first commands are built in, or written by them."""
+    text = (ROOT / "README.md").read_text()
+    table, first = re.search(r"^(printf .*)\n(bellmanifold posterior env:robot .*)$", text, re.MULTILINE).groups()
+    (advice,) = re.findall(r"^(bellmanifold advise env:robot .*?) +#", text, re.MULTILINE)
+    subprocess.run(["bash", "-c", table], cwd=tmp_path, check=True)
+    for command in (first, advice):
+        arguments = [sys.executable, "-m", *command.split()]
+        assert subprocess.run(arguments, cwd=tmp_path, capture_output=True, check=True).stdout
+    assert (tmp_path / "robot.png").stat().st_size > 5000
+
+
 def test_the_tour_runs():
     done = subprocess.run([sys.executable, ROOT / "examples/tour.py"], capture_output=True, text=True, check=True)
     assert "gym:FrozenLake-v1: wandering among" in done.stdout

@@ -59,6 +59,8 @@ def test_counts_are_shown_after_a_while_only():
 def test_an_estimate_of_what_is_left():
     count = Count("episodes", done=25.0, total=100.0, began=time.monotonic() - 10.0)
     assert count.words() in ("25 of 100 episodes, about 30 s left", "25 of 100 episodes, about 31 s left")
+    later = Count("episodes", done=75.0, total=100.0, first=50.0, began=time.monotonic() - 10.0)
+    assert later.words() in ("75 of 100 episodes, about 10 s left", "75 of 100 episodes, about 11 s left")
     assert Count("points", done=3000.0).words() == "3,000 points"
     assert Count("points", done=12.0, total=10.0).words() == "12 of 12 points"
     assert Count().words() == ""
@@ -135,7 +137,7 @@ def test_a_line_in_a_notebook():
 
     cell = Cell()
     cell.title, cell.html, cell.last, cell.handle = "weighing", HTML, 0.0, Handle()
-    cell.show(Count("points", 1.0, 4.0, time.monotonic() - 1.0))
+    cell.show(Count("points", 1.0, 4.0, 0.0, time.monotonic() - 1.0))
     cell.show(Count("points", 2.0, 4.0))  # too soon
     cell.last = 0.0
     cell.show(Count("points", 2.0))

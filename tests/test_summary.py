@@ -7,6 +7,7 @@ import pytest
 import xarray
 from by_hand import summary_of
 
+import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
@@ -128,3 +129,11 @@ def test_draws_of_the_engine_come_before_those_of_the_chart():
     assert summary.draws is own
     assert summary.weighted_draws.q.values.tolist() == np.arange(12.0).reshape(6, 2).tolist()
     assert summary.weighted_draws.weight.values.tolist() == [1 / 6] * 6
+
+
+def test_where_all_is_observed_proper_only_leaves_nothing_improper():
+    model = envs.two_state()
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=2.0, proper_only=True)
+    assert (float(summary.improper_mass_model.value), float(summary.improper_mass_model.se)) == (0.0, 0.0)
+    partly = bm.posterior(model, Dataset.from_pairs(model, [("s1", "go")]), epsilon=2.0, proper_only=True)
+    assert partly.improper_mass_model.value > 0.0

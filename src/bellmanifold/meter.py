@@ -45,12 +45,14 @@ class Count:
         unit: what is counted, in the plural.
         done: how many.
         total: of how many, as far as one can tell; None if one cannot.
-        began: when the counting began.
+        first: how many were done when the counting began.
+        began: when that was.
     """
 
     unit: str = ""
     done: float | int = 0
     total: float | int | None = None
+    first: float | int = 0
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -64,8 +66,9 @@ class Count:
             return ""
         share, of = self.share, "" if self.total is None else f" of {max(self.total, self.done):,.0f}"
         left = ""
-        if share is not None and 0.0 < share < 1.0:
-            left = f", about {duration((time.monotonic() - self.began) * (1.0 - share) / share)} left"
+        if share is not None and share < 1.0 and self.total and self.done > self.first:
+            rate = (time.monotonic() - self.began) / (self.done - self.first)
+            left = f", about {duration(rate * (self.total - self.done))} left"
         return f"{self.done:,.0f}{of} {self.unit}{left}"
 
 
@@ -103,8 +106,9 @@ class Meter:
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
         """From now on so many of these are to be done."""
-        began = self.count.began if unit == self.count.unit else time.monotonic()
-        self.count = Count(unit, done, total, began)
+        same = unit == self.count.unit
+        first, began = (self.count.first, self.count.began) if same else (done, time.monotonic())
+        self.count = Count(unit, done, total, first, began)
         self._look()
 
     def advance(self, unit: str, by: float | int) -> None:
@@ -158,10 +162,12 @@ class Cell:
     """A line in a notebook, written anew a few times per second, and emptied at the end."""
 
     def open(self, title: str) -> None:
-        from IPython.display import HTML, display
+        from importlib import import_module
 
-        self.title, self.html, self.last = title, HTML, 0.0
-        self.handle: Any = display(HTML(title), display_id=True)
+        shell: Any = import_module("IPython.display")
+        self.title, self.last = title, 0.0
+        self.html: Any = shell.HTML
+        self.handle: Any = shell.display(shell.HTML(title), display_id=True)
 
     def show(self, count: Count) -> None:
         now = time.monotonic()

@@ -12,6 +12,7 @@ from bellmanifold.commands.posterior_options import PosteriorOptions, open_files
 from bellmanifold.commands.rows import All, on_the_way, print_first
 from bellmanifold.commands.terminal import AsJson, print_json, say
 from bellmanifold.interrupts import interruptible
+from bellmanifold.meter import metered
 
 if TYPE_CHECKING:
     from bellmanifold.decisions.advice import Advice
@@ -42,7 +43,7 @@ def advise(
     from bellmanifold.decisions.advice import advise as compute
 
     problem, observed = open_files(model, data, options, picture)
-    with interruptible("give the same command again; nothing was printed"):
+    with metered("weighing what is known"), interruptible("give the same command again; nothing was printed"):
         advice = compute(problem, observed, tolerance=tolerance, **options.keywords())
         answer = advice.to_dict()
     if picture is not None:

@@ -13,6 +13,7 @@ from bellmanifold.commands.rows import SHOWN, All, by_doubt, print_first
 from bellmanifold.commands.terminal import AsJson, print_json
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
+from bellmanifold.meter import metered
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
@@ -38,7 +39,7 @@ def posterior(
     from bellmanifold.posteriors.inference import posterior as compute
 
     problem, observed = open_files(model, data, options, picture)
-    with interruptible("give the same command again; nothing was printed"):
+    with metered("computing the posterior"), interruptible("give the same command again; nothing was printed"):
         summary = compute(problem, observed, **options.keywords())
         answer = summary.to_dict()
     if picture is not None:

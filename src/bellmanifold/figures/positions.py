@@ -84,8 +84,7 @@ def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     if goal is not None:
         largest = max(1e-9, float(np.abs([given[name] for name in model.states]).max()))
         place = np.vstack([place, np.array(goal, dtype=np.float64) / largest])
-    distance = np.asarray(cKDTree(place).query(place, k=min(2, len(place)))[0])
-    nearest = distance.reshape(len(place), -1)[:, -1]
+    nearest = np.asarray(cKDTree(place).query(place, k=min(2, len(place)))[0]).reshape(len(place), -1)[:, -1]
     usual, least = float(np.median(nearest)), float(nearest.min())
     scale = NEIGHBOURS / max(usual, 1e-9) if usual > 0 else 1.0
     scale *= float(np.clip(LEAST_GAP / max(least * scale, 1e-9), 1.0, MOST_STRETCH))

@@ -12,7 +12,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -39,8 +39,7 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
     except UnicodeDecodeError as error:
         raise BadInputError(f"not UTF-8 text (byte {error.start}): save the table as CSV in UTF-8") from None
     separator = _separator(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-    lines = _numbered(reader)
+    lines = _numbered(text, separator)
     header = _header(next(lines, (1, []))[1])
     seen, places = [], []
     for line, cells in lines:
@@ -60,8 +59,9 @@ def _separator(text: str) -> str:
     return next((mark for mark in SEPARATORS if mark in first), ",")
 
 
-def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
+def _numbered(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Lines that are not empty, with their numbers, counted from 1."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
     while True:
         try:
             cells = next(reader)

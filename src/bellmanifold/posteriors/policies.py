@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.display import measured
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import ROUTES
+from bellmanifold.meter import expect
 from bellmanifold.ssp import SSP
 
 PSEUDO_REPLICATES = 64
@@ -263,6 +264,7 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
     alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
     finished = _Best(limit, limit)
     while alive and limit > 0:
+        expect("beginnings of routes", None, len(alive))
         longer = _Best(BEAM * limit, limit)
         for one in alive:
             for more in _extensions(model, table, one, stand, share):

@@ -156,7 +156,8 @@ class Summary(Shown):
         model, no_law = self.target.model, self.target.no_law
         if self.target.laws is not None or (no_law is not None and no_law.any()):
             return None
-        if not end_components(model) or (self.target.is_exact and self.target.observed.all()):
+        known_proper = (self.target.is_exact or self.target.proper_only) and self.target.observed.all()
+        if known_proper or not end_components(model):
             return EXACT
         return improper_mass_model(model, self.table, np.random.default_rng(0))
 

@@ -56,7 +56,7 @@ class Ties:
     def components(self) -> list[Int[np.ndarray, "component"]]:
         """Sets of states that lead to each other; what a set leads to comes before it."""
         leads = np.add.reduceat(self.moves, self.start[:-1], axis=0) > 0
-        count, label = connected_components(csr_array(leads.astype(np.int8)), connection="strong")
+        count, label = connected_components(leads.astype(np.int8), connection="strong")
         between = np.zeros((count, count), dtype=bool)
         between[label[:, None], label[None, :]] |= leads
         np.fill_diagonal(between, False)
