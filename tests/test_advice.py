@@ -281,7 +281,7 @@ def test_command_for_programs(cli, tmp_path):
     assert found["stop"] is (found["expected_loss"]["mean"] <= 0.5)
     gains = [trial["gain"]["mean"] for trial in found["trials"]]
     assert gains == sorted(gains, reverse=True)
-    assert set(found["trials"][0]) == {"state", "action", "gain", "tried"}
+    assert set(found["trials"][0]) == {"state", "action", "gain", "tried", "tells"}
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

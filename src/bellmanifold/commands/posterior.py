@@ -64,14 +64,16 @@ def _print_posterior(answer: dict[str, Any]) -> None:
         mass = answer[key]
         if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
-    rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "se", "sd of q")]
+    rows: list[tuple[str, ...]] = [("state", "action", "optimal with probability", "se", "mean of q", "sd of q")]
+    with_error = "laws" in answer  # elsewhere it is small
+    rows[0] += ("se of mean",) if with_error else ()
     for state, actions in list(answer["actions"].items())[:40]:
         for action, found in actions.items():
             mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
             se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
             error = _or_zero(answer["q_mean_se"][state][action], 1e-6 * abs(mean))
-            numbers = (f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{error:.1g}", f"{sd:.4g}")
-            rows.append((state, action, *numbers))
+            numbers = (f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{sd:.4g}")
+            rows.append((state, action, *numbers, *([f"{error:.1g}"] if with_error else [])))
     print_table(rows)
     routes = answer.get("routes", [])[:10]
     if routes:
