@@ -72,7 +72,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
     print_first(
-        ("state", "action", "optimal with probability", "se", "mean of q", "se", "sd of q"),
+        ("state", "action", "optimal with probability", "se", "mean of q", "se of mean", "sd of q"),
         [_row(answer, *summary.target.model.pair_name(pair)) for pair in _ordered(summary)],
         "pairs",
         every,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from bellmanifold.commands.terminal import print_table
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Bool, Float, Int
 
     from bellmanifold.ssp import SSP
@@ -41,6 +41,8 @@ def print_first(
 
 def on_the_way(model: SSP, played: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:
     """How many moves from the start playing these pairs takes to each state; n_states where it does not come."""
+    import numpy as np
+
     moves = np.full(model.n_states + 1, model.n_states)
     front, count = np.flatnonzero(model.initial), 0
     while len(front):
@@ -59,6 +61,8 @@ def by_doubt(
     The states that the most probable actions lead through come first, nearest to the start first, then those that the
     data touch, where the best action is least certain first, then the others; in each state its most probable action.
     """
+    import numpy as np
+
     best = np.maximum.reduceat(probability, model.pair_start[:-1])
     moves = on_the_way(model, probability >= best[model.pair_state])
     doubt = np.where(moves < model.n_states, 0.0, np.where(touched, best, 2.0))

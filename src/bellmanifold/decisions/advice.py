@@ -338,7 +338,7 @@ def check_proper(target: Target) -> None:
 
 def _draws(summary: Summary) -> JointDraws:
     target, budget, own = summary.target, summary.budget, summary.result.draws
-    if summary.result.points is not None:
+    if summary.result.points is not None and target.laws is None:  # else a policy's value depends on each draw's laws
         return given_draws(target, budget, point_draws(target, summary.result.points, budget.seed))
     if own is None:
         return joint_draws(target, budget)

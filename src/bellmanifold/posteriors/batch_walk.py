@@ -56,7 +56,7 @@ STRETCH, SHORT = 10, 5
 """Steps for which open laws are drawn at a time, also where drawing all laws is cheap."""
 CHEAP = 2**16
 """Up to so many numbers in all laws of all chains."""
-NARROWEST, WIDEST = 0.3, 30.0
+NARROWEST, WIDEST = 0.1, 10.0
 """Widths of local proposals of the logarithm of a probability: log-uniform between these."""
 FORGOTTEN = np.array([0.0, 0.25, 0.5, 1.0])
 """Chances to forget a law: each chain takes any of these."""

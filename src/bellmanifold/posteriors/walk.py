@@ -112,7 +112,7 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
     expect("steps", SPARSE_CHAINS * (steps // 4 + steps))
     walker.advance(rng, steps // 4)
     kept: list[np.ndarray] = []
-    few = SPARSE_CHAINS * steps * target.model.n_pairs <= KEPT_EVERY * budget.kept and target.laws is None
+    few = SPARSE_CHAINS * steps * target.model.n_pairs <= KEPT_EVERY * budget.kept
     trace = walker.record(rng, steps, kept if few else None)
     result = _result(coordinates, trace, f"{why}: slice chains on sparse systems instead")
     points = np.stack(kept, axis=1) if kept else None
