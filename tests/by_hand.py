@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.policies import Estimate, PolicyTable
+from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.trace import Trace

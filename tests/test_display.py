@@ -9,7 +9,7 @@ from by_hand import summary_of
 import bellmanifold as bm
 from bellmanifold.display import Card, as_html, as_table, as_text, measured
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.target import relaxed_target
 

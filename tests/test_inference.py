@@ -18,11 +18,12 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import draws, importance, inference, walk
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import MISSED, Covering, covering, cut_set, needs_cut, other_cut
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.nets import Nets, Sample
-from bellmanifold.posteriors.policies import Estimate, improper_mass
+from bellmanifold.posteriors.policies import improper_mass
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk, check_sparse

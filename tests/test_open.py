@@ -12,10 +12,11 @@ from bellmanifold import envs, figures
 from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.memory import Memory
 from bellmanifold.assembly import assemble
-from bellmanifold.data import Dataset, Observation, Visits
+from bellmanifold.data import Dataset, Visits
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.graph import end_components, reach_goal, reach_probability
+from bellmanifold.observation import Observation
 from bellmanifold.ssp import Description, StatedPrior, require_closed
 from bellmanifold.sweeps.plan import digest
 

@@ -12,10 +12,11 @@ from bellmanifold import envs
 from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset, Observation
+from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.formats.problem import from_json
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.coordinates import Coordinates

@@ -12,8 +12,9 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 import bellmanifold as bm
-from bellmanifold.data import Dataset, Observation
+from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.walk import by_walk

@@ -12,6 +12,7 @@ from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.limits import ROUTES
+from bellmanifold.posteriors.estimated import ratio, resolution_of
 from bellmanifold.posteriors.policies import (
     ALL,
     ALWAYS,
@@ -22,8 +23,6 @@ from bellmanifold.posteriors.policies import (
     improper_mass_model,
     most_probable_routes,
     policy_probability,
-    ratio,
-    resolution_of,
 )
 from bellmanifold.posteriors.target import relaxed_target
 

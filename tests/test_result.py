@@ -6,7 +6,7 @@ from by_hand import result_of
 
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.posteriors.policies import ratio
+from bellmanifold.posteriors.estimated import ratio
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 

@@ -14,7 +14,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.kernels import Laplace
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.policies import Estimate
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.commands.advise import _gain
-from bellmanifold.data import Dataset, Observation
+from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.walk import by_sparse_walk

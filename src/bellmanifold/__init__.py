@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from bellmanifold import hausdorff as hausdorff
     from bellmanifold import identifiability as identifiability
     from bellmanifold.data import Dataset as Dataset
-    from bellmanifold.data import Observation as Observation
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
     from bellmanifold.explorer.notebook import explore as explore
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from bellmanifold.formats.problem import write_problem as write_problem
     from bellmanifold.health import check as check
     from bellmanifold.models import load_model as load_model
+    from bellmanifold.observation import Observation as Observation
     from bellmanifold.posteriors.gradient import sample_chains as sample_chains
     from bellmanifold.posteriors.inference import evidence_curve as evidence_curve
     from bellmanifold.posteriors.inference import posterior as posterior
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Advice": "decisions.advice",
     "Dataset": "data",
-    "Observation": "data",
+    "Observation": "observation",
     "SSP": "ssp",
     "Summary": "posteriors.summary",
     "advise": "decisions.advice",

@@ -20,18 +20,19 @@ serve every data set of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, kind_of_value, quote, require_kind
+from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.naming import find_landing, find_pair
+from bellmanifold.observation import Given, as_observation, number_or_nan
 from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -44,28 +45,6 @@ NOISELESS = (
 SAME_REWARD = 1e-9
 SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
 """An sd beyond these would leave the range of floating point when it is squared."""
-
-
-class Observation(NamedTuple):
-    """One move, or one belief about a move.
-
-    Attributes:
-        state: where it was played.
-        action: what was played.
-        reward: what it paid; None for the model's reward, or where it was not recorded.
-        sd: the standard deviation of this reward, 0 for an exact one; None for what holds for all other rewards.
-        next: the state it led to, or a goal; None where it was not recorded, or for a belief.
-    """
-
-    state: str
-    action: str
-    reward: float | None = None
-    sd: float | None = None
-    next: str | None = None
-
-
-Given: TypeAlias = Observation | Sequence[Any] | Mapping[str, Any]
-"""An observation, (state, action), (state, action, reward) or a mapping with the names of `Observation`."""
 
 
 @runtime_checkable
@@ -120,7 +99,7 @@ class Dataset(Shown):
     Raises:
         BadInputError: for observations that say nothing, or what cannot be.
 
-    >>> from bellmanifold import envs
+    >>> from bellmanifold import Observation, envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
     >>> data.count, data.mean_reward
     (array([2, 0]), array([-1.,  0.]))
@@ -168,10 +147,10 @@ class Dataset(Shown):
         pairs, rewards, sds, landings = [], [], [], []
         for t, item in enumerate(observations):
             where = places[t] if places else f"observations[{t}]"
-            seen = _observation(item, where)
+            seen = as_observation(item, where)
             pairs.append(find_pair(model, seen.state, seen.action, where))
-            rewards.append(_finite(seen.reward, f"{where}: reward"))
-            sds.append(_finite(seen.sd, f"{where}: sd"))
+            rewards.append(number_or_nan(seen.reward, f"{where}: reward"))
+            sds.append(number_or_nan(seen.sd, f"{where}: sd"))
             landings.append(-1 if seen.next is None else find_landing(model, seen.next, where))
         return cls(
             model,
@@ -451,39 +430,3 @@ def require_plain(data: Dataset, what: str) -> None:
             f"observations[{int(np.argmax(own))}]: has an sd of its own, which {what} does not take: leave it out, "
             "or ask `posterior`"
         )
-
-
-def _observation(item: Given, where: str) -> Observation:
-    """One item of `Dataset.from_pairs`."""
-    if isinstance(item, Observation):
-        return item
-    if isinstance(item, Mapping):
-        unknown = [key for key in item if key not in Observation._fields]
-        if unknown:
-            raise BadInputError(f"{where}: unknown key {quote(unknown[0])}: it takes {', '.join(Observation._fields)}")
-        missing = [key for key in ("state", "action") if key not in item]
-        if missing:
-            raise BadInputError(f"{where}: {quote(missing[0])} is missing: add it")
-        return Observation(**item)
-    remedy = "give (state, action), (state, action, reward) or a bm.Observation"
-    if isinstance(item, str):
-        raise BadInputError(f"{where} is {kind_of_value(item)}: {remedy}")
-    require_kind(item, Sequence, where, remedy)
-    if len(item) not in (2, 3):
-        raise BadInputError(
-            f"{where}: has {len(item)} entries: give (state, action), (state, action, reward) or a bm.Observation"
-        )
-    return Observation(*item)
-
-
-def _finite(value: Any, what: str) -> float:
-    """A finite number, or NaN for None."""
-    if value is None:
-        return float("nan")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise BadInputError(f"{what} is {quote(value)}: give a finite number") from None
-    if not np.isfinite(number):
-        raise BadInputError(f"{what} is {number}: give a finite number")
-    return number

@@ -36,8 +36,8 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import check_exact, covering
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
-from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.ssp import require_closed

@@ -21,15 +21,15 @@ arrays), and it checks, lumps, merges and orders them, so that two descriptions 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
-from numpy.typing import ArrayLike
 
+from bellmanifold.description import Description as Description
 from bellmanifold.display import Card, Columns, as_frame, as_html, picture
 from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.stated_prior import StatedPrior as StatedPrior
@@ -42,42 +42,6 @@ Index: TypeAlias = SupportsIndex
 """A number that indexes an array: Python's or NumPy's."""
 
 ARRAYS = ("initial", "pair_state", "pair_action", "reward", "reward_sd", "next_start", "next_state", "next_prob")
-
-
-@dataclass(frozen=True)
-class Description:
-    """A problem as plain, unchecked arrays; the layout of the `.npz` format. Goals are among the states.
-
-    Attributes:
-        state_names: every state, goals included.
-        action_names: every action.
-        goals: indices of the goal states.
-        initial_state, initial_prob: the initial distribution, entry by entry.
-        pair_state, pair_action, reward: one entry per pair, in any order.
-        next_start, next_state, next_prob: successors of all pairs in compressed rows.
-        reward_sd: noise of each pair's simulated reward; None for none.
-        prior: what is stated about action values, in the order of the pairs.
-        may_be_open: rewards may be NaN and rows empty.
-        open_discount: see `SSP`.
-    """
-
-    state_names: Sequence[str]
-    action_names: Sequence[str]
-    goals: ArrayLike
-    initial_state: ArrayLike
-    initial_prob: ArrayLike
-    pair_state: ArrayLike
-    pair_action: ArrayLike
-    reward: ArrayLike
-    next_start: ArrayLike
-    next_state: ArrayLike
-    next_prob: ArrayLike
-    reward_sd: ArrayLike | None = None
-    name: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    prior: StatedPrior | None = None
-    may_be_open: bool = False
-    open_discount: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from bellmanifold.data import Dataset
 from bellmanifold.models import load_model
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.posteriors.policies import Estimate
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.runs.routes import Routes, all_routes, filled_up, read_routes
 from bellmanifold_paper.paper_runs import Cell, PaperRuns

@@ -33,8 +33,8 @@ from bellmanifold.display import Card, Columns, Shown, as_frame, measured, pictu
 from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
 from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
+from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.posteriors.policies import Estimate, resolution_of
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP

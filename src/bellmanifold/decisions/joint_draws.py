@@ -26,9 +26,9 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
 from bellmanifold.posteriors.draws import Points, completed, importance_points
+from bellmanifold.posteriors.estimated import Estimate, ratio
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
-from bellmanifold.posteriors.policies import Estimate, ratio
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import Drawn, chart_of, known_chart_of
 from bellmanifold.posteriors.target import Target

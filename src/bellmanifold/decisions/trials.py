@@ -26,7 +26,7 @@ from bellmanifold.decisions.planner import Planner
 from bellmanifold.decisions.valuation import Policies, Valuation
 from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.coordinates import stand_ins
-from bellmanifold.posteriors.policies import Estimate, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, resolution_of
 
 EDGES, FEW_EDGES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98), (0.1, 0.5, 0.9)
 """Quantiles of theta_i between groups of draws; fewer where policies are found one by one."""

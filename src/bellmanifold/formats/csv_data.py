@@ -16,9 +16,10 @@ from typing import IO
 
 import numpy as np
 
-from bellmanifold.data import Dataset, Observation
+from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.files import require_short
+from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
 
 NEEDED, OPTIONAL = ("state", "action"), ("reward", "sd", "next")

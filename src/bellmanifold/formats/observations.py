@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bellmanifold.data import Dataset, Observation, require_data
+from bellmanifold.data import Dataset, require_data
 from bellmanifold.errors import BadInputError, require_kind
 from bellmanifold.formats.csv_data import from_csv, looks_like_table, write_csv
 from bellmanifold.formats.files import (
@@ -38,6 +38,7 @@ from bellmanifold.formats.files import (
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
 from bellmanifold.formats.problem import find_version
 from bellmanifold.naming import find_pair
+from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP, require_problem
 
 FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")

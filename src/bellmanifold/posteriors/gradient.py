@@ -22,9 +22,10 @@ from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, by_chain
+from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable
-from bellmanifold.posteriors.policies import PolicyTable, resolution_of
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target, relaxed_target

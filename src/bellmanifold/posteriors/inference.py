@@ -17,12 +17,13 @@ from bellmanifold.meter import metered
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.known import by_solver
 from bellmanifold.posteriors.laws import LawsName, closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error
+from bellmanifold.posteriors.policies import PolicyTable, largest_error
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.summary import Summary

@@ -24,7 +24,8 @@ from bellmanifold.linear import evaluate_chain
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import lingering_loops
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, largest_error, ratio, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
+from bellmanifold.posteriors.policies import PolicyTable, largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.tie_split import Ties, tie_problem

@@ -36,7 +36,8 @@ from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, action_probabilities, ratio
+from bellmanifold.posteriors.estimated import Estimate, ratio
+from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result, root
 from bellmanifold.posteriors.target import Target
 

@@ -24,7 +24,8 @@ from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import LawSummary, Moments
 from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, n_policies, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh

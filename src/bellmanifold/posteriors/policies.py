@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import measured
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import ROUTES
 from bellmanifold.meter import expect
+from bellmanifold.posteriors.estimated import Estimate, ratio, resolved
 from bellmanifold.ssp import SSP
 
 PSEUDO_REPLICATES = 64
@@ -38,8 +38,6 @@ ALL = 2**62
 """More routes than there are."""
 MEASURED = 4096
 """Routes whose standard errors are computed at a time."""
-SHOWN = 6
-"""Numbers that the text of an estimate shows."""
 OVERHEAD = 32
 """Numbers that a beginning takes besides its moves and the rows of the table."""
 
@@ -121,74 +119,7 @@ class PolicyTable:
         """Weights as shares of the whole; close to 0 and 1 the error is no less than what may have been missed."""
         found = ratio(part, self.whole)
         least = np.broadcast_to(self.least_error.max(initial=0.0), found.value.shape)
-        return Estimate(found.value, _resolved(found.value, found.se, least if resolution is None else resolution))
-
-
-@dataclass(frozen=True, repr=False)
-class Estimate:
-    """A number, or an array of them, with standard errors of the same shape.
-
-    It is indexed like an array, and NumPy takes it for its values.
-
-    >>> found = Estimate.of(np.array([0.31234, 0.5]), np.array([0.0042, 0.0]))
-    >>> found
-    Estimate(0.312 ± 0.004, 0.5)
-    >>> found[0].se, float(np.max(found))
-    (array(0.0042), 0.5)
-    """
-
-    value: Float[np.ndarray, "..."]
-    se: Float[np.ndarray, "..."]
-
-    @classmethod
-    def of(cls, value: float | np.ndarray, se: float | np.ndarray) -> Estimate:
-        """From numbers or arrays."""
-        return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def __getitem__(self, index: Any) -> Estimate:
-        return Estimate.of(self.value[index], self.se[index])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.value, dtype=dtype, copy=copy)
-
-    def __float__(self) -> float:
-        return float(self.value)
-
-    def __str__(self) -> str:
-        pairs = zip(self.value.ravel()[:SHOWN], self.se.ravel()[:SHOWN], strict=True)
-        more = f", ... {self.value.size} in all" if self.value.size > SHOWN else ""
-        return f"{', '.join(measured(value, se) for value, se in pairs)}{more}"
-
-    def __repr__(self) -> str:
-        return f"Estimate({self})"
-
-
-def resolution_of(effective: float) -> float:
-    """The error of the probability of what no draw met: its mean after so many failures, from a flat prior."""
-    return 1.0 / (effective + 2.0)
-
-
-def _resolved(
-    value: Float[np.ndarray, "*k"], se: Float[np.ndarray, "*k"], resolution: float | Float[np.ndarray, "*k"]
-) -> Float[np.ndarray, "*k"]:
-    at_edge = (value < resolution) | (value > 1.0 - np.asarray(resolution))
-    return np.where(at_edge, np.maximum(se, resolution), se)
-
-
-def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "replicates"]) -> Estimate:
-    """Estimate E[part] / E[whole] from replicates, with the delta method's standard error; NaN without any weight."""
-    replicates = len(whole)
-    total = whole.sum() or np.nan
-    value = np.asarray(part.sum(axis=0) / total)
-    if replicates == 1:
-        return Estimate.of(value, np.zeros_like(value))
-    with np.errstate(over="ignore", invalid="ignore"):  # chains that are not yet where the posterior is
-        residual = part - value * whole.reshape((-1,) + (1,) * (part.ndim - 1))
-        spread = np.sqrt((residual**2).sum(axis=0) * replicates / (replicates - 1))
-    return Estimate.of(value, spread / total)
+        return Estimate(found.value, resolved(found.value, found.se, least if resolution is None else resolution))
 
 
 def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -> Estimate:
@@ -211,7 +142,7 @@ def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -
     undecided = (table.coupled & (kinds > 1))[model.pair_state]
     undecided &= True if table.beaten is None else ~table.beaten
     return Estimate(
-        found.value, _resolved(found.value, found.se, np.where(undecided, table.least_error[model.pair_state], 0.0))
+        found.value, resolved(found.value, found.se, np.where(undecided, table.least_error[model.pair_state], 0.0))
     )
 
 
@@ -438,7 +369,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
     found = ratio(part, weights.sum(axis=1))
-    return Estimate(found.value, _resolved(found.value, found.se, table.least_error.max(initial=0.0)))
+    return Estimate(found.value, resolved(found.value, found.se, table.least_error.max(initial=0.0)))
 
 
 def _all_reach_goal(

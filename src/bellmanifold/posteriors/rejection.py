@@ -23,7 +23,8 @@ from jaxtyping import Float, Int
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.kernels import Uniform
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, resolution_of
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.target import Target
 

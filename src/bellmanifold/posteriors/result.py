@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.posteriors.policies import Estimate, PolicyTable, ratio
+from bellmanifold.posteriors.estimated import Estimate, ratio
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from bellmanifold.display import Card, Columns, Shown, as_frame, measured, pictu
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.leaks import heavy_tails
 from bellmanifold.posteriors.policies import (
-    Estimate,
     PolicyTable,
     Route,
     action_probabilities,

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
-from bellmanifold.posteriors.policies import PolicyTable, resolution_of
+from bellmanifold.posteriors.estimated import resolution_of
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments
 
 LOOKED_AT, MOST_RECORDED = 32, 128

@@ -1,0 +1,68 @@
+"""One observation as people write it: a move that was played, or a belief about one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from bellmanifold.errors import BadInputError, kind_of_value, quote, require_kind
+
+
+class Observation(NamedTuple):
+    """One move, or one belief about a move.
+
+    Attributes:
+        state: where it was played.
+        action: what was played.
+        reward: what it paid; None for the model's reward, or where it was not recorded.
+        sd: the standard deviation of this reward, 0 for an exact one; None for what holds for all other rewards.
+        next: the state it led to, or a goal; None where it was not recorded, or for a belief.
+    """
+
+    state: str
+    action: str
+    reward: float | None = None
+    sd: float | None = None
+    next: str | None = None
+
+
+Given: TypeAlias = Observation | Sequence[Any] | Mapping[str, Any]
+"""An observation, (state, action), (state, action, reward) or a mapping with the names of `Observation`."""
+
+
+def as_observation(item: Given, where: str) -> Observation:
+    """One item of `Dataset.from_pairs`."""
+    if isinstance(item, Observation):
+        return item
+    if isinstance(item, Mapping):
+        unknown = [key for key in item if key not in Observation._fields]
+        if unknown:
+            raise BadInputError(f"{where}: unknown key {quote(unknown[0])}: it takes {', '.join(Observation._fields)}")
+        missing = [key for key in ("state", "action") if key not in item]
+        if missing:
+            raise BadInputError(f"{where}: {quote(missing[0])} is missing: add it")
+        return Observation(**item)
+    remedy = "give (state, action), (state, action, reward) or a bm.Observation"
+    if isinstance(item, str):
+        raise BadInputError(f"{where} is {kind_of_value(item)}: {remedy}")
+    require_kind(item, Sequence, where, remedy)
+    if len(item) not in (2, 3):
+        raise BadInputError(
+            f"{where}: has {len(item)} entries: give (state, action), (state, action, reward) or a bm.Observation"
+        )
+    return Observation(*item)
+
+
+def number_or_nan(value: Any, what: str) -> float:
+    """A finite number, or NaN for None."""
+    if value is None:
+        return float("nan")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise BadInputError(f"{what} is {quote(value)}: give a finite number") from None
+    if not np.isfinite(number):
+        raise BadInputError(f"{what} is {number}: give a finite number")
+    return number
