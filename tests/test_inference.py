@@ -633,7 +633,7 @@ def test_draws_come_from_weights_or_chains_or_are_refused(monkeypatch):
     """
     target, kept = complete(TREE, 20.0), 6 * 10_000
     few, _ = ways_of(target, draws.DRAWS)
-    first, better = (draws.distinct(one) for one in few)
+    first, better = (float(draws.distinct(one)) for one in few)
     many, (more, most) = ways_of(target, 10_000)
     assert first < more < better < most
 
