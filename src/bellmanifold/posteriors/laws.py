@@ -255,8 +255,7 @@ def _closed(model: SSP) -> SSP:
 
 def _named(data: Visits, pair: Index) -> str:
     """A pair, and its first observation where these are listed."""
-    first = np.flatnonzero(data.pair == pair) if isinstance(data, Dataset) else []
-    where = f"observations[{first[0]}]: " if len(first) else ""
+    where = f"observations[{int(np.argmax(data.pair == pair))}]: " if isinstance(data, Dataset) else ""
     return f"{where}pair ({', '.join(quote(name) for name in data.model.pair_name(pair))})"
 
 
