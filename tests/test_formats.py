@@ -292,7 +292,7 @@ def test_failed_writes_leave_nothing(tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="cannot be written"):
         write_problem(envs.two_state(), tmp_path / "folder.json")
     (tmp_path / "folder.json").rmdir()
-    with pytest.raises(BadInputError, match=r"ends in \.json or \.npz"):
+    with pytest.raises(BadInputError, match=r"ends in \.json, \.npz or \.drn"):
         write_problem(envs.two_state(), tmp_path / "problem.txt")
 
     def full(_):

@@ -370,12 +370,11 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
         np.subtract.at(left, model.pair_state[pairs], 1)
         touched = np.unique(model.pair_state[pairs])
         dead = touched[(left[touched] == 0) & ~ignored[touched]]
-        if len(dead) and into is None:
-            into = _predecessors(model, keep)
-        if 0 < len(dead) <= NARROW:
-            dead = _cascade_one_by_one(model, keep, left, ignored, into, dead)
         if not len(dead):
             return
+        into = _predecessors(model, keep) if into is None else into
+        if len(dead) <= NARROW:
+            dead = _cascade_one_by_one(model, keep, left, ignored, into, dead)
         pairs = np.unique(into.indices[row_entries(into.indptr, dead)[0]])
         pairs = pairs[keep[pairs]]
 
@@ -390,8 +389,8 @@ def _cascade_one_by_one(
 ) -> Int[np.ndarray, "dead_later"]:
     """The same state by state, in place, while few are dead: who is dead but not dealt with at the end."""
     stack = dead.tolist()
-    kept, count, skip = memoryview(keep), memoryview(left), memoryview(ignored)
-    start, pairs, state_of = memoryview(into.indptr), memoryview(into.indices), memoryview(model.pair_state)
+    kept, count, skip = keep.data, left.data, ignored.data
+    start, pairs, state_of = into.indptr.data, into.indices.data, model.pair_state.data
     while stack and len(stack) <= WIDE:
         lost = stack.pop()
         for entry in range(start[lost], start[lost + 1]):

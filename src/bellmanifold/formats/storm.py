@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.explicit import Explicit, read_query, reward_until_target
@@ -103,14 +104,14 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     assert next_state is not None
     start = numbers("state-to-choices.bin", "<u8")
     choices = len(next_start) - 1
-    first = np.arange(states + 1) if start is None else start.astype(np.int64)
+    first: Int[np.ndarray, "states_plus_1"] = np.arange(states + 1) if start is None else start.astype(np.int64)
     prob = numbers("branch-to-probability.bin", "<f8")
     prob = np.ones(len(next_state)) if prob is None else prob
     labels, which = _labels(content, choices)
     reward = np.zeros(choices)
     place = f"annotations/rewards/{_key(content, outcome['reward'])}"
     if (of_state := numbers(f"{place}/states/values.bin", "<f8")) is not None:
-        reward += np.repeat(of_state, np.diff(first))
+        reward += np.repeat(of_state, first[1:] - first[:-1])
     if (of_choice := numbers(f"{place}/choices/values.bin", "<f8")) is not None:
         reward += of_choice
     if (of_branch := numbers(f"{place}/branches/values.bin", "<f8")) is not None:
