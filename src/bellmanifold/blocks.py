@@ -31,8 +31,9 @@ TRAPPED, STAYS = 1e-6, 1e4
 """A pivot below this has lost too many digits; a chain that moves less often on average has lost none."""
 EXPANDER = 0.1
 """A reordered bandwidth above this share of the size means that a factorisation would fill in."""
-HUB = 100
-"""A state that more moves lead to makes a graph no narrow one; the reordering would take long to say so."""
+BUSY, HUB = 24, 100
+"""States that more moves lead to than the first number are tried as those that close all circles; one that more lead to
+than the second makes a graph no narrow one, and the reordering would take long to say so."""
 CUTS = 64
 """A chain is cut if at most this many states close all of its circles."""
 FEW, ITERATIONS, RESTARTS = 150, 1000, 8
@@ -110,8 +111,13 @@ def solve_block(
     if size <= DENSE:
         answer = solve_by_factors(moves, leaving, rights, STAYS)
         return _stacked(eliminate(moves.toarray(), out, b)[0] for b in rights.T) if answer is None else answer
-    hubs = np.bincount(moves.indices, minlength=size) > HUB
+    entering = np.bincount(moves.indices, minlength=size)
+    hubs = entering > HUB
     if hubs.any() or not is_narrow(moves, EXPANDER * size):
+        busy = np.flatnonzero(entering > BUSY)
+        answer = _cut(moves, leaving, out, rights, busy) if 0 < len(busy) <= CUTS else None
+        if answer is not None:
+            return answer
         order, closing = _unrolled(moves)
         answer = _cut(moves, leaving, out, rights, closing) if len(closing) <= CUTS else None
         if answer is not None:

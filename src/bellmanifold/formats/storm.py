@@ -115,7 +115,7 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     if (of_choice := numbers(f"{place}/choices/values.bin", "<f8")) is not None:
         reward += of_choice
     if (of_branch := numbers(f"{place}/branches/values.bin", "<f8")) is not None:
-        row = np.repeat(np.arange(choices), np.diff(next_start.astype(np.int64)))
+        row = np.searchsorted(next_start, np.arange(len(next_state)), side="right") - 1
         reward += np.bincount(row, prob * of_branch, choices)
     return Explicit(
         state_names=_state_names(folder, outcome["variables"], states),
