@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import connected_components, depth_first_order, reverse_cuthill_mckee
 from scipy.sparse.linalg import SuperLU, spilu, spsolve_triangular
@@ -31,8 +31,9 @@ TRAPPED, STAYS = 1e-6, 1e4
 """A pivot below this has lost too many digits; a chain that moves less often on average has lost none."""
 EXPANDER = 0.1
 """A reordered bandwidth above this share of the size means that a factorisation would fill in."""
-HUB = 100
-"""A state that more moves lead to makes a graph no narrow one; the reordering would take long to say so."""
+BUSY, HUB = 24, 100
+"""States that more moves lead to than the first number are tried as those that close all circles; one that more lead to
+than the second makes a graph no narrow one, and the reordering would take long to say so."""
 CUTS = 64
 """A chain is cut if at most this many states close all of its circles."""
 FEW, ITERATIONS, RESTARTS = 150, 1000, 8
@@ -110,15 +111,22 @@ def solve_block(
     if size <= DENSE:
         answer = solve_by_factors(moves, leaving, rights, STAYS)
         return _stacked(eliminate(moves.toarray(), out, b)[0] for b in rights.T) if answer is None else answer
-    if not is_narrow(moves, EXPANDER * size):
+    entering = np.bincount(moves.indices, minlength=size)
+    hubs = entering > HUB
+    if hubs.any() or not is_narrow(moves, EXPANDER * size):
+        busy = np.flatnonzero(entering > BUSY)
+        answer = _cut(moves, leaving, out, rights, busy) if 0 < len(busy) <= CUTS else None
+        if answer is not None:
+            return answer
         order, closing = _unrolled(moves)
         answer = _cut(moves, leaving, out, rights, closing) if len(closing) <= CUTS else None
         if answer is not None:
             return answer
-        guesses = [_iterate(moves, leaving, right, order) for right in rights.T]
-        good = [guess for guess in guesses if guess is not None]
-        if len(good) == len(guesses):
-            return _stacked(good)
+        if not _is_narrow_apart(moves, hubs):
+            guesses = [_iterate(moves, leaving, right, order) for right in rights.T]
+            good = [guess for guess in guesses if guess is not None]
+            if len(good) == len(guesses):
+                return _stacked(good)
     answer = solve_by_factors(moves, leaving, rights)
     if answer is None:
         raise UnsupportedError(NEARLY_TRAPPED)
@@ -207,6 +215,12 @@ def is_narrow(moves: csr_array, width: float) -> bool:
     place[order] = np.arange(size)
     length = np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices])
     return bool(length.max(initial=0) <= width)
+
+
+def _is_narrow_apart(moves: csr_array, hubs: Bool[np.ndarray, "n"]) -> bool:
+    """Is a graph narrow without a few hubs? A factorisation takes those last, and little fills in."""
+    others = np.flatnonzero(~hubs)
+    return 0 < int(hubs.sum()) <= CUTS and is_narrow(csr_array(moves[others][:, others]), EXPANDER * len(others))
 
 
 def _unrolled(moves: csr_array) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "closing"]]:

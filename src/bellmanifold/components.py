@@ -120,7 +120,7 @@ def _paths_one_by_one(
 ) -> tuple[Int[np.ndarray, "later"], int]:
     """The same node by node, in place, while few are ready: who is ready at the end, and how many are done."""
     stack, done = ready.tolist(), 0
-    wait, longest = waiting.data, length.data  # three times as quick as indexing arrays
+    wait, longest = waiting.data, length.data  # memory views: three times as quick as indexing arrays
     start, parent = backwards.indptr.data, backwards.indices.data
     while stack and len(stack) <= WIDE:
         node = stack.pop()

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from bellmanifold.components import NARROW, WIDE, longest_paths
+from bellmanifold.components import NARROW, WIDE, longest_paths, topological
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
@@ -273,6 +273,22 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
     moves = np.zeros(model.n_states, dtype=np.int64)
     moves[model.pair_state[keep]] = 1
     return depth + moves
+
+
+def last_first(model: SSP, may_stay: bool = False) -> Int[np.ndarray, "states"] | None:
+    """The states in an order in which moves lead only to states before, or to the own state; None if there is none.
+
+    Args:
+        model: the problem.
+        may_stay: whether a move may lead to the own state.
+    """
+    if not may_stay and (model.next_state == model.pair_state[model.next_pair]).any():
+        return None
+    graph = state_graph(model, all_pairs(model))  # SciPy's search does not end where an edge occurs twice
+    count, label = connected_components(graph, connection="strong")
+    if count <= model.n_states:
+        return None
+    return np.argsort(topological(label, graph)[: model.n_states], kind="stable")
 
 
 def strong_components(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"]:

@@ -35,7 +35,16 @@ from scipy.sparse import csr_array
 from bellmanifold.components import NARROW
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import Policy, direct_routes, is_proper, levels, may_end, reaches_goal, strong_components
+from bellmanifold.graph import (
+    Policy,
+    direct_routes,
+    is_proper,
+    last_first,
+    levels,
+    may_end,
+    reaches_goal,
+    strong_components,
+)
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.ssp import SSP, require_closed, row_entries
@@ -52,9 +61,13 @@ sweeps per round."""
 LARGE = 10_000
 FEW = 0.02
 """A share of states; if fewer than these switch in a round, a linear system is solved."""
+PATIENT = 4
+"""After this many linear systems it looks ahead until nothing switches."""
 SPARE = 4
 """Columns of pairs may have this many times as many entries as there are pairs."""
 EPSILON = float(np.finfo(np.float64).eps)
+BY_LEVEL = 100_000
+"""Problems with more successors are swept level by level, if levels are not narrow; others state by state."""
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
@@ -161,16 +174,15 @@ def solve(
         raise UnsupportedError(
             f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a near-by problem)"
         )
-    level = levels(model, may_stay=method is None)
-    if method is None:
-        method = "pi" if level is None else "vi"
-    if method == "vi" and level is not None:
-        value, gross = _sweep(model, level)
-        return _solution(model, value, gross, ("vi", 1, 0.0))
+    found = _once_through(model, may_stay=method is None) if method in (None, "vi") else None
+    if found is not None:
+        return _solution(model, *found, ("vi", 1, 0.0))
     if method == "lp":
         return _linear_program(model)
     if method == "vi":
         return _value_iteration(model, verdict.proper_policy, max_sweeps)
+    if model.n_pairs == model.n_states:  # nothing to choose
+        return _solution(model, *_value_and_gross(model, verdict.proper_policy), ("pi", 1, None))
     start, guess = direct_routes(given)  # a discount would make every pair a way to the goal
     return _policy_iteration(model, np.where(start < 0, verdict.proper_policy, start), guess)
 
@@ -189,6 +201,14 @@ def _value_and_gross(model: SSP, policy: Policy) -> tuple[Float[np.ndarray, "sta
         return value, np.abs(value)
     value, gross = solve_chains(model, policy, np.arange(model.n_states), [reward, np.abs(reward)])
     return value, gross
+
+
+def _gross(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+    """The same for a value that is known."""
+    reward = model.reward[policy]
+    if reward.max() <= 0 or reward.min() >= 0:
+        return np.abs(value)
+    return solve_chain(model, policy, np.arange(model.n_states), np.abs(reward))
 
 
 def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
@@ -211,10 +231,24 @@ def _solution(
     return Solution(model, value, q, q >= q[first] - slack, how[0], how[1], residual, how[2])
 
 
+def _once_through(model: SSP, may_stay: bool) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]] | None:
+    """Values by one sweep, and the greedy policy's gross (`_value_and_gross`); None where states are met again.
+
+    Args:
+        model: the problem.
+        may_stay: whether a move may lead to the own state.
+    """
+    if len(model.next_state) > BY_LEVEL:
+        level = levels(model, may_stay=may_stay)
+        return None if level is None else _sweep(model, level)
+    order = last_first(model, may_stay)
+    return None if order is None else _sweep_one_by_one(model, order)
+
+
 def _sweep(
     model: SSP, level: Int[np.ndarray, "states"]
 ) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """Backward induction, one level after the other: values, and the greedy policy's gross (`_value_and_gross`)."""
+    """Backward induction, level by level."""
     order = np.argsort(level, kind="stable")
     bounds = np.flatnonzero(np.diff(level[order])) + 1
     if len(order) < NARROW * len(bounds):
@@ -248,26 +282,28 @@ def _sweep_one_by_one(
     model: SSP, order: Int[np.ndarray, "states"]
 ) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
     """The same, state by state: a call for each of many levels of a few states would take longer."""
-    value, gross = [0.0] * (model.n_states + 1), [0.0] * (model.n_states + 1)
-    away, share = (numbers.tolist() for numbers in _moving_on(model))
-    reward, landing = model.reward.tolist(), model.next_state.tolist()
-    pair_start, next_start = model.pair_start.tolist(), model.next_start.tolist()
+    away, share = _moving_on(model)
+    moving = away > 0
+    prob, landing = away[moving].tolist(), model.next_state[moving].tolist()
+    begin = np.append(0, np.cumsum(moving))[model.next_start].tolist()
+    reward, pair_start, shares = model.reward.tolist(), model.pair_start.tolist(), share.tolist()
+    value, best = [0.0] * (model.n_states + 1), [0] * model.n_states
     for state in order.tolist():
-        best, most = -math.inf, 0.0
+        most = -math.inf
         for pair in range(pair_start[state], pair_start[state + 1]):
-            q, collected = reward[pair], abs(reward[pair])
-            for entry in range(next_start[pair], next_start[pair + 1]):
-                q += away[entry] * value[landing[entry]]
-                collected += away[entry] * gross[landing[entry]]
-            if share[pair] == 0.0:
-                continue
-            q, collected = q / share[pair], collected / share[pair]
-            if q > best:
-                best, most = q, collected
-            elif q == best and collected > most:
-                most = collected
-        value[state], gross[state] = best, most
-    return np.array(value[:-1]), np.array(gross[:-1])
+            low, high = begin[pair], begin[pair + 1]
+            if low == high:
+                continue  # it always stays
+            q = reward[pair]
+            for chance, after in zip(prob[low:high], landing[low:high], strict=True):
+                q += chance * value[after]
+            if shares[pair] != 1.0:
+                q /= shares[pair]
+            if q > most:
+                most, best[state] = q, pair
+        value[state] = most
+    found = np.array(value[:-1])
+    return found, _gross(model, np.array(best), found)
 
 
 class _Steps:
@@ -314,15 +350,15 @@ class _Steps:
             np.copyto(pair, pairs[column], where=better)
         return top, pair
 
-    def look_ahead(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+    def look_ahead(self, value: Float[np.ndarray, "states"], few: float = FEW) -> Float[np.ndarray, "states"]:
         """Modified policy iteration while its greedy policy settles: a better value, if V <= T V for the given.
 
-        Then V <= T V for all of its iterates, and they are at most V*. It stops where few states still switch: news
-        that has a long way to go is carried faster by a linear system.
+        Then V <= T V for all of its iterates, and they are at most V*. It stops where no more than a few states, as a
+        share, still switch: news that has a long way to go is carried faster by a linear system.
         """
         states = self.model.n_states
         policy, switched, rounds = np.full(states, -1), states, 0
-        while switched > FEW * states and rounds < self.rounds:
+        while switched > few * states and rounds < self.rounds:
             last, rounds = policy, rounds + 1
             value, policy = self.best(self.backup(value))
             switched = int((policy != last).sum())
@@ -360,7 +396,8 @@ def _policy_iteration(model: SSP, policy: Policy, guess: Float[np.ndarray, "stat
     while iterations < MAX_POLICIES:
         improved = _improved(steps, policy, value, gross)
         if (improved != policy).any():
-            further = _improved(steps, policy, steps.look_ahead(value), gross)
+            ahead = steps.look_ahead(value, FEW if iterations <= PATIENT else 0.0)
+            further = _improved(steps, policy, ahead, gross)
             improved = further if (further != policy).any() else improved
         lost = ~reaches_goal(model, improved)
         improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it

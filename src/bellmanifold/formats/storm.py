@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.explicit import Explicit, read_query, reward_until_target
@@ -103,7 +104,7 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     assert next_state is not None
     start = numbers("state-to-choices.bin", "<u8")
     choices = len(next_start) - 1
-    first = np.arange(states + 1) if start is None else start.astype(np.int64)
+    first: Int[np.ndarray, "states_plus_1"] = np.arange(states + 1) if start is None else start.astype(np.int64)
     prob = numbers("branch-to-probability.bin", "<f8")
     prob = np.ones(len(next_state)) if prob is None else prob
     labels, which = _labels(content, choices)
@@ -114,7 +115,7 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     if (of_choice := numbers(f"{place}/choices/values.bin", "<f8")) is not None:
         reward += of_choice
     if (of_branch := numbers(f"{place}/branches/values.bin", "<f8")) is not None:
-        row = np.repeat(np.arange(choices), (next_start[1:] - next_start[:-1]).astype(np.int64))
+        row = np.searchsorted(next_start, np.arange(len(next_state)), side="right") - 1
         reward += np.bincount(row, prob * of_branch, choices)
     return Explicit(
         state_names=_state_names(folder, outcome["variables"], states),
