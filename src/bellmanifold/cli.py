@@ -264,3 +264,7 @@ def _open_closed_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open as long as the program)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.ssp import SSP
+
+NEAR, MOST_COMPARED = 0.75, 5000
+"""How alike names are (of 1) if one is taken to be meant by another; in problems of more states none is looked for."""
 
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:
@@ -18,10 +22,10 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     if state in model.goals:
         raise BadInputError(f"{where}: {quote(state)} is a goal: nothing is played there, remove the observation")
     if state not in model.state_index:
-        raise BadInputError(f"{where}: unknown state {quote(state)}: the problem has {_some(model.states)}")
+        raise BadInputError(f"{where}: unknown state {quote(state)}: {_meant(state, model.states)}")
     s = model.state_index[state]
     own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
-    raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: it has {_some(own)}")
+    raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: {_meant(action, own, 'it has')}")
 
 
 def require_name(name: object, what: str) -> None:
@@ -41,6 +45,14 @@ def find_landing(model: SSP, state: str, where: str) -> int:
             "correct it, or give it a pair there, possibly an open one"
         )
     return model.state_index[state]
+
+
+def _meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
+    """The name that was meant, if one is near; else some of those there are."""
+    listed = list(names)
+    folded = {one.casefold(): one for one in reversed(listed)}
+    near = get_close_matches(name.strip().casefold(), folded, 1, NEAR) if len(listed) <= MOST_COMPARED else []
+    return f"did you mean {quote(folded[near[0]])}?" if near else f"{has} {_some(listed)}"
 
 
 def _some(names: Iterable[str], limit: int = 5) -> str:

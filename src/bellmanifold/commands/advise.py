@@ -58,7 +58,8 @@ def advise(
 def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     for warning in answer.get("warnings", []):
         say(f"warning: {warning}")
-    say(" ".join(advice.sentences()))
+    verdict = "" if answer["stop"] is None else "Stop. " if answer["stop"] else "Go on. "
+    say(verdict + " ".join(advice.sentences()))
     loss, best = answer["expected_loss"], answer["best"]
     value, optimal = best["value"], best["optimal"]
     typer.echo(f"expected loss {loss['mean']:.4g} (se {loss['se']:.1g})")
@@ -71,7 +72,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
-        typer.echo("what knowing a value would save:")
+        typer.echo("what knowing a value, of a move with all that follows, would save:")
         rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
         print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, SHOWN)
 

@@ -227,6 +227,11 @@ class Advice(Shown):
         if not len(telling) or gain <= 2.0 * float(self.gain.se[best]):
             return first, "No single trial is known to save any of it."
         state, action = self.target.model.pair_name(best)
+        if self.target.observed[best] and not self.target.open[best]:  # a trial tells what it pays, not what follows
+            return (
+                first,
+                f"Knowing what {action} at {state} is worth, with all that follows, would save {gain:.3g} of it.",
+            )
         return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
 
     def card(self) -> Card:

@@ -76,5 +76,5 @@ def draw_advice(
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
     bar = figure.colorbar(ScalarMappable(norm, scale), ax=axes, shrink=0.6, aspect=30)
-    bar.set_label("gain of a trial")
+    bar.set_label("what knowing its value would save")
     return axes

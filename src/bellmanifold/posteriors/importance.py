@@ -53,7 +53,7 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     if drawn.unsolvable == 1.0:
         raise UnsupportedError(
             "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
-            "leave --proper-only out, or use --discount 0.99"
+            "costs are negative rewards, check the signs, or use --discount 0.99"
             if target.proper_only
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )

@@ -26,7 +26,7 @@ from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import PolicyTable, largest_error
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
-from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.summary import MANY_SDS, Summary
 from bellmanifold.posteriors.target import KernelName, Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.ties import without_near_ties
 from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
@@ -162,8 +162,24 @@ def posterior(
         "noise_sd": (noise_sd is not None and _all_own(data), "every reward has an sd of its own"),
         "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
     }
-    told = (f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies)
-    return replace(summary, without_effect=tuple(told))
+    told = [f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies]
+    return replace(summary, remarks=(*_disagreements(data), *told))
+
+
+def _disagreements(data: Dataset) -> list[str]:
+    """The pair whose rewards with sds of their own, beliefs included, disagree most, if that is by many sds."""
+    allowed = (MANY_SDS + np.sqrt(np.maximum(data.own_count - 1, 0))) ** 2
+    excess = np.where(data.own_count > 1, data.own_scatter / allowed, 0.0)
+    pair = int(np.argmax(excess)) if len(excess) else 0
+    if not len(excess) or excess[pair] <= 1.0:
+        return []
+    others = int((excess > 1.0).sum()) - 1
+    named = ", ".join(quote(name) for name in data.model.pair_name(pair))
+    more = f" and of {others} more" if others else ""
+    return [
+        f"rewards of ({named}){more}, beliefs included, are many of their sds apart: "
+        "check their signs (a cost is a negative reward) and their sds"
+    ]
 
 
 def _rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"] | None) -> Dataset:

@@ -50,13 +50,13 @@ class Summary(Shown):
         target: the posterior.
         result: what the engine found: weighted policies, moments, evidence, and how far to trust them.
         budget: bounded the work; says how many routes are reported, and fixes the draws.
-        without_effect: options that were given and change nothing, and why.
+        remarks: what else is to be said about the data and the options that were given.
     """
 
     target: Target
     result: Result
     budget: Budget
-    without_effect: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def engine(self) -> str:
@@ -176,7 +176,7 @@ class Summary(Shown):
         if best is not None and not best.ends_at_goal:
             found.append("the most probable route is a loop: --proper-only leaves loops out that are known to be such")
         tails = heavy_tails(self.target)
-        return [*found, *([tails] if tails else []), *self.without_effect]
+        return [*found, *([tails] if tails else []), *self.remarks]
 
     def _contradiction(self) -> str:
         """Where observed values lie many prior standard deviations from their prior mean, in words."""
