@@ -1,13 +1,18 @@
 """Agents that stop exploring once their best policy is good enough."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import bellmanifold as bm
 from bellmanifold.agents.stopping import Stopping
+from bellmanifold.chart.batch import ChartLimits
+from bellmanifold.decisions.joint_draws import joint_draws
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
+from bellmanifold.posteriors.budget import Budget
 
 
 def test_a_run_says_when_it_stopped():
@@ -50,6 +55,33 @@ def test_every_posterior_of_these_agents(options):
     run = learning.runs[0]
     assert run.stopped_episode is not None
     assert np.isfinite(run.diagnostics["expected_loss"]).all()
+
+
+def test_chains_that_disagree_go_on():
+    """A known move pays 0, another -1; of the second half of the draws a fifth says 3: the halves lose 0 and 0.6."""
+    moves = {("here", name): Move(0.0, {"goal": 1.0}) for name in ("known", "other")}
+    model = from_moves("two moves", moves, start="here")
+    summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("here", "known")]), seed=0)
+    other, count = model.pair_index["here", "other"], 1000
+    q = np.zeros((count, 2))
+    q[:, other] = -1.0
+    q[count // 2 :: 5, other] = 3.0
+    drawn = joint_draws(summary.target, Budget(seed=0))
+    draws = replace(drawn, q=q, weight=np.full(count, 1.0 / count))
+    for walked, until, stops in ((False, 0.4, True), (True, 0.4, False), (True, 0.65, True), (False, 0.2, False)):
+        stopping = Stopping(until)
+        stopping.judge(replace(draws, walked=walked))
+        assert stopping.loss == pytest.approx(0.3)
+        assert (stopping.policy is not None) == stops
+
+
+def test_only_chains_are_called_walked():
+    """Weighed points are not; points of chains are, in the chart and on sparse systems."""
+    model = bm.envs.deep_sea(depth=2)
+    target = bm.posterior(model, bm.Dataset.from_pairs(model, [("0,0", "right")]), seed=0).target
+    assert not joint_draws(target, Budget(seed=0)).walked
+    assert joint_draws(target, Budget(seed=0, coordinates=0, rounds=1)).walked
+    assert joint_draws(target, Budget(seed=0, chart=ChartLimits(entries=2), sparse_steps=64)).walked
 
 
 def test_wrong_options():
