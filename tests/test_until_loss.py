@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
+from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.chart.batch import ChartLimits
 from bellmanifold.decisions.joint_draws import joint_draws
@@ -29,6 +30,12 @@ def test_a_run_says_when_it_stopped():
         last = {tuple(episode.policy) for episode in run.played[first + 1 :]}
         assert len(last) == 1
     assert learning.to_dict()["stopped_episode"] == [run.stopped_episode for run in learning.runs]
+    frame = learning.to_frame()
+    of_first = frame[frame["run"] == 0]
+    np.testing.assert_array_equal(of_first["expected_loss"], learning.runs[0].diagnostics["expected_loss"])
+    np.testing.assert_array_equal(of_first["true_loss"], learning.runs[0].expected_regret)
+    assert of_first["stopped"].sum() == 25 - learning.runs[0].stopped_episode + 1
+    assert "stopped episode" in learning._repr_html_()
 
 
 def test_at_once_and_never():
@@ -37,7 +44,9 @@ def test_at_once_and_never():
     assert at_once.runs[0].stopped_episode == 1
     never = bm.learn(model, "manifold", episodes=3, runs=1, prior_scale=1.0, until_loss=0.0)
     assert never.runs[0].stopped_episode is None
-    assert "stopped_episode" not in bm.learn(model, "manifold", episodes=1, runs=1).to_dict()
+    without = bm.learn(model, "manifold", episodes=1, runs=1)
+    assert "stopped_episode" not in without.to_dict()
+    assert "expected_loss" not in without.to_frame()
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,23 @@ def test_chains_that_disagree_go_on():
         stopping.judge(replace(draws, walked=walked))
         assert stopping.loss == pytest.approx(0.3)
         assert (stopping.policy is not None) == stops
+
+
+def test_after_the_stop_beliefs_are_kept_up_and_nothing_is_explored(rng):
+    """An agent that was on its way to what it had not seen: from the stop on it plays its best policy wherever it is,
+    and believes what it has seen since (both moves of this state pay what they pay, so one is surely better)."""
+    moves = {("here", name): Move(pay, {"goal": 1.0}) for name, pay in (("a", 0.0), ("b", 1.0))}
+    model = from_moves("two moves", moves, start="here")
+    agent = make_agent("manifold", model, {"explore": "directed", "replan": True, "until_loss": 0.0})
+    agent.policy(rng)
+    assert agent.diagnostics["explores"] == 1.0
+    agent.observe(np.array([0, 1]), model.reward)
+    best = agent.policy(rng)
+    assert agent.diagnostics["stopped"] == 1.0
+    assert agent.diagnostics["expected_loss"] == 0.0
+    assert agent.look(0, rng).tolist() == best.tolist() == [model.pair_index["here", "b"]]
+    np.testing.assert_allclose(agent.beliefs().q_mean, model.reward, atol=1e-6)
+    np.testing.assert_allclose(agent.route_probabilities([(0,), (1,)]), model.reward, atol=1e-6)
 
 
 def test_only_chains_are_called_walked():
