@@ -318,15 +318,58 @@ def test_wrong_advice_is_one_line(cli, tmp_path, observations, options, code, me
     assert err.count("\n") == 1
 
 
+def test_open_laws_need_a_word_about_them(cli, tmp_path):
+    pairs = [{"state": "a", "action": "x"}, {"state": "a", "action": "y", "reward": -1, "next": {"goal": 1}}]
+    problem = {"format": "bellmanifold.ssp/2", "goals": ["goal"], "initial": {"a": 1}, "pairs": pairs}
+    seen = [{"state": "a", "action": "x", "reward": -1, "next": "goal"}]
+    model, data = tmp_path / "open.json", tmp_path / "seen.json"
+    model.write_text(json.dumps(problem))
+    data.write_text(json.dumps({"format": "bellmanifold.data/2", "observations": seen}))
+    for form in ((), ("--json",)):
+        code, out, err = cli("advise", str(model), str(data), *form)
+        assert (code, out) == (2, "")
+        assert 'pair ("a", "x") was observed, but nobody knows where it leads' in err
+        assert "use --laws deterministic or --laws dirichlet" in err
+        assert err.count("\n") == 1
+    code, out, err = cli("advise", str(model), str(data), "--laws", "deterministic", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["trustworthy"]
+
+
+def test_no_data_and_all_data_on_the_command_line(cli, tmp_path):
+    """The prior speaks, and says so; where all is known, stopping costs nothing."""
+    given = ("advise", "env:two-state", data_file(tmp_path), "--tolerance", "0", "--proper-only")
+    code, out, err = cli(*given)
+    assert (code, err) == (0, "")
+    assert "stop: no (tolerance 0)" in out
+    assert "engine prior: no observations: the posterior is the prior" in out
+    found = json.loads(cli(*given, "--json")[1])
+    assert found["stop"] is False
+    assert found["reason"] == "no observations: the posterior is the prior"
+    assert found["expected_loss"]["mean"] > 0
+    given = ("advise", "env:two-state", data_file(tmp_path, ("s1", "stay"), ("s1", "go")), "--tolerance", "0")
+    code, out, err = cli(*given)
+    assert (code, err) == (0, "")
+    assert out.startswith("Stopping now costs nothing. No trial could improve on the best policy.\n")
+    assert "stop: yes (tolerance 0)" in out
+    found = json.loads(cli(*given, "--json")[1])
+    assert (found["stop"], found["expected_loss"], found["trials"]) == (True, {"mean": 0.0, "se": 0.0}, [])
+
+
 def test_advice_that_is_not_to_be_trusted_exits_4(cli, tmp_path):
     data = data_file(tmp_path, ("0,0", "right"), ("0,1", "down"), ("1,1", "left"))
-    code, out, err = cli(
-        *("advise", "env:grid?rows=8&columns=8&slip=0.1", data, "--samples", "8", "--json", "--tolerance", "1e9")
-    )
+    given = ("advise", "env:grid?rows=8&columns=8&slip=0.1", data, "--samples", "8", "--tolerance", "1e9")
+    code, out, err = cli(*given, "--json")
     assert code == 4
     found = json.loads(out)
     assert (found["trustworthy"], found["stop"]) == (False, False)
     assert "not to trust" in err
+    assert err.count("\n") == 1
+    code, out, err = cli(*given)
+    assert code == 4
+    assert out.startswith("warning: not to be trusted: ")
+    assert "stop: no (the posterior is not to be trusted)" in out
+    assert err.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -26,6 +26,15 @@ def test_what_has_no_number_has_not_converged(rng):
     assert np.all((effective[[0, 2]] > 1200) & (effective[[0, 2]] < 3000))
 
 
+def test_chains_too_short_to_judge_have_not_converged(rng, caplog):
+    """And nothing is logged about it."""
+    r_hat, effective = r_hat_and_effective(rng.normal(size=(4, 3, 2)))
+    assert r_hat.tolist() == [np.inf] * 2
+    assert effective.tolist() == [0.0] * 2
+    assert np.isfinite(r_hat_and_effective(rng.normal(size=(4, 4, 2)))[1]).all()
+    assert caplog.records == []
+
+
 def test_a_chain_that_is_stuck_has_not_converged(rng):
     """It does not matter that the others move."""
     values = rng.normal(size=(4, 500, 2))

@@ -176,6 +176,54 @@ def test_curves_average_over_the_runs_of_a_cell(directory, html):
     np.testing.assert_allclose(cell["believed"], np.mean(believed, axis=0), rtol=1e-4, atol=1e-9)
 
 
+@pytest.fixture(scope="module")
+def stopping(tmp_path_factory):
+    """Two runs that stop exploring, beside one that was not told to."""
+    root = tmp_path_factory.mktemp("stopping")
+    given = {"model": "env:deep-sea?depth=3", "agent": "manifold", "episodes": 20, "prior_scale": 1.0}
+    for seed in (0, 1):
+        keep(root, **given, until_loss=0.1, seed=seed)
+    keep(root, **given)
+    return root
+
+
+def test_expected_loss_beside_the_true_one(stopping):
+    """Curve, table and player show what the runs recorded, and where they stopped; others show nothing of it."""
+    contents = read_directory(stopping)
+    told = next(cell for cell in contents.cells if cell.settings.choices().get("until_loss"))
+    other = next(cell for cell in contents.cells if cell is not told)
+    records = [load_run(run.path) for run in told.runs]
+    expected = np.array([record["diagnostic_expected_loss"].values for record in records])
+    true = np.array([record["expected_regret"].values for record in records])
+    first = [int(np.argmax(record["diagnostic_stopped"].values)) for record in records]
+    made = page.make_page(contents, "stops")
+    curve, plain = (data_of(made, "curves-data")["curves"][contents.cells.index(cell)] for cell in (told, other))
+    np.testing.assert_allclose(curve["expected_loss"], expected.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(curve["true_loss"], true.mean(axis=0), rtol=1e-4, atol=1e-12)
+    at_stop = {"runs": 2, "episode": np.mean(first) + 1}
+    assert curve["stop"] == pytest.approx(
+        at_stop | {"expected": expected[[0, 1], first].mean(), "true": true[[0, 1], first].mean()}, rel=1e-4, abs=1e-12
+    )
+    assert (plain["expected_loss"], plain["true_loss"], plain["stop"]) == ([], [], None)
+    assert '<th scope="col">stopped exploring</th>' in made
+    assert (
+        f"<td>before episode {np.mean(first) + 1:g} (2 of 2 runs)</td><td>{curve['stop']['expected']:.3g}</td>" in made
+    )
+    runs = {(run["settings"], run["seed"]): run for run in data_of(made, "player-data")["runs"]}
+    for record, stopped, (_, run) in zip(records, first, sorted(runs.items())[-2:], strict=True):
+        np.testing.assert_allclose(run["expected_loss"], record["diagnostic_expected_loss"], rtol=1e-4)
+        np.testing.assert_allclose(run["true_loss"], record["expected_regret"], rtol=1e-4, atol=1e-12)
+        assert run["stopped"] == stopped
+    assert [run["expected_loss"] for run in runs.values()].count(None) == 1
+
+
+def test_runs_that_never_stop_say_so(tmp_path):
+    keep(tmp_path, model="env:deep-sea?depth=3", agent="manifold", episodes=2, prior_scale=1.0, until_loss=0.0)
+    contents = read_directory(tmp_path)
+    assert contents.cells[0].stop is None
+    assert "<td>no</td><td></td><td></td>" in overview(contents)
+
+
 def test_without_an_optimum_nothing_is_said_about_it(tmp_path):
     """FrozenLake does not satisfy Assumption 2."""
     keep(tmp_path, model="gym:FrozenLake-v1", agent="q-learning")

@@ -25,6 +25,7 @@ def report(tmp_path_factory):
     keep(root, model=hostile_problem(root / "hostile.json"), agent="bayes-td")
     keep(root, model="gym:CliffWalking-v1", agent="q-learning", episodes=2)
     keep(root, model="gym:FrozenLake-v1", agent="q-learning")
+    keep(root, model="env:deep-sea?depth=3", agent="manifold", episodes=20, prior_scale=1.0, until_loss=0.1)
     write_report(root, root / "report.html")
     return (root / "report.html").as_uri()
 
@@ -106,6 +107,27 @@ def test_the_player_moves(page, tmp_path):
     page.screenshot(tmp_path / "playing.png")
     assert (tmp_path / "playing.png").stat().st_size > 20_000
     assert page.complaints == []
+
+
+def test_expected_and_true_loss(page, tmp_path):
+    """Two lines and a diamond for the agent that stops; no plot where nobody was told to."""
+    choose(page, "choose-problem", "deep-sea")
+    page.until("document.querySelectorAll('#loss-plot .scatterlayer .trace').length === 3")
+    assert not page.ask("document.getElementById('loss-plot').closest('figure').hidden")
+    assert count(page, "#loss-plot .point") == 1
+    names = page.ask("[...document.querySelectorAll('#loss-plot .legendtext')].map((node) => node.textContent)")
+    assert names == ["manifold, expected", "manifold, true"]
+    page.ask("document.getElementById('loss-plot').scrollIntoView()")
+    page.screenshot(tmp_path / "losses.png")
+    choose(page, "choose-scene", "deep-sea")
+    assert ", true loss of the policy played " in page.ask("document.getElementById('news').textContent")
+    assert "; still exploring." in page.ask("document.getElementById('news').textContent")
+    page.click("#last")
+    assert "; exploring was over before episode " in page.ask("document.getElementById('news').textContent")
+    choose(page, "choose-problem", "swirl")
+    assert page.ask("document.getElementById('loss-plot').closest('figure').hidden")
+    choose(page, "choose-scene", "swirl")
+    assert "Expected loss" not in page.ask("document.getElementById('news').textContent")
 
 
 def test_pies_and_halos_are_what_is_believed(page):

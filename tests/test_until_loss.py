@@ -1,13 +1,19 @@
 """Agents that stop exploring once their best policy is good enough."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import bellmanifold as bm
+from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.stopping import Stopping
+from bellmanifold.chart.batch import ChartLimits
+from bellmanifold.decisions.joint_draws import joint_draws
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
+from bellmanifold.posteriors.budget import Budget
 
 
 def test_a_run_says_when_it_stopped():
@@ -24,6 +30,12 @@ def test_a_run_says_when_it_stopped():
         last = {tuple(episode.policy) for episode in run.played[first + 1 :]}
         assert len(last) == 1
     assert learning.to_dict()["stopped_episode"] == [run.stopped_episode for run in learning.runs]
+    frame = learning.to_frame()
+    of_first = frame[frame["run"] == 0]
+    np.testing.assert_array_equal(of_first["expected_loss"], learning.runs[0].diagnostics["expected_loss"])
+    np.testing.assert_array_equal(of_first["true_loss"], learning.runs[0].expected_regret)
+    assert of_first["stopped"].sum() == 25 - learning.runs[0].stopped_episode + 1
+    assert "stopped episode" in learning._repr_html_()
 
 
 def test_at_once_and_never():
@@ -32,7 +44,9 @@ def test_at_once_and_never():
     assert at_once.runs[0].stopped_episode == 1
     never = bm.learn(model, "manifold", episodes=3, runs=1, prior_scale=1.0, until_loss=0.0)
     assert never.runs[0].stopped_episode is None
-    assert "stopped_episode" not in bm.learn(model, "manifold", episodes=1, runs=1).to_dict()
+    without = bm.learn(model, "manifold", episodes=1, runs=1)
+    assert "stopped_episode" not in without.to_dict()
+    assert "expected_loss" not in without.to_frame()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +64,50 @@ def test_every_posterior_of_these_agents(options):
     run = learning.runs[0]
     assert run.stopped_episode is not None
     assert np.isfinite(run.diagnostics["expected_loss"]).all()
+
+
+def test_chains_that_disagree_go_on():
+    """A known move pays 0, another -1; of the second half of the draws a fifth says 3: the halves lose 0 and 0.6."""
+    moves = {("here", name): Move(0.0, {"goal": 1.0}) for name in ("known", "other")}
+    model = from_moves("two moves", moves, start="here")
+    summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("here", "known")]), seed=0)
+    other, count = model.pair_index["here", "other"], 1000
+    q = np.zeros((count, 2))
+    q[:, other] = -1.0
+    q[count // 2 :: 5, other] = 3.0
+    drawn = joint_draws(summary.target, Budget(seed=0))
+    draws = replace(drawn, q=q, weight=np.full(count, 1.0 / count))
+    for walked, until, stops in ((False, 0.4, True), (True, 0.4, False), (True, 0.65, True), (False, 0.2, False)):
+        stopping = Stopping(until)
+        stopping.judge(replace(draws, walked=walked))
+        assert stopping.loss == pytest.approx(0.3)
+        assert (stopping.policy is not None) == stops
+
+
+def test_after_the_stop_beliefs_are_kept_up_and_nothing_is_explored(rng):
+    """An agent that was on its way to what it had not seen: from the stop on it plays its best policy wherever it is,
+    and believes what it has seen since (both moves of this state pay what they pay, so one is surely better)."""
+    moves = {("here", name): Move(pay, {"goal": 1.0}) for name, pay in (("a", 0.0), ("b", 1.0))}
+    model = from_moves("two moves", moves, start="here")
+    agent = make_agent("manifold", model, {"explore": "directed", "replan": True, "until_loss": 0.0})
+    agent.policy(rng)
+    assert agent.diagnostics["explores"] == 1.0
+    agent.observe(np.array([0, 1]), model.reward)
+    best = agent.policy(rng)
+    assert agent.diagnostics["stopped"] == 1.0
+    assert agent.diagnostics["expected_loss"] == 0.0
+    assert agent.look(0, rng).tolist() == best.tolist() == [model.pair_index["here", "b"]]
+    np.testing.assert_allclose(agent.beliefs().q_mean, model.reward, atol=1e-6)
+    np.testing.assert_allclose(agent.route_probabilities([(0,), (1,)]), model.reward, atol=1e-6)
+
+
+def test_only_chains_are_called_walked():
+    """Weighed points are not; points of chains are, in the chart and on sparse systems."""
+    model = bm.envs.deep_sea(depth=2)
+    target = bm.posterior(model, bm.Dataset.from_pairs(model, [("0,0", "right")]), seed=0).target
+    assert not joint_draws(target, Budget(seed=0)).walked
+    assert joint_draws(target, Budget(seed=0, coordinates=0, rounds=1)).walked
+    assert joint_draws(target, Budget(seed=0, chart=ChartLimits(entries=2), sparse_steps=64)).walked
 
 
 def test_wrong_options():

@@ -145,10 +145,6 @@ class PosteriorSampling:
         stopping = self._stopping
         if stopping is not None and (self._stale or np.isnan(stopping.loss)):
             stopping.look(self._believed(), rng)
-        if stopping is not None and stopping.policy is not None:
-            self._stale = False
-            self.diagnostics = dict(self._source.diagnostics) | stopping.diagnostics
-            return stopping.policy
         if self._stale:
             try:
                 self._source = self._renewed(self._believed(), rng)
@@ -158,10 +154,13 @@ class PosteriorSampling:
                     f"use method B, or set {ROUTES.variable} if memory allows"
                 ) from None
             self._stale = False
-        drawn = self._source.draw(rng, self.settings.optimism)
         self.diagnostics = dict(self._source.diagnostics) | (stopping.diagnostics if stopping else {})
         if self._concentration is not None:
             self.diagnostics["concentration"] = self._concentration
+        if stopping is not None and stopping.policy is not None:
+            self._explores = False
+            return stopping.policy
+        drawn = self._source.draw(rng, self.settings.optimism)
         if self.settings.explore == "directed":
             drawn = self._directed(drawn, rng)
         return self._filled(drawn, rng)

@@ -5,6 +5,10 @@ policy may still cost per episode, given all that was seen. It is looked at befo
 is believed. From the moment it is small enough the agent explores no more and plays its best policy. That may play a
 pair that was never tried, if a blind try is worth it; then it learns what the pair led to, and its best policy changes.
 
+On problems where the draws come from chains, these may not have met yet: chains that sit in one part of the posterior
+find little to lose. Each half of the draws has chains of its own (a middle one is in both), so there the loss must be
+small enough as either half judges it. That notices halves that disagree, but not a part that no chain has found.
+
 Parameters that are known to be improper have no loss and are left out. Where no draws can be made the agent goes on
 exploring, and its diagnostic `expected_loss` is NaN.
 """
@@ -15,7 +19,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bellmanifold.decisions.advice import decide
-from bellmanifold.decisions.joint_draws import known_draws
+from bellmanifold.decisions.joint_draws import JointDraws, known_draws
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.target import Target
@@ -39,12 +43,18 @@ class Stopping:
         """Look at what is believed now; `policy` is the best one, from the first time it is good enough."""
         budget = Budget(seed=int(rng.integers(2**31)), sparse_steps=STEPS, rounds=1)
         try:
-            decision = decide(known_draws(target, budget, DRAWS))
+            draws = known_draws(target, budget, DRAWS)
         except UnsupportedError:
             self.loss = np.nan
             return
+        self.judge(draws)
+
+    def judge(self, draws: JointDraws) -> None:
+        """Take the best policy of these draws if its loss is small enough, or if exploring is over already."""
+        decision = decide(draws)
         self.loss = float(decision.loss.value)
-        if self.policy is not None or self.loss <= self.until:
+        judged = max(decision.loss_by_half) if draws.walked else self.loss
+        if self.policy is not None or judged <= self.until:
             self.policy = decision.policy
 
     @property

@@ -66,7 +66,8 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
     typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
     if answer["stop"] is not None:
-        typer.echo("stop: " + ("yes" if answer["stop"] else "no") + f" (tolerance {advice.tolerance:g})")
+        because = f"tolerance {advice.tolerance:g}" if advice.trustworthy else "the posterior is not to be trusted"
+        typer.echo(f"stop: {'yes' if answer['stop'] else 'no'} ({because})")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     typer.echo("best policy:")
     print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)

@@ -59,6 +59,7 @@ class Decision:
         by_half: the best policy of each half of the draws, shape (2, states).
         value: its expected value at the start.
         loss: what stopping with it costs, in expectation.
+        loss_by_half: the same as each half of the draws judges the policy of the other.
         optimal: the probability that nothing is better at any start.
     """
 
@@ -66,6 +67,7 @@ class Decision:
     by_half: Policies
     value: Estimate
     loss: Estimate
+    loss_by_half: tuple[float, float]
     optimal: Estimate
 
 
@@ -84,14 +86,16 @@ def decide(draws: JointDraws) -> Decision:
             short = draws.best[:, state] - valuation.from_start(one[None], begin)[0]
             is_best[judges] &= short[judges] <= draws.tie
     gap = draws.at_start - value
-    loss = draws.estimate(np.where(gap > draws.tie, gap, 0.0))
+    lost = np.where(gap > draws.tie, gap, 0.0)
+    first, second = (float(draws.mean(lost[None], half)[0]) for half in draws.halves)
     missed = resolution_of(draws.effective) if (draws.sd > 0).any() else 0.0
     optimal = draws.estimate(is_best.astype(np.float64))
     return Decision(
         policy,
         by_half,
         draws.estimate(value),
-        _at_least(loss, missed * float(draws.sd.max()) if (gap <= draws.tie).all() else 0.0),
+        _at_least(draws.estimate(lost), missed * float(draws.sd.max()) if (gap <= draws.tie).all() else 0.0),
+        (first, second),
         _at_least(optimal, missed),
     )
 

@@ -62,6 +62,7 @@ class JointDraws:
         weight: sums to 1, shape (draws,).
         law: of open pairs, as they are listed in the target's laws; None if all laws are given, shape
             (rows, nexts, draws).
+        walked: do they follow each other in the order of chains? Then each half has chains of its own.
     """
 
     target: Target
@@ -69,6 +70,7 @@ class JointDraws:
     q: Float[np.ndarray, "draws pairs"]
     weight: Float[np.ndarray, "draws"]
     law: Float[np.ndarray, "rows nexts draws"] | None = None
+    walked: bool = False
 
     @cached_property
     def effective(self) -> float:
@@ -242,7 +244,7 @@ def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
             laws.append(Drawn(walker.point.log_law[..., kept], walker.point.concentration[:, kept]))
     order = np.arange(len(parts) * parts[0].shape[1]).reshape(len(parts), -1).T.ravel()
     q = completed(coordinates, np.concatenate(parts, axis=1)[:, order], rng)
-    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)), _laws(target, laws, order))
+    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)), _laws(target, laws, order), walked=True)
 
 
 def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
@@ -265,7 +267,7 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
         found[:, k] = [walker.states[chain].q for chain in kept]
     q = np.concatenate(found)
     q = completed(coordinates, q.T, rng)
-    return JointDraws(target, None, q, np.full(len(q), 1.0 / len(q)))
+    return JointDraws(target, None, q, np.full(len(q), 1.0 / len(q)), walked=True)
 
 
 def _check_found(chains: int) -> None:

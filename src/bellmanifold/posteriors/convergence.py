@@ -10,6 +10,8 @@ from jaxtyping import Float
 R_HAT_LIMIT = 1.02
 LEAST_EFFECTIVE = 400.0
 """Chains are trusted below the first and above the second."""
+LEAST_DRAWS = 4
+"""ArviZ finds no number for shorter chains, and logs that."""
 
 
 def r_hat_and_effective(
@@ -18,6 +20,8 @@ def r_hat_and_effective(
     """R-hat and effective sample size of each variable; infinite and 0 where ArviZ finds no number."""
     import arviz
 
+    if values.shape[1] < LEAST_DRAWS:
+        return np.full(values.shape[2], np.inf), np.zeros(values.shape[2])
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         warnings.filterwarnings("ignore", message="More chains", category=UserWarning)
         container = arviz.convert_to_dataset(values)

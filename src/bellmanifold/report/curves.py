@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from bellmanifold.report.overview import described
 from bellmanifold.report.reading import Cell
@@ -89,6 +90,22 @@ def _curve(cell: Cell, points: int) -> dict[str, Any]:
         "optimal": rounded(np.mean(cell.optimal, axis=0)[chosen]),
         "arrived": rounded(np.mean(cell.arrived, axis=0)[chosen]),
         "coverage": rounded(np.mean(cell.coverage, axis=0)[chosen]),
+        **_losses(cell, chosen),
+    }
+
+
+def _losses(cell: Cell, chosen: Int[np.ndarray, "points"]) -> dict[str, Any]:
+    """Expected loss beside the true one, means over runs, and where runs stopped; nothing if none was told to stop."""
+    expected, true, stop = np.mean(cell.expected_loss, axis=0), np.mean(cell.true_loss, axis=0), cell.stop
+    told = bool(np.isfinite(cell.expected_loss).any())
+    at_stop: dict[str, Any] | None = None
+    if stop is not None:
+        lost, true_lost = rounded(np.array([stop.expected, stop.true]))
+        at_stop = {"runs": stop.runs, "episode": stop.episode, "expected": lost, "true": true_lost}
+    return {
+        "expected_loss": rounded(expected[chosen]) if told else [],
+        "true_loss": rounded(true[chosen]) if told else [],
+        "stop": at_stop,
     }
 
 

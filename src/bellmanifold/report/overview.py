@@ -26,11 +26,13 @@ def overview(contents: Contents, paper: bool = False) -> str:
         paper: with the regret as the paper has it, which giving up improves: for its own runs.
     """
     head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "completed regret (sd)")
-    more = ("arrived", *(("regret as in the paper (sd)",) if paper else ()), "seconds per run")
-    return html_table((*head, *more), [_row(cell, paper) for cell in contents.cells])
+    stops = any(np.isfinite(cell.expected_loss).any() for cell in contents.cells)
+    at_stop = ("stopped exploring", "expected loss then", "true loss then") if stops else ()
+    more = ("arrived", *(("regret as in the paper (sd)",) if paper else ()), *at_stop, "seconds per run")
+    return html_table((*head, *more), [_row(cell, paper, stops) for cell in contents.cells])
 
 
-def _row(cell: Cell, paper: bool) -> list[str]:
+def _row(cell: Cell, paper: bool, stops: bool) -> list[str]:
     settings = cell.settings
     reached = [first for first in cell.first_optimal if first is not None]
     missed = "never" if cell.has_optimum else "unknown"
@@ -45,8 +47,18 @@ def _row(cell: Cell, paper: bool) -> list[str]:
         _at_the_end(cell.completed),
         f"{np.mean(cell.arrived):.0%}",
         *([_at_the_end(cell.regret)] if paper else []),
+        *(_at_the_stop(cell) if stops else []),
         f"{np.mean(cell.seconds):.2f}",
     ]
+
+
+def _at_the_stop(cell: Cell) -> tuple[str, str, str]:
+    """Before which episode runs stopped exploring, what they expected to lose from then on, and what they lose."""
+    stop = cell.stop
+    if stop is None:
+        return ("no" if np.isfinite(cell.expected_loss).any() else ""), "", ""
+    where = f"before episode {stop.episode:g} ({stop.runs} of {len(cell.runs)} runs)"
+    return where, f"{stop.expected:.3g}", "unknown" if np.isnan(stop.true) else f"{stop.true:.3g}"
 
 
 def _at_the_end(curves: list[Float[np.ndarray, "episodes"]]) -> str:

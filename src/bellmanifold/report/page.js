@@ -88,6 +88,25 @@
       Object.assign(shape.yaxis, yaxis);
       Plotly.react(id, traces, shape, CONFIG);
     }
+    drawLosses(chosen);
+  }
+
+  /** Expected loss beside the true one, and where runs stopped exploring. */
+  function drawLosses(chosen) {
+    const known = chosen.filter(([found]) => found.expected_loss.length > 0);
+    byId("loss-plot").closest("figure").hidden = known.length === 0;
+    if (known.length === 0) return;
+    const traces = known.flatMap(([found, name, dash]) => {
+      const [colour] = style(found.agent), { stop } = found;
+      const [expected] = curve(found, name + ", expected", dash === "dot" ? "solid" : dash, "expected_loss"), [real] = curve(found, name + ", true", "dot", "true_loss");
+      const said = stop && `${stop.runs} of ${found.runs} stopped exploring before episode ${stop.episode}: expected loss ${amount(stop.expected)}, true ${amount(stop.true)}`;
+      const mark = stop && {
+        x: [stop.episode], y: [stop.expected], mode: "markers", name: label(name + ", stop"), showlegend: false,
+        marker: { symbol: "diamond", size: 11, color: colour, line: { color: css("--paper"), width: 1.5 } }, hovertemplate: `${said}<extra></extra>`,
+      };
+      return mark ? [expected, real, mark] : [expected, real];
+    });
+    Plotly.react("loss-plot", traces, layout("loss per episode", { showlegend: true }), CONFIG);
   }
 
   function fill(select, names) {
@@ -302,9 +321,13 @@
     const end = run.goal[episode] ? "reached the goal" : "did not reach the goal";
     const judged = run.optimal === null ? "whether the policy was optimal is unknown" : `the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}`;
     const cut = run.length[episode] > run.moves[episode].length ? ` (the first ${run.moves[episode].length} are drawn)` : "";
+    const orUnknown = (value) => (value === null ? "unknown" : amount(value));
+    const over = run.stopped === null || episode < run.stopped ? "still exploring" : `exploring was over before episode ${run.stopped + 1}`;
+    const loss = run.expected_loss === null ? [] : [`Expected loss ${orUnknown(run.expected_loss[episode])}, true loss of the policy played ${orUnknown(run.true_loss[episode])}; ${over}.`];
     return [
       `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
-      `Reward ${amount(run.reward[episode])}, completed regret ${run.regret[episode] === null ? "unknown" : amount(run.regret[episode])}; ${judged}.`,
+      `Reward ${amount(run.reward[episode])}, completed regret ${orUnknown(run.regret[episode])}; ${judged}.`,
+      ...loss,
       `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
     ].join("\n");
   }

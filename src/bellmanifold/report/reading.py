@@ -1,7 +1,7 @@
 """What a directory holds: its runs, cell by cell.
 
 A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and of each only its curves are kept: six numbers per episode. A run that is there twice, under whatever names,
+other, and of each only its curves are kept: eight numbers per episode. A run that is there twice, under whatever names,
 is counted once.
 """
 
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.formats.files import label, located, parse_json
 from bellmanifold.models import load_problem
+from bellmanifold.runs.metrics import first_episode
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
 from bellmanifold.sweeps.plan import RunSettings, digest
@@ -27,7 +28,11 @@ from bellmanifold.sweeps.store import read_arrays
 from bellmanifold.sweeps.validate import read_settings, require_fit
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
-CURVES = (*REQUIRED, "route", "route_probability")
+ROUNDING = 12
+"""Digits of a loss after the point: an optimal policy's value is the optimum but for rounding."""
+LOSS = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
+"""What a run with `until_loss` expected to lose, what it lost in truth, and whether it had stopped exploring."""
+CURVES = (*REQUIRED, *LOSS, "route", "route_probability")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,23 @@ class RunFile:
     path: Path
     settings: RunSettings
     model_digest: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Runs of a cell that stopped exploring: how many, before which episode, and what their policies lose from then on.
+
+    Attributes:
+        runs: how many stopped.
+        episode: the median of the first episodes, counted from 1, before which they had.
+        expected: what they expected to lose then, mean over these runs.
+        true: what they lose in truth, mean over these runs; NaN where it is not known.
+    """
+
+    runs: int
+    episode: float
+    expected: float
+    true: float
 
 
 @dataclass(eq=False)
@@ -51,7 +73,10 @@ class Cell:
         arrived: did the episode end at the goal? 1 or 0;
         believed: probability that the agent gave to the optimal routes, NaN where it is not known;
         optimal: was the policy that was played optimal? 1 or 0, NaN where the problem has no optimum;
-        coverage: share of pairs seen.
+        coverage: share of pairs seen;
+        expected_loss: what the agent expected its best policy to lose, NaN without `until_loss`;
+        true_loss: optimal value minus that of the policy that was played, NaN where there is none.
+        stopped: the first episode, counted from 1, before which each run had stopped exploring; None if it did not.
         seconds: of each run.
     """
 
@@ -63,12 +88,25 @@ class Cell:
     believed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     optimal: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     coverage: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    expected_loss: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    true_loss: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    stopped: list[int | None] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
     def first_optimal(self) -> list[int | None]:
         """First episode, counted from 1, in which each run played an optimal policy."""
         return [int(np.argmax(flags == 1)) + 1 if (flags == 1).any() else None for flags in self.optimal]
+
+    @property
+    def stop(self) -> Stop | None:
+        """Where its runs stopped exploring; None if none did."""
+        found = [(run, episode) for run, episode in enumerate(self.stopped) if episode is not None]
+        if not found:
+            return None
+        expected = float(np.mean([self.expected_loss[run][episode - 1] for run, episode in found]))
+        true = float(np.mean([self.true_loss[run][episode - 1] for run, episode in found]))
+        return Stop(len(found), float(np.median([episode for _, episode in found])), expected, true)
 
     @property
     def has_optimum(self) -> bool:
@@ -123,6 +161,10 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
         cell.believed.append(_believed(found, model))
+        expected, true, stopped = losses(found)
+        cell.expected_loss.append(expected)
+        cell.true_loss.append(true)
+        cell.stopped.append(first_episode(stopped))
         cell.seconds.append(float(found["seconds_total"]))
         maker = (attributes.get("version", ""), attributes.get("commit", ""), attributes.get("versions", "{}"))
         made_by[maker] = made_by.get(maker, 0) + 1
@@ -198,6 +240,15 @@ def _require_plain_file(place: str) -> None:
 
 def _is_relative(reference: str) -> bool:
     return not reference.startswith(("env:", "gym:")) and not os.path.isabs(reference)
+
+
+def losses(
+    found: Mapping[str, np.ndarray],
+) -> tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"], Bool[np.ndarray, "episodes"]]:
+    """Expected and true loss of each episode, and whether exploring was over; NaN and False where a run has none."""
+    unknown = np.full(len(found["completed_regret"]), np.nan)
+    expected, true, stopped = (found.get(name, unknown) for name in LOSS)
+    return expected, np.round(true, ROUNDING), np.asarray(stopped > 0, dtype=np.bool_)
 
 
 def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:

@@ -16,7 +16,7 @@ from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.formats.files import label, located
 from bellmanifold.report.curves import rounded
 from bellmanifold.report.overview import described, own_choices
-from bellmanifold.report.reading import RunFile
+from bellmanifold.report.reading import LOSS, RunFile, losses
 from bellmanifold.report.text import LONG, SHORT, shown
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
@@ -74,7 +74,7 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         model: its problem.
         number: which of the scenes that is.
     """
-    found, _ = read_arrays(file.path, (*HAPPENED, *BELIEVED))
+    found, _ = read_arrays(file.path, (*HAPPENED, *LOSS, *BELIEVED))
     with located(label(file.path)):
         require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
     begin = np.concatenate([[0], np.cumsum(found["moves"])])
@@ -92,9 +92,19 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         "regret": rounded(np.round(found["completed_regret"], 12)),
         "goal": found["goal_reached"].astype(int).tolist(),
         "optimal": None if np.isnan(found["optimal_value"]) else found["optimal"].astype(int).tolist(),
+        **_losses(found),
         **_beliefs(found, model.n_pairs),
         **_routes(found, model),
     }
+
+
+def _losses(found: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Expected and true loss of each episode and when exploring was over, counted from 0; None without `until_loss`."""
+    expected, true, stopped = losses(found)
+    if not np.isfinite(expected).any():
+        return {"expected_loss": None, "true_loss": None, "stopped": None}
+    first = int(np.argmax(stopped)) if stopped.any() else None
+    return {"expected_loss": rounded(expected), "true_loss": rounded(true), "stopped": first}
 
 
 def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], pairs: int) -> list[int]:

@@ -84,7 +84,13 @@ class Learning(Shown):
             "completed_regret": [float(run.completed_regret.sum()) for run in runs],
             "arrived": [float(run.reached_goal.mean()) for run in runs],
             "first_optimal_episode": [run.first_optimal_episode for run in runs],
+            **({"stopped_episode": [run.stopped_episode for run in runs]} if self._may_stop else {}),
         }
+
+    @property
+    def _may_stop(self) -> bool:
+        """Were the runs told when to stop exploring?"""
+        return self.runs[0].options.get("until_loss") is not None
 
     def _picture(self) -> str:
         curves = np.cumsum([run.completed_regret for run in self.runs], axis=1)
@@ -94,7 +100,10 @@ class Learning(Shown):
         return picture("regret", {self.agent: (curves.mean(axis=0), sample_sd(curves))}, measure)
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per episode of each run, counted from 1: what it collected and lost, and how it went."""
+        """A row per episode of each run, counted from 1: what it collected and lost, and how it went.
+
+        With `until_loss` also what the agent expected to lose, beside what the policy that it played loses in truth.
+        """
         parts = []
         for number, run in enumerate(self.runs):
             episodes = len(run.reward)
@@ -105,6 +114,7 @@ class Learning(Shown):
                     "seed": [run.seed] * episodes,
                     "episode": list(range(1, episodes + 1)),
                     **{name: getattr(run, name).tolist() for name in BY_EPISODE},
+                    **(_losses(run) if self._may_stop else {}),
                 }
             )
         return as_frame({name: [entry for part in parts for entry in part[name]] for name in parts[0]})
@@ -114,7 +124,7 @@ class Learning(Shown):
         runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
         optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
         first: dict[str, Any] = {"warnings": list(self.messages)} if self.messages else {}
-        if runs[0].options.get("until_loss") is not None:
+        if self._may_stop:
             first["stopped_episode"] = [run.stopped_episode for run in runs]
         return first | {
             "agent": self.agent,
@@ -234,6 +244,15 @@ def _varying(runs: list[Run]) -> tuple[str, ...]:
                 "bayes-br with --noise-sd or --infer-noise takes it for noise",
             )
     return ()
+
+
+def _losses(run: Run) -> Columns:
+    """Expected and true loss of every episode, and whether the agent had stopped exploring."""
+    return {
+        "expected_loss": run.diagnostics["expected_loss"].tolist(),
+        "true_loss": run.expected_regret.tolist(),
+        "stopped": (run.diagnostics["stopped"] > 0).tolist(),
+    }
 
 
 def _listed(values: Float[np.ndarray, "n"]) -> list[float | None]:
