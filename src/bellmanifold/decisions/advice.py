@@ -8,9 +8,9 @@ the Bayes risk of acting on what is known now. It is 0 where everything that mat
 of further trials could save at most. If it is at most what trials cost, stop. The *gain* of a pair is how much of it
 would be saved if that pair's value were known (`bellmanifold.decisions.trials`).
 
-The best policy is chosen on one half of the draws and judged on the other, both ways round: on the draws it was chosen
-on, its loss would look too small. So the estimates err on the side of caution: the policy that half of the draws prefer
-is at most as good as the best, and the loss is not understated.
+The best policy is chosen on one half of the draws and judged on the other, both ways round where both choose the same:
+on the draws it was chosen on, its loss would look too small. So the estimates err on the side of caution: the policy
+that half of the draws prefer is at most as good as the best, and the loss is not understated.
 
 Draws whose greedy policy is improper have no values, so posteriors that leave such policies mass are refused.
 """
@@ -59,7 +59,7 @@ class Decision:
         by_half: the best policy of each half of the draws, shape (2, states).
         value: its expected value at the start.
         loss: what stopping with it costs, in expectation.
-        loss_by_half: the same as each half of the draws judges the policy of the other.
+        loss_by_half: that of the policy of each half of the draws, as the other half judges it.
         optimal: the probability that nothing is better at any start.
     """
 
@@ -72,31 +72,37 @@ class Decision:
 
 
 def decide(draws: JointDraws) -> Decision:
-    """The best policy of some draws, with its value and its expected loss."""
+    """The best policy of some draws, with its value and its expected loss.
+
+    Where both halves choose the same, each judges it. Where they do not, their choices are about equally good: the one
+    that is better on all draws is taken, and the half that did not choose it judges it alone.
+    """
     model, valuation = draws.target.model, Valuation(draws)
-    every = np.ones(len(draws.weight), dtype=bool)
     by_half = np.array([_best(draws, half) for half in draws.halves])
-    policy = _best(draws, every)
-    value, is_best = np.empty(len(every)), np.ones(len(every), dtype=bool)
-    for one, judges in zip(by_half, draws.halves[::-1], strict=True):
-        value[judges] = valuation.at_start(one[None])[0, judges]
-        for state in np.flatnonzero(model.initial):
-            begin = np.zeros(model.n_states)
-            begin[state] = 1.0
-            short = draws.best[:, state] - valuation.from_start(one[None], begin)[0]
-            is_best[judges] &= short[judges] <= draws.tie
+    reached = valuation.walks.reached(by_half, model.initial)
+    agree = bool((np.where(reached[0], by_half[0], -1) == np.where(reached[1], by_half[1], -1)).all())
+    values = valuation.at_start(by_half)
+    every = np.ones(len(draws.weight), dtype=bool)
+    chosen = 0 if agree else int(np.argmax(draws.mean(values, every)))
+    judges = every if agree else draws.halves[1 - chosen]
+    policy, value = by_half[chosen], values[chosen]
+    is_best = np.ones(len(every), dtype=bool)
+    for state in np.flatnonzero(model.initial):
+        begin = np.zeros(model.n_states)
+        begin[state] = 1.0
+        is_best &= draws.best[:, state] - valuation.from_start(policy[None], begin)[0] <= draws.tie
     gap = draws.at_start - value
-    lost = np.where(gap > draws.tie, gap, 0.0)
-    first, second = (float(draws.mean(lost[None], half)[0]) for half in draws.halves)
+    loss = draws.estimate(np.where(gap > draws.tie, gap, 0.0), judges)
+    crossed = np.maximum(draws.at_start - values, 0.0)
+    judged = [draws.mean(crossed, half) for half in draws.halves]  # by half, policy by policy
     missed = resolution_of(draws.effective) if (draws.sd > 0).any() else 0.0
-    optimal = draws.estimate(is_best.astype(np.float64))
     return Decision(
         policy,
         by_half,
-        draws.estimate(value),
-        _at_least(draws.estimate(lost), missed * float(draws.sd.max()) if (gap <= draws.tie).all() else 0.0),
-        (first, second),
-        _at_least(optimal, missed),
+        draws.estimate(value, judges),
+        _at_least(loss, missed * float(draws.sd.max()) if (gap[judges] <= draws.tie).all() else 0.0),
+        (float(judged[1][0]), float(judged[0][1])),
+        _at_least(draws.estimate(is_best.astype(np.float64), judges), missed),
     )
 
 

@@ -130,10 +130,12 @@ class JointDraws:
         weight = self.weight[half]
         return values[..., half] @ weight / max(float(weight.sum()), 1e-300)
 
-    def estimate(self, values: Float[np.ndarray, "draws"]) -> Estimate:
-        """Weighted mean over all draws, its standard error from the spread between blocks."""
-        part = np.bincount(self.block, self.weight * values, BLOCKS)
-        return ratio(part, np.bincount(self.block, self.weight, BLOCKS))
+    def estimate(self, values: Float[np.ndarray, "draws"], judges: Bool[np.ndarray, "draws"] | None = None) -> Estimate:
+        """Weighted mean over all draws, or some blocks of them, its standard error from the spread between blocks."""
+        weight = self.weight if judges is None else self.weight * judges
+        used = np.unique(self.block[weight > 0]) if judges is not None else slice(None)
+        part = np.bincount(self.block, weight * values, BLOCKS)[used]
+        return ratio(part, np.bincount(self.block, weight, BLOCKS)[used])
 
 
 def effective(weight: Float[np.ndarray, "draws"]) -> float:
