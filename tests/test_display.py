@@ -203,3 +203,26 @@ def test_standard_deviations_have_errors():
     assert errors.mean(axis=0) == pytest.approx(values.std(axis=0), rel=0.1)
     exact = Moments.of_draws(np.ones((4, 5, 2))).estimate(target)[1]
     assert (exact.value.tolist(), exact.se.tolist()) == ([0.0, 0.0], [0.0, 0.0])
+
+
+def test_beliefs_are_told_apart_from_observations():
+    model = bm.envs.two_state()
+    summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("s1", "go")]), reward_belief=(-5.0, 2.0))
+    assert summary.believed == 1
+    assert "noisy posterior, 1 of 2 pairs observed, a belief about 1 more" in repr(summary)
+
+
+def test_a_table_of_observations_goes_back():
+    model = bm.envs.two_state()
+    given = [("s1", "go"), bm.Observation("s1", "stay", -1.5, sd=0.5), bm.Observation("s1", "go", next="goal")]
+    data = bm.Dataset.from_pairs(model, given)
+    again = bm.Dataset.from_pairs(model, data.to_frame())
+    for name in ("pair", "reward", "sd", "next"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(data, name))
+
+
+def test_a_policy_by_names_is_the_policy_by_pairs():
+    model = bm.envs.two_state()
+    summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("s1", "go")]))
+    by_name = summary.policy_probability({"s1": "go"})
+    assert float(by_name) == float(summary.policy_probability(np.array([model.pair_index["s1", "go"]])))

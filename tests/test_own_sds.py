@@ -353,3 +353,14 @@ def test_a_belief_about_all_rewards_serves_other_engines_too():
     )
     gap = np.abs(chart.action_probability.value - cells.action_probability.value)
     assert gap.max() < 4.5 * np.hypot(chart.action_probability.se, cells.action_probability.se).max() + 1e-3
+
+
+@pytest.mark.parametrize(("reward", "apart"), [(-9.0, False), (9.0, True)])
+def test_rewards_that_are_many_sds_apart_are_told(reward, apart):
+    """A cost that was written as a positive number, beside a belief that it is negative."""
+    model = bm.envs.two_state()
+    data = Dataset.from_pairs(model, [Observation("s1", "go", reward, sd=1.0)]).with_belief(-5.0, 2.0)
+    told = bm.posterior(model, data, prior_scale=50.0, proper_only=True).warnings
+    assert (
+        any('rewards of ("s1", "go"), beliefs included, are many of their sds apart' in line for line in told) is apart
+    )

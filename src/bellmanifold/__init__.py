@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bellmanifold.data import Dataset as Dataset
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
+    from bellmanifold.envs.building import Move as Move
+    from bellmanifold.envs.building import from_moves as from_moves
     from bellmanifold.explorer.notebook import explore as explore
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Advice": "decisions.advice",
     "Dataset": "data",
+    "Move": "envs.building",
     "Observation": "observation",
     "SSP": "ssp",
     "Summary": "posteriors.summary",
@@ -48,6 +51,7 @@ _HOME = {
     "evidence_curve": "posteriors.inference",
     "explore": "explorer.notebook",
     "from_gymnasium": "formats.gymnasium",
+    "from_moves": "envs.building",
     "learn": "runs.learning",
     "load_data": "formats.observations",
     "load_model": "models",

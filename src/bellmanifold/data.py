@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 from bellmanifold.display import Card, Columns, Shown, as_frame
 from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.naming import find_landing, find_pair
-from bellmanifold.observation import Given, as_observation, number_or_nan
+from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
 from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -138,14 +138,15 @@ class Dataset(Shown):
         Args:
             model: the problem.
             observations: each an `Observation`, (state, action), (state, action, reward) or a mapping with the names
-                of `Observation`. No reward means the model's, or not recorded where the problem leaves it open.
+                of `Observation`; or a pandas table with these columns.
+                No reward means the model's, or not recorded where the problem leaves it open.
             places: where each was found, for messages.
         """
         require_problem(model)
         remedy = 'give a list, as [("s1", "go"), ("s1", "stay", -1.0)]'
         require_kind(observations, Iterable, "observations", remedy)
         pairs, rewards, sds, landings = [], [], [], []
-        for t, item in enumerate(observations):
+        for t, item in enumerate(rows_of(observations)):
             where = places[t] if places else f"observations[{t}]"
             seen = as_observation(item, where)
             pairs.append(find_pair(model, seen.state, seen.action, where))
@@ -257,6 +258,12 @@ class Dataset(Shown):
     def observed(self) -> Bool[np.ndarray, "pairs"]:
         """Of which pairs is any reward known, whatever its sd?"""
         return np.asarray((self.count > 0) | (self.own_count > 0) | self.exact, dtype=np.bool_)
+
+    @cached_property
+    def tries(self) -> Int[np.ndarray, "pairs"]:
+        """How often each pair was tried: beliefs, rewards with an sd that led nowhere, are no trials."""
+        is_belief = (self.sd > 0) & (self.next < 0)
+        return np.bincount(self.pair[~is_belief], minlength=self.model.n_pairs)
 
     @cached_property
     def free(self) -> Bool[np.ndarray, "pairs"]:

@@ -55,6 +55,15 @@ def as_observation(item: Given, where: str) -> Observation:
     return Observation(*item)
 
 
+def rows_of(observations: Any) -> Any:
+    """The rows of a pandas table, as `Dataset.to_frame` makes one, without empty cells; anything else as it is."""
+    if not hasattr(observations, "itertuples"):
+        return observations
+    columns = [name for name in Observation._fields if name in observations.columns]
+    rows = observations[columns].astype(object).where(observations[columns].notna(), None).to_dict("records")
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+
 def number_or_nan(value: Any, what: str) -> float:
     """A finite number, or NaN for None."""
     if value is None:

@@ -174,6 +174,8 @@ def solve(
         raise UnsupportedError(
             f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a near-by problem)"
         )
+    if method not in (None, "vi", "pi", "lp"):
+        raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")
     found = _once_through(model, may_stay=method is None) if method in (None, "vi") else None
     if found is not None:
         return _solution(model, *found, ("vi", 1, 0.0))

@@ -60,7 +60,9 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
             f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
         )
-    typer.echo(f"{counted(answer['observed_pairs'], 'observed pair')}, {width}, {_prior(answer)}")
+    seen = counted(answer["observed_pairs"] - summary.believed, "observed pair")
+    seen += f", a belief about {summary.believed} more" if summary.believed else ""
+    typer.echo(f"{seen}, {width}, {_prior(answer)}")
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     if answer["log_evidence"] is not None:
         typer.echo(f"log evidence {answer['log_evidence']:.6g} (se {answer['log_evidence_se']:.1g})")

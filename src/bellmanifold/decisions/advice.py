@@ -313,13 +313,7 @@ def advise(
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
     with metered("weighing what is known", progress):
         summary = posterior(model, data, **options)
-        return advice_of(summary, _tries(data), None if tolerance is None else float(tolerance))
-
-
-def _tries(data: Dataset) -> Int[np.ndarray, "pairs"]:
-    """How often each pair was tried: beliefs, rewards with an sd that led nowhere, are no trials."""
-    is_belief = (data.sd > 0) & (data.next < 0)
-    return np.bincount(data.pair[~is_belief], minlength=data.model.n_pairs)
+        return advice_of(summary, data.tries, None if tolerance is None else float(tolerance))
 
 
 def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: float | None = None) -> Advice:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, require_kind
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, row_entries
 
@@ -32,6 +32,15 @@ def from_moves(
     >>> from_moves("one step", {("home", "walk"): Move(-1.0, {"goal": 1.0})}, start="home")
     SSP("one step", 1 states, 1 pairs)
     """
+    require_kind(moves, Mapping, "moves", "give {(state, action): Move(reward, {state: probability})}, after a name")
+    for key, move in moves.items():
+        of_pair = isinstance(key, tuple) and len(key) == 2
+        require(of_pair, f"moves: {key!r} is no pair: name a state and an action, (state, action)")
+        require_kind(move, Move, f"moves[{key!r}]", "give Move(reward, {state: probability})")
+        require_kind(move.successors, Mapping, f"moves[{key!r}]: successors", "give {state: probability}")
+        for number in (move.reward, move.reward_sd, *move.successors.values()):
+            require_kind(number, (int, float, np.number), f"moves[{key!r}]: {number!r}", "give a number")
+    require(any(state == start for state, _ in moves), f"start is {start!r}: name a state that has a move")
     names: dict[str, int] = {}
     actions: dict[str, int] = {}
     pair_state = [names.setdefault(state, len(names)) for state, _ in moves]

@@ -163,7 +163,9 @@ def posterior(
         "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
     }
     told = [f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies]
-    return replace(summary, remarks=(*_disagreements(data), *told))
+    return replace(
+        summary, remarks=(*_disagreements(data), *told), believed=int((data.observed & (data.tries == 0)).sum())
+    )
 
 
 def _disagreements(data: Dataset) -> list[str]:

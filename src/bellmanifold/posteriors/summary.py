@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
+from bellmanifold.naming import find_pair
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.leaks import heavy_tails
@@ -50,6 +51,7 @@ class Summary(Shown):
         target: the posterior.
         result: what the engine found: weighted policies, moments, evidence, and how far to trust them.
         budget: bounded the work; says how many routes are reported, and fixes the draws.
+        believed: how many of the observed pairs nobody tried: there are beliefs about them.
         remarks: what else is to be said about the data and the options that were given.
     """
 
@@ -57,6 +59,7 @@ class Summary(Shown):
     result: Result
     budget: Budget
     remarks: tuple[str, ...] = ()
+    believed: int = 0
 
     @property
     def engine(self) -> str:
@@ -125,13 +128,18 @@ class Summary(Shown):
         model = self.target.model
         return most_probable_routes(model, self.table, self.budget.top) if has_routes(model) else None
 
-    def policy_probability(self, policy: Int[np.ndarray, "states"]) -> Estimate:
-        """The probability that a policy (the pair each state plays) is optimal.
+    def policy_probability(self, policy: Int[np.ndarray, "states"] | Mapping[str, str]) -> Estimate:
+        """The probability that a policy is optimal: the pair each state plays, or state -> action for all of them.
 
         Raises:
             BadInputError: if it is not one pair of each state.
         """
         model = self.target.model
+        if isinstance(policy, Mapping):
+            missing = next((state for state in model.states if state not in policy), None)
+            if missing is not None:
+                raise BadInputError(f"the policy says nothing about state {quote(missing)}: name an action of each")
+            policy = np.array([find_pair(model, state, policy[state], "the policy") for state in model.states])
         first, after = model.pair_start[:-1], model.pair_start[1:]
         if len(policy) != model.n_states or not ((first <= policy) & (policy < after)).all():
             raise BadInputError(f"the policy does not name one pair of each of the {model.n_states} states")
@@ -258,7 +266,10 @@ class Summary(Shown):
     def card(self) -> Card:
         """What it says about itself: how far to trust it, the most probable route, actions with their values."""
         model, target, evidence = self.target.model, self.target, self.log_evidence
-        kind = "noisy" if self.epsilon is None else "exact" if self.epsilon == 0 else f"epsilon {self.epsilon:g}"
+        kind = "exact" if self.epsilon == 0 else f"epsilon {self.epsilon or 0.0:g}"
+        kind = "noisy" if self.epsilon is None or (self.epsilon == 0 and (target.scale > 0).any()) else kind
+        seen = f"{int(target.observed.sum()) - self.believed} of {model.n_pairs} pairs observed"
+        seen += f", a belief about {self.believed} more" if self.believed else ""
         facts = [self.reason]
         if evidence is not None:
             facts.append(f"log evidence {measured(float(evidence.value), float(evidence.se))}")
@@ -268,8 +279,7 @@ class Summary(Shown):
             way += " -> ..." if len(best.pairs) > MOST_MOVES else f" -> {self._end(best)}"
             facts.append(f"most probable route ({measured(best.probability, best.se)}): {way}")
         return Card(
-            f"Summary({quote(model.name)}, {kind} posterior, {int(target.observed.sum())} of {model.n_pairs} pairs "
-            f"observed, engine {self.engine})",
+            f"Summary({quote(model.name)}, {kind} posterior, {seen}, engine {self.engine})",
             facts,
             self.warnings,
             self._columns,
