@@ -1,6 +1,7 @@
 """The pictures of the guide: `python examples/pictures.py docs/images` makes them again.
 
-Names after the directory (`robot`, `advice`, `ridge`, `swirl-pies`, `improper-mass`, `manifold`) make only those.
+Names after the directory (`robot`, `advice`, `roads`, `ridge`, `swirl-pies`, `improper-mass`, `manifold`) make only
+those.
 """
 
 import sys
@@ -34,6 +35,15 @@ def advice() -> Figure:
     axes = bm.figures.draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
     figure = axes.get_figure(root=True)
     assert figure is not None
+    return figure
+
+
+def roads() -> Figure:
+    """Which way the van should take after two drives, and which roads it should try."""
+    model = bm.load_model("examples/roads/roads.json")
+    data = bm.load_data("examples/roads/drives.json", model)
+    figure, axes = pyplot.subplots(figsize=(7.4, 4.4), layout="constrained")
+    bm.figures.draw_advice(model, *bm.advise(model, data, reward_belief=(-5.0, 2.0)).picture(), axes=axes)
     return figure
 
 
@@ -147,6 +157,7 @@ COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733")
 PICTURES = {
     "robot": robot,
     "advice": advice,
+    "roads": roads,
     "ridge": ridge,
     "swirl-pies": swirl_pies,
     "improper-mass": improper_mass,

@@ -27,7 +27,7 @@ def draw_advice(
     model: SSP,
     policy: Bool[np.ndarray, "pairs"],
     gain: Float[np.ndarray, "pairs"],
-    observed: Bool[np.ndarray, "pairs"],
+    tried: Bool[np.ndarray, "pairs"],
     axes: Axes | None = None,
 ) -> Axes:
     """Draw a problem with a policy, and what it is worth to try each pair.
@@ -40,7 +40,7 @@ def draw_advice(
         model: the problem.
         policy: the pairs that the policy plays.
         gain: what knowing the value of each pair would save.
-        observed: which pairs were seen.
+        tried: which pairs were; a belief is no trial.
         axes: where to draw; by default a new figure.
     """
     from matplotlib import colormaps
@@ -56,7 +56,7 @@ def draw_advice(
     scale = ListedColormap(colormaps[SCALE](np.linspace(LIGHTEST, 1.0, 256)))
     action, named = pair_colours(model), labelled(model)
     for arrow in arrows(model):
-        pair, known, played = arrow.pair, bool(observed[arrow.pair]), bool(policy[arrow.pair])
+        pair, known, played = arrow.pair, bool(tried[arrow.pair]), bool(policy[arrow.pair])
         tells = not known or norm(gain[pair]) > TELLING
         colour: Any = scale(norm(gain[pair])) if tells else action[pair] if played else KNOWN_COLOUR
         width = (0.6 + 0.6 * size) * (2.5 if played else 1.6 if tells else 1.0)

@@ -15,16 +15,8 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.files import number, parse_json, text
 from bellmanifold.sweeps.plan import LARGEST, RunSettings
 
-EACH_EPISODE: tuple[str, ...] = (
-    "regret",
-    "completed_regret",
-    "expected_regret",
-    "optimal",
-    "coverage",
-    "total_reward",
-    "goal_reached",
-)
-EACH_EPISODE += ("moves", "diagnostic_expected_loss", "diagnostic_stopped")
+LOSSES = ("expected_regret", "diagnostic_expected_loss", "diagnostic_stopped")
+EACH_EPISODE = ("regret", "completed_regret", "optimal", "coverage", "total_reward", "goal_reached", "moves", *LOSSES)
 SINGLE = ("seconds_total", "optimal_value")
 WHOLE = ("moves", "pair", "route")
 
