@@ -32,22 +32,20 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from bellmanifold.components import NARROW
+from bellmanifold.backward import once_through
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import (
     Policy,
     direct_routes,
     is_proper,
-    last_first,
-    levels,
     may_end,
     reaches_goal,
     strong_components,
 )
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
-from bellmanifold.ssp import SSP, require_closed, row_entries
+from bellmanifold.ssp import SSP, require_closed
 
 if TYPE_CHECKING:
     import pandas
@@ -66,8 +64,6 @@ PATIENT = 4
 SPARE = 4
 """Columns of pairs may have this many times as many entries as there are pairs."""
 EPSILON = float(np.finfo(np.float64).eps)
-BY_LEVEL = 100_000
-"""Problems with more successors are swept level by level, if levels are not narrow; others state by state."""
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
@@ -176,7 +172,7 @@ def solve(
         )
     if method not in (None, "vi", "pi", "lp"):
         raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")
-    found = _once_through(model, may_stay=method is None) if method in (None, "vi") else None
+    found = once_through(model, may_stay=method is None) if method in (None, "vi") else None
     if found is not None:
         return _solution(model, *found, ("vi", 1, 0.0))
     if method == "lp":
@@ -205,14 +201,6 @@ def _value_and_gross(model: SSP, policy: Policy) -> tuple[Float[np.ndarray, "sta
     return value, gross
 
 
-def _gross(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
-    """The same for a value that is known."""
-    reward = model.reward[policy]
-    if reward.max() <= 0 or reward.min() >= 0:
-        return np.abs(value)
-    return solve_chain(model, policy, np.arange(model.n_states), np.abs(reward))
-
-
 def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
     """How much of each action value may be rounding."""
     return 64 * np.finfo(float).eps * (model.expected_next(gross) + np.abs(model.reward))
@@ -231,81 +219,6 @@ def _solution(
     slack = TIE * np.maximum(size, size[first]) + np.maximum(rounding, rounding[first])
     residual = float(np.abs(model.best(q) - value).max())
     return Solution(model, value, q, q >= q[first] - slack, how[0], how[1], residual, how[2])
-
-
-def _once_through(model: SSP, may_stay: bool) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]] | None:
-    """Values by one sweep, and the greedy policy's gross (`_value_and_gross`); None where states are met again.
-
-    Args:
-        model: the problem.
-        may_stay: whether a move may lead to the own state.
-    """
-    if len(model.next_state) > BY_LEVEL:
-        level = levels(model, may_stay=may_stay)
-        return None if level is None else _sweep(model, level)
-    order = last_first(model, may_stay)
-    return None if order is None else _sweep_one_by_one(model, order)
-
-
-def _sweep(
-    model: SSP, level: Int[np.ndarray, "states"]
-) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """Backward induction, level by level."""
-    order = np.argsort(level, kind="stable")
-    bounds = np.flatnonzero(np.diff(level[order])) + 1
-    if len(order) < NARROW * len(bounds):
-        return _sweep_one_by_one(model, order)
-    value, gross = np.zeros((2, model.n_states + 1))
-    away, share = _moving_on(model)
-    for states in np.split(order, bounds):
-        pairs, first = row_entries(model.pair_start, states)
-        entries, start = row_entries(model.next_start, pairs)
-        prob, landing = away[entries], model.next_state[entries]
-        with np.errstate(divide="ignore"):  # a move that always stays is worth -inf
-            q = (model.reward[pairs] + np.add.reduceat(prob * value[landing], start[:-1])) / share[pairs]
-            gross_q = (np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start[:-1])) / share[pairs]
-        value[states] = np.maximum.reduceat(q, first[:-1])
-        taken = q == np.repeat(value[states], np.diff(first))
-        gross[states] = np.maximum.reduceat(np.where(taken, gross_q, 0.0), first[:-1])
-    return value[:-1], gross[:-1]
-
-
-def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.ndarray, "pairs"]]:
-    """Probabilities of successors other than the own state, 0 for that, and what they are together for each pair."""
-    stays = model.next_state == model.pair_state[model.next_pair]
-    away = np.where(stays, 0.0, model.next_prob)
-    share = np.ones(model.n_pairs)
-    loops = model.next_pair[stays]
-    share[loops] = np.add.reduceat(away, model.next_start[:-1])[loops]
-    return away, share
-
-
-def _sweep_one_by_one(
-    model: SSP, order: Int[np.ndarray, "states"]
-) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """The same, state by state: a call for each of many levels of a few states would take longer."""
-    away, share = _moving_on(model)
-    moving = away > 0
-    prob, landing = away[moving].tolist(), model.next_state[moving].tolist()
-    begin = np.append(0, np.cumsum(moving))[model.next_start].tolist()
-    reward, pair_start, shares = model.reward.tolist(), model.pair_start.tolist(), share.tolist()
-    value, best = [0.0] * (model.n_states + 1), [0] * model.n_states
-    for state in order.tolist():
-        most = -math.inf
-        for pair in range(pair_start[state], pair_start[state + 1]):
-            low, high = begin[pair], begin[pair + 1]
-            if low == high:
-                continue  # it always stays
-            q = reward[pair]
-            for chance, after in zip(prob[low:high], landing[low:high], strict=True):
-                q += chance * value[after]
-            if shares[pair] != 1.0:
-                q /= shares[pair]
-            if q > most:
-                most, best[state] = q, pair
-        value[state] = most
-    found = np.array(value[:-1])
-    return found, _gross(model, np.array(best), found)
 
 
 class _Steps:
