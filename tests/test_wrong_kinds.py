@@ -50,6 +50,12 @@ CALLS = {
     "moves: no pair": 'bm.from_moves("x", {"A": bm.Move(1.0, {"goal": 1.0})}, start="A")',
     "moves: unknown start": 'bm.from_moves("x", {("A", "a"): bm.Move(1.0, {"goal": 1.0})}, start="C")',
     "moves: no name": 'bm.from_moves({("A", "a"): bm.Move(1.0, {"goal": 1.0})}, "A", "A")',
+    "discounted: text": 'model.discounted("0.9")',
+    "belief: text": 'data.with_belief("a", 1.0)',
+    "draw: summary as problem": "bm.figures.draw(bm.posterior(model, data))",
+    "draw: data as pies": "bm.figures.draw(model, data)",
+    "learn: class as environment": "bm.learn(type(env), 'q-learning')",
+    "learn: an agent that names actions": "bm.learn(model, Naming())",
     "policy: a state is missing": "bm.posterior(model, data).policy_probability({})",
     "policy: unknown action": 'bm.posterior(model, data).policy_probability({"s1": "fly"})',
     "pairs: number as state": 'bm.Dataset.from_pairs(gym_model, [(0, "1")])',
@@ -102,6 +108,10 @@ class Lazy:
 class Lost(Lazy):
     def __init__(self):
         self.first = [5, 5, 5]
+
+class Naming(Lazy):
+    def __init__(self):
+        self.first = {"s1": "go"}
 
 model, env = bm.envs.two_state(), gymnasium.make("FrozenLake-v1")
 gym_model, data = bm.from_gymnasium(env), bm.Dataset.complete(bm.envs.two_state())

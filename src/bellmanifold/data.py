@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.errors import BadInputError, quote, require_kind, require_numbers
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
 from bellmanifold.ssp import SSP, require_closed, require_problem
@@ -193,6 +193,7 @@ class Dataset(Shown):
             mean: what such a pair pays, about.
             sd: give or take this much, a standard deviation; positive.
         """
+        require_numbers(mean=mean, sd=sd)
         if not abs(mean) <= LARGEST_SD:
             raise BadInputError(f"reward_belief: mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
         if not SMALLEST_SD <= sd <= LARGEST_SD:

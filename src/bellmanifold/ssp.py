@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from bellmanifold.description import Description as Description
 from bellmanifold.display import Card, Columns, as_frame, as_html, picture
-from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.errors import BadInputError, quote, require_kind, require_numbers
 from bellmanifold.stated_prior import StatedPrior as StatedPrior
 
 if TYPE_CHECKING:
@@ -304,6 +304,7 @@ class SSP:
         Args:
             discount: in (0, 1]; 1 changes nothing.
         """
+        require_numbers(discount=discount)
         if not 0.0 < discount <= 1.0:
             raise BadInputError(f"discount is {discount}: it must lie in (0, 1]")
         if discount == 1.0:

@@ -40,7 +40,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, kind_of_value, quote
 from bellmanifold.graph import reaches_goal
 from bellmanifold.ssp import SSP
 
@@ -199,6 +199,14 @@ def play_episodes(
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
 
+def require_policy(model: SSP, policy: object) -> None:
+    """Refuse what an agent of one's own may return by mistake."""
+    wanted = "return one number of a pair per state, as model.greedy(q) does"
+    found = np.asarray(policy)
+    if found.shape != (model.n_states,) or found.dtype.kind not in "iu":
+        raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
+
+
 class _Trip:
     """One episode while it is played.
 
@@ -242,6 +250,7 @@ class _Trip:
 
     def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
         """Play a policy from now on."""
+        require_policy(self.world.model, policy)
         self.choose = _chooser(self.world, self.agent, policy, self.rng)
         acts = isinstance(self.agent, Acts)
         self.hopeless = _never if acts else _loop_detector(self.world, policy, self.memory, self.replan)

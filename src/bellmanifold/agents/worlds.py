@@ -129,7 +129,12 @@ class SteppedWorld:
     def step(self, pair: int, rng: np.random.Generator) -> Step:
         """Step the environment."""
         action = self._action_of[pair]
-        observation, reward, terminated, truncated, info = self.env.step(np.int64(action))
+        answer = self.env.step(np.int64(action))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            what = f"{len(answer)} entries" if isinstance(answer, tuple) else kind_of_value(answer)
+            wanted = "return observation, reward, terminated, truncated and info, as Gymnasium wants"
+            raise BadInputError(f"gym:{self.label}: step returned {what}: {wanted}")
+        observation, reward, terminated, truncated, info = answer
         if not np.isfinite(float(reward)):
             raise BadInputError(f"gym:{self.label}: action {action} paid {reward}: rewards must be finite numbers")
         landing = self.model.n_states if terminated else self._see(observation, info)
@@ -163,7 +168,7 @@ def open_world(problem: Any) -> World:
         return SimulatedWorld(problem)
     if isinstance(problem, World):
         return problem
-    if not (hasattr(problem, "unwrapped") and hasattr(problem, "step")):
+    if isinstance(problem, type) or not (hasattr(problem, "unwrapped") and hasattr(problem, "step")):
         remedy = "give a problem (SSP), its name (env:deep-sea, gym:Taxi-v4, a file) or a Gymnasium environment"
         raise BadInputError(f"the problem is {kind_of_value(problem)}: {remedy}")
     return SteppedWorld(problem)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.figures.names import (
     RADIUS,
     labelled,
@@ -24,7 +24,7 @@ from bellmanifold.figures.names import (
 )
 from bellmanifold.figures.palette import pair_colours
 from bellmanifold.figures.positions import is_mapped, is_triangle, landings, positions
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,10 @@ def draw(
     """
     from matplotlib.lines import Line2D
 
+    require_problem(model)
     require_drawable(model)
+    if pies is not None and not isinstance(pies, np.ndarray) and not hasattr(pies, "pies"):
+        raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
     axes = new_axes(model) if axes is None else axes
     best = pies.best_pairs() if isinstance(pies, Routed) else np.zeros(model.n_pairs, dtype=bool)
     if pies is not None and not isinstance(pies, np.ndarray):
