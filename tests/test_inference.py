@@ -397,7 +397,7 @@ def test_no_solution_at_any_point_is_refused(nets):
     nets.unsolvable = 1.0
     with pytest.raises(UnsupportedError, match="larger --epsilon"):
         by_points(complete(TREE))
-    with pytest.raises(UnsupportedError, match="leave --proper-only out"):
+    with pytest.raises(UnsupportedError, match="costs are negative rewards"):
         by_points(complete(TREE, proper_only=True))
 
 

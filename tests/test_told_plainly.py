@@ -42,7 +42,7 @@ def test_the_header_says_what_counts(cli, files):
     problem, data = files({"action": "go"}, pairs=own)
     code, out, _ = cli("posterior", problem, data, "--reward-belief", "-1,0.5", "--prior-scale", "10")
     assert code == 0
-    assert "2 observed pairs, epsilon 0, prior scale 10, proper policies only" in out
+    assert "1 observed pair, a belief about 1 more, epsilon 0, prior scale 10, proper policies only" in out
     _, out, _ = cli("env", "show", problem)
     assert "1 state, 2 pairs" in out
     own[0]["prior"] = {"mean": -3.0, "sd": 2.0}
@@ -96,7 +96,7 @@ def test_advice_lists_what_a_trial_would_tell(cli, files):
     tells = {trial["action"]: trial["tells"] for trial in told["trials"]}
     assert tells == {"ahead": False, "end": True, "left": True}
     _, out, _ = cli("advise", problem, data)
-    table = out[out.index("what knowing a value would save") :]
+    table = out[out.index("what knowing a value, of a move with all that follows, would save") :]
     assert "left" in table
     assert "ahead" not in table
     assert _gain({"mean": 0.5, "se": 3e6}, 1.0) == ("not known", "-")

@@ -162,9 +162,8 @@ class Cell:
     """A line in a notebook, written anew a few times per second, and emptied at the end."""
 
     def open(self, title: str) -> None:
-        from importlib import import_module
+        from IPython import display as shell
 
-        shell: Any = import_module("IPython.display")
         self.title, self.last = title, 0.0
         self.html: Any = shell.HTML
         self.handle: Any = shell.display(shell.HTML(title), display_id=True)

@@ -10,7 +10,7 @@ import typer
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
 from bellmanifold.commands.rows import SHOWN, All, by_doubt, print_first
-from bellmanifold.commands.terminal import AsJson, print_json
+from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, print_json
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
@@ -86,7 +86,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
             (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
             for r in routes
         ]
-        print_first((), listed, "routes", every, SHOWN_ROUTES)
+        print_first((), listed, "routes", every, SHOWN_ROUTES, WIDEST_ROUTE)
 
 
 def _ordered(summary: Summary) -> list[int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bellmanifold.commands.terminal import print_table
+from bellmanifold.commands.terminal import WIDEST, print_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,12 @@ All = Annotated[bool, typer.Option("--all", help="Print every row, not only thos
 
 
 def print_first(
-    head: tuple[str, ...], rows: Sequence[tuple[str, ...]], what: str, every: bool, most: int = SHOWN
+    head: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    what: str,
+    every: bool,
+    most: int = SHOWN,
+    widest_last: int = WIDEST,
 ) -> None:
     """The first rows of a table, and how many there are more; all of them if that is wanted.
 
@@ -31,10 +36,11 @@ def print_first(
         what: they are, in the plural.
         every: print them all.
         most: so many otherwise.
+        widest_last: characters that a cell of the last column may have.
     """
     shown = rows if every or len(rows) <= most else rows[:most]
     if shown:
-        print_table([head, *shown] if head else list(shown))
+        print_table([head, *shown] if head else list(shown), widest_last)
     if len(shown) < len(rows):
         typer.echo(f"... and {len(rows) - len(shown)} {what} more (--all prints them)")
 

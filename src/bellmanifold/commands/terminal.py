@@ -15,8 +15,8 @@ from bellmanifold.errors import BadInputError, printable
 from bellmanifold.limits import WORKERS
 from bellmanifold.stderr import remark
 
-WIDEST, WIDEST_LAST = 60, 600
-"""Characters of a cell of a table, and of a cell of its last column."""
+WIDEST, WIDEST_ROUTE = 60, 600
+"""Characters of a cell of a table, and of a route."""
 LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
 Model = Annotated[
@@ -40,10 +40,10 @@ def directory(given: str | os.PathLike[str]) -> Path:
     return Path(given)
 
 
-def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows as aligned columns, cells cut at 60 characters, those of the last column at 600."""
+def print_table(rows: Sequence[tuple[str, ...]], widest_last: int = WIDEST) -> None:
+    """Rows as aligned columns, cells cut at 60 characters, those of the last column where they are told to be."""
     last = len(rows[0]) - 1
-    cut = [[cell[: WIDEST if k < last else WIDEST_LAST] for k, cell in enumerate(row)] for row in rows]
+    cut = [[cell[: WIDEST if k < last else widest_last] for k, cell in enumerate(row)] for row in rows]
     plain = [["".join(c if c.isprintable() else "?" for c in cell) for cell in row] for row in cut]
     widths = [max(len(row[k]) for row in plain) for k in range(len(rows[0]))]
     for row in plain:

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import state_graph
 from bellmanifold.ssp import SSP
 
@@ -77,14 +76,7 @@ def is_mapped(model: SSP) -> bool:
 def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     """Where the metadata put states and goal, with neighbours at a distance that arrows need; None if they do not."""
     given = model.metadata.get("positions")
-    if not isinstance(given, dict):
-        return None
-    missing = next((name for name in model.states if not _is_place(given.get(name))), None)
-    if missing is not None and given:
-        raise BadInputError(
-            f"metadata.positions: state {quote(missing)} has no place: give it two numbers, [x, y], or leave all out"
-        )
-    if missing is not None:
+    if not isinstance(given, dict) or not all(_is_place(given.get(name)) for name in model.states):
         return None
     goal = next((given[name] for name in model.goals if _is_place(given.get(name))), None)
     place = np.array([given[name] for name in model.states], dtype=np.float64)
