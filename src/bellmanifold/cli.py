@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -24,7 +25,7 @@ from bellmanifold.commands.report import report
 from bellmanifold.commands.rows import SHOWN, All, on_the_way, print_first
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, say
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, counted
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted
 from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
@@ -235,7 +236,7 @@ def run(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
-        return 130
+        return StoppedError.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -256,7 +257,13 @@ def main() -> None:
     """Entry point of the console script."""
     _open_closed_streams()
     mend_words(os.environ)
-    sys.exit(run())
+    code = run()
+    if code == StoppedError.exit_code:  # compiled code may be at work still, and crash while Python takes itself apart
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _open_closed_streams() -> None:
