@@ -78,15 +78,21 @@ def long_chain(states: int, loops: float = 0.0, seed: int = 0) -> bm.SSP:
     return _problem(f"long-chain-{states}", states, moves, _costs(rng, states))
 
 
-def attempts(states: int, hubs: int = 1, width: int = 40, seed: int = 0) -> bm.SSP:
-    """Layers; from every state an attempt may fail and begin again: acyclic except for the moves to a few states."""
-    rng = np.random.default_rng(seed)
+def _layers(rng: np.random.Generator, states: int, width: int) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
+    """All pairs, each with two moves into the next layer of states."""
     pair = np.arange(states * ACTIONS)
     layer = (pair // ACTIONS // width + 1) * width
     moves = []
     for _ in range(2):
         ahead = np.minimum(layer + rng.integers(0, width, len(pair)), states)
         moves.append((pair, ahead, 0.1 + rng.random(len(pair))))
+    return pair, moves
+
+
+def attempts(states: int, hubs: int = 1, width: int = 40, seed: int = 0) -> bm.SSP:
+    """Layers; from every state an attempt may fail and begin again: acyclic except for the moves to a few states."""
+    rng = np.random.default_rng(seed)
+    pair, moves = _layers(rng, states, width)
     moves.append((pair, rng.integers(0, hubs, len(pair)), rng.random(len(pair)) * 2 * width / states))
     return _problem(f"attempts-{states}", states, moves, _costs(rng, states))
 
@@ -95,12 +101,7 @@ def setbacks(states: int, share: float = 0.02, width: int = 40, seed: int = 0) -
     """Layers; a share of the pairs may go up to twenty layers back: one component that is neither narrow nor nearly
     acyclic."""
     rng = np.random.default_rng(seed)
-    pair = np.arange(states * ACTIONS)
-    layer = (pair // ACTIONS // width + 1) * width
-    moves = []
-    for _ in range(2):
-        ahead = np.minimum(layer + rng.integers(0, width, len(pair)), states)
-        moves.append((pair, ahead, 0.1 + rng.random(len(pair))))
+    pair, moves = _layers(rng, states, width)
     back = np.flatnonzero(rng.random(len(pair)) < share)
     target = np.maximum(back // ACTIONS - rng.integers(0, 20 * width, len(back)), 0)
     moves.append((back, target, rng.random(len(back))))

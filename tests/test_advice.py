@@ -413,3 +413,14 @@ def test_stopping_keeps_its_word_and_breaks_it_under_a_wrong_prior():
         assert line["measured"] <= 1.0 - level + 4 * max(line["se"], np.sqrt(level * (1 - level) / 40)), line
     narrow = lines["narrow", "loss", min(stops.TOLERANCES)]
     assert narrow["measured"] > narrow["promised"] + 2 * narrow["se"], narrow
+
+
+def test_pictures_colour_what_a_trial_would_tell():
+    """A pair whose exact reward and law are known tells nothing more, whatever its value depends on."""
+    model = bm.envs.deep_sea(depth=3)
+    data = bm.Dataset.from_pairs(model, [model.pair_name(pair) for pair in range(0, model.n_pairs, 2)])
+    advice = bm.advise(model, data)
+    _, gain, tried = advice.picture()
+    assert (advice.gain.value[tried] > 0).any(), "or this says nothing"
+    assert not gain[tried].any()
+    assert (gain[~tried] == advice.gain.value[~tried]).all()

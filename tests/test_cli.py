@@ -349,3 +349,24 @@ def test_what_was_compiled_is_kept_even_if_jax_is_already_there(tmp_path, monkey
     finally:
         jax.config.update("jax_compilation_cache_dir", before[0])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        (("j01", "J00"), 'unknown state "j01": did you mean "J01"?'),
+        (("J00", "J1"), 'has no action "J1": did you mean "J01"?'),
+    ],
+)
+def test_names_that_are_nearly_right(cli, tmp_path, pair, told):
+    code, _, err = cli("posterior", "env:roads", data_file(tmp_path, (*pair, -4.0)))
+    assert code == 2
+    assert told in err
+
+
+def test_routes_are_printed_whole(cli, tmp_path):
+    code, out, _ = cli("posterior", "env:deep-sea?depth=12", data_file(tmp_path, ("0,0", "right")), "--top", "1")
+    assert code == 0
+    (route,) = out.split("most probable routes:\n")[1].splitlines()
+    assert len(route) > 120
+    assert " 11," in route

@@ -21,10 +21,11 @@ from guide_pages import differences, run_page
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, StoppedError, UnsupportedError
-from bellmanifold.explorer.board import make_board, pair_colours
+from bellmanifold.explorer.board import make_board
 from bellmanifold.explorer.local_page import make_local_page, policy
 from bellmanifold.explorer.server import LocalServer
 from bellmanifold.explorer.session import KINDS, QUICK_SAMPLES, Session
+from bellmanifold.figures.palette import pair_colours
 from bellmanifold.formats.problem import read_problem
 
 ROOT = Path(__file__).parent.parent

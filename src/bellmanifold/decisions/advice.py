@@ -220,10 +220,10 @@ class Advice(Shown):
         }
 
     def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]:
-        """For pictures: the pairs that the best policy plays, the gain of every pair, and which pairs were tried."""
+        """For pictures: the pairs that the best policy plays, gains of those that a trial tells of, what was tried."""
         played = np.zeros(len(self.uncertain), dtype=bool)
         played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
-        return played, self.gain.value, np.asarray(self.tried > 0, dtype=np.bool_)
+        return played, np.where(self.telling, self.gain.value, 0.0), np.asarray(self.tried > 0, dtype=np.bool_)
 
     def sentences(self) -> tuple[str, str]:
         """What to do, in two sentences that a person understands."""

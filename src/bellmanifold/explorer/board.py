@@ -6,7 +6,6 @@ nearly all states are at least 1 apart, as on a grid.
 
 from __future__ import annotations
 
-import colorsys
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import goal_places
+from bellmanifold.figures.palette import pair_colours
 from bellmanifold.figures.positions import landings, on_grid, positions
 from bellmanifold.report.text import SHORT, shown
 from bellmanifold.ssp import SSP
 
 MOST_STATES, MOST_ARROWS = 200, 4000
 """The largest problem a person can explore by hand."""
-COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99")
-"""As in the library's pictures."""
 CLOSE = 0.1
 """The share of states whose nearest neighbour may be closer than 1."""
 
@@ -66,21 +64,6 @@ def make_board(model: SSP) -> dict[str, Any]:
             )
         ],
     }
-
-
-def pair_colours(model: SSP) -> list[str]:
-    """A colour per pair: its action's where actions are few, else one by its rank, so that no two of a state agree."""
-    most = int(np.diff(model.pair_start).max())
-    rank = np.arange(model.n_pairs) - model.pair_start[model.pair_state]
-    number = model.pair_action if len(model.actions) <= len(COLOURS) else rank
-    palette = COLOURS if most <= len(COLOURS) else _wheel(most)
-    return [palette[k] for k in number.tolist()]
-
-
-def _wheel(count: int) -> list[str]:
-    """That many different colours: hues around the circle, dark and light in turn."""
-    each = [colorsys.hls_to_rgb(k / count, 0.42 + 0.26 * (k % 2), 0.55) for k in range(count)]
-    return ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in each]
 
 
 def _spread(place: Float[np.ndarray, "states 2"], *others: Float[np.ndarray, "_ 2"]) -> list[Float[np.ndarray, "_ 2"]]:

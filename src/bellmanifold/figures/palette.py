@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import colorsys
+
 import numpy as np
 from jaxtyping import Float
 
@@ -22,7 +24,7 @@ def few_actions(model: SSP) -> bool:
 
 
 def pair_colours(model: SSP) -> list[str]:
-    """A colour for every pair; those of one state differ as far as there are colours.
+    """A colour for every pair; those of one state differ.
 
     Where there are too many actions for a colour each, a move has the colour of its direction on paper, or the next one
     that its state has not used yet.
@@ -34,14 +36,20 @@ def pair_colours(model: SSP) -> list[str]:
     for state in range(model.n_states):
         own = range(model.pair_start[state], model.pair_start[state + 1])
         palette = COMPASS if len(own) <= len(COMPASS) else MORE_COLOURS
+        palette = palette if len(own) <= len(palette) else _wheel(len(own))
         free = list(range(len(palette)))
         for number, pair in enumerate(own):
-            wanted = int(sector[pair]) if palette is COMPASS else number % len(palette)
-            free = free or list(range(len(palette)))
+            wanted = int(sector[pair]) if palette is COMPASS else number
             chosen = min(free, key=lambda k: (k - wanted) % len(palette))
             free.remove(chosen)
             colours[pair] = palette[chosen]
     return colours
+
+
+def _wheel(count: int) -> tuple[str, ...]:
+    """That many different colours: hues around the circle, dark and light in turn."""
+    each = [colorsys.hls_to_rgb(k / count, 0.42 + 0.26 * (k % 2), 0.55) for k in range(count)]
+    return tuple("#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in each)
 
 
 def directions(model: SSP) -> Float[np.ndarray, "pairs"]:
