@@ -21,7 +21,7 @@ from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, linear, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points
-from bellmanifold.posteriors.gradient import Relaxed, by_every_visit
+from bellmanifold.posteriors.gradient import Relaxed, by_gradient
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.log_posterior import (
     Density,
@@ -31,7 +31,7 @@ from bellmanifold.posteriors.log_posterior import (
     log_posterior,
     noisy_evidence,
 )
-from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.target import every_visit_target, relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc
 
@@ -438,9 +438,9 @@ def test_noisy_rewards_through_the_posterior_call():
 @pytest.mark.slow
 def test_chains_walk_until_they_know_enough_or_may_not_go_on():
     """Standard errors up to 1 are reached in a round; 1e-300 never is: all four rounds are walked, and it says so."""
-    model, data = two_state()
-    target = replace(relaxed_target(Dataset.complete(model), 0.7, 2.0), kernel=Laplace())
-    found = [by_every_visit(data, 0.7, target, "hmc", Budget(accuracy=accuracy, seed=1)) for accuracy in (1.0, 1e-300)]
+    _, data = two_state()
+    target = every_visit_target(data, 0.7, 2.0, Laplace())
+    found = [by_gradient(target, "hmc", Budget(accuracy=accuracy, seed=1)) for accuracy in (1.0, 1e-300)]
     assert [one.diagnostics["steps"] for one in found] == [1000, 4000]
     assert not found[0].stopped
     assert "stopped after 256000 points, largest standard error" in found[1].stopped

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bellmanifold import envs
@@ -9,19 +10,29 @@ from bellmanifold.chart.batch import ChartLimits
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.kernels import Laplace, Uniform
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import after_doubt, choose, enumeration, may_enumerate
 from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.nets import PIECE
-from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.target import every_visit_target, relaxed_target
+from bellmanifold.posteriors.value_prior import ValuePrior
 
 TREE = envs.deep_sea(2)
 """Three states of two pairs each: six pairs in six slots, eight cells."""
 LOOP = envs.two_state()
+LAPLACE = Laplace()
+FLAT = ValuePrior.stated(TREE, "flat", None, None)
 
 
 def complete(model, epsilon=0.5, kernel="gaussian", proper_only=False):
     return relaxed_target(Dataset.complete(model), epsilon, 10.0, kernel, proper_only)
+
+
+def twice(kernel=LAPLACE):
+    """Every pair seen twice, with noise whose repeats have no sufficient mean."""
+    data = Dataset(TREE, np.tile(np.arange(6), 2), np.tile(TREE.reward, 2))
+    return every_visit_target(data, 0.5, 2.0, kernel)
 
 
 NOTHING = relaxed_target(Dataset.from_pairs(TREE, []), 0.5, 10.0)
@@ -46,6 +57,9 @@ SLIPPERY = envs.grid(3, 3, slip=0.1)
         (complete(TREE), "hmc", {}, "hmc", "asked for"),
         (complete(TREE), "hmc", {"samples": 10}, "hmc", "asked for"),
         (complete(TREE), "nuts", {"samples": 10}, "nuts", "asked for"),
+        (twice(), "auto", {}, "nuts", "repeats under laplace noise have no sufficient mean"),
+        (twice(), "nuts", {"samples": 10}, "nuts", "asked for"),
+        (twice(), "hmc", {}, "hmc", "asked for"),
         # at the limit they are taken, beyond it not
         (complete(TREE), "auto", {"coordinates": 6, "in_piece": 6 * PIECE}, "importance", "asked for"),
         (complete(TREE), "auto", {"coordinates": 5}, "walk", "6 coordinates are too many for importance sampling"),
@@ -105,6 +119,13 @@ NO_CUT = "can only be cut open by more than 0 pairs"
             (complete(TREE), engine, {"samples": 10}, BadInputError, f"the {engine} engine has no --samples")
             for engine in ("mixture", "rejection")
         ],
+        *[
+            (twice(), engine, {}, UnsupportedError, f"{engine} takes laplace noise only where every pair was seen once")
+            for engine in ("chart", "mixture", "rejection")
+        ],
+        (twice(Uniform()), "auto", {}, UnsupportedError, "uniform noise has no gradient"),
+        (replace(twice(), proper_only=True), "auto", {}, BadInputError, "chains have no --proper-only"),
+        (replace(twice(), prior=FLAT), "auto", {}, UnsupportedError, "chains that have no flat prior: use gaussian"),
         (complete(LOOP), "chart", {"cut": 0}, UnsupportedError, NO_CUT),
         (complete(LOOP, kernel="uniform"), "auto", {"cut": 0}, UnsupportedError, NO_CUT),
         (complete(LOOP), "auto", {"cut": 0, "cells": 1}, UnsupportedError, NO_CUT + r".*; mixture: .* 2 cells, more"),

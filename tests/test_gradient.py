@@ -23,10 +23,8 @@ from bellmanifold.posteriors import gradient
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Setting, converged
 from bellmanifold.posteriors.gradient import (
-    Noisy,
     Relaxed,
     TabulatedScale,
-    by_every_visit,
     by_gradient,
     is_best,
     policy_table,
@@ -34,7 +32,7 @@ from bellmanifold.posteriors.gradient import (
 )
 from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import ScaleTable
-from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
+from bellmanifold.posteriors.target import ValuePrior, every_visit_target, noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc, nuts
 
@@ -134,7 +132,7 @@ def test_chains_walk_until_errors_are_small_or_there_is_no_more_room(gaps, numbe
     accuracy = gradient._largest_error(complete(), good.points)
     assert accuracy == pytest.approx(1e-3, rel=0.02)
     chains = UnevenChains(gaps)
-    found = gradient._walked(complete(), chains, Budget(accuracy=accuracy, kept=numbers))
+    found = gradient._walked(complete(), chains, Budget(accuracy=accuracy, kept=numbers), "asked for")
     assert len(chains.rounds) == rounds
     expected = f"stopped after {rounds * 64000} points, largest standard error 0.05"
     assert found.stopped == (expected if stopped else "")
@@ -165,9 +163,9 @@ def test_the_noise_of_a_target(told):
     by_gradient(inferred, "nuts", FEW)
     assert told[1].setting.density.noise == TabulatedScale(inferred.noise_scale, Laplace())
     assert told[1].setting.density.dimension == 7
-    known = Noisy(Dataset.complete(MODEL), KnownScale(0.3, StudentT(4.0)))
-    by_gradient(complete(), "nuts", FEW, known)
-    assert told[2].setting.density.noise is known.noise
+    known = every_visit_target(Dataset.complete(MODEL), 0.3, 2.0, StudentT(4.0))
+    by_gradient(known, "nuts", FEW)
+    assert told[2].setting.density.noise == KnownScale(0.3, StudentT(4.0))
     assert told[2].setting.density.prior == NormalPrior(2.0)
     assert told[2].setting.evidence.width.tolist() == [1.0] * 6
 
@@ -185,13 +183,12 @@ def test_a_tabulated_scale_maps_normals_to_scales():
 
 def test_noise_whose_repeats_have_no_mean(told):
     data = Dataset.complete(MODEL)
-    target = complete()
-    by_every_visit(data, HalfNormal(0.3), target, "nuts", FEW)
+    by_gradient(every_visit_target(data, HalfNormal(0.3), 2.0, Gaussian()), "nuts", FEW)
     assert told[0].setting.density.noise == InferredScale(HalfNormal(0.3), Gaussian())
-    by_every_visit(data, 2, target, "nuts", FEW)
+    by_gradient(every_visit_target(data, 2, 2.0, Gaussian()), "nuts", FEW)
     assert told[1].setting.density.noise == KnownScale(2.0, Gaussian())
     with pytest.raises(UnsupportedError, match="a prior of your own"):
-        by_every_visit(data, lambda eta: -eta, target, "nuts", FEW)
+        every_visit_target(data, lambda eta: -eta, 2.0, Gaussian())
 
 
 def test_the_first_step_is_the_papers_for_the_typical_width():
@@ -266,7 +263,7 @@ def test_small_spreads_of_huge_values_survive():
     """A standard deviation of 1e-4, and three times that, about -1e6."""
     chains = FarChains(Setting("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1))
     chains.walk(100)
-    found = gradient._result(complete(), chains)
+    found = gradient._result(complete(), chains, "asked for")
     expected = 1e-4 * ToldChains.points.fget(chains).std(axis=(0, 1))
     np.testing.assert_allclose(found.q_sd.value, expected, rtol=1e-5)
     np.testing.assert_allclose(expected, 1e-4 * np.array([3.0, 1, 1, 1, 1, 1]), rtol=0.05)

@@ -14,7 +14,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormal
+from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
 from bellmanifold.posteriors import draws, importance, inference, walk
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import MISSED, Covering, covering, cut_set, needs_cut, other_cut
@@ -118,33 +118,23 @@ def test_relaxing_and_noise_do_not_go_together(asked):
     assert bm.posterior(TREE, data, noise_sd=0.5, noise=StudentT(3.0)).target.kernel == StudentT(3.0)
 
 
-def test_repeats_under_other_noise_go_to_chains(monkeypatch, asked):
+def test_repeats_under_other_noise_keep_every_visit(asked):
     """One visit of each pair is a mean like any other; two are not, except under Gaussian noise."""
-    seen = []
-
-    def by_every_visit(data, noise, target, sampler, budget):
-        seen.append((noise, target, sampler, budget))
-        return result_of(target, [[1, 3]])
-
-    monkeypatch.setattr("bellmanifold.posteriors.gradient.by_every_visit", by_every_visit)
     once, twice = Dataset.complete(TREE), Dataset(TREE, np.tile(np.arange(6), 2), np.tile(TREE.reward, 2))
     options = {"noise_sd": 0.5, "noise": "laplace", "seed": 4, "top": 3, "samples": 9}
-    assert bm.posterior(TREE, once, **options).reason == "chosen"
-    assert bm.posterior(TREE, twice, **{**options, "noise": "gaussian"}).reason == "chosen"
-    assert not seen
+    assert bm.posterior(TREE, once, **options).target.every_visit is None
+    assert bm.posterior(TREE, twice, **{**options, "noise": "gaussian"}).target.every_visit is None
     summary = bm.posterior(TREE, twice, **options)
-    noise, target, sampler, budget = seen[0]
-    assert summary.budget == budget == Budget(samples=9, top=3, seed=4)
-    assert (noise, sampler, target.kernel) == (0.5, "nuts", Laplace())
-    assert (target.noise_scale, target.log_constant) == (None, 0.0)
-    bm.posterior(TREE, twice, **options, engine="hmc")
-    assert seen[1][2] == "hmc"
-    with pytest.raises(UnsupportedError, match="uniform noise has no gradient"):
-        bm.posterior(TREE, twice, **{**options, "noise": Uniform()})
-    with pytest.raises(UnsupportedError, match="chart takes laplace noise only"):
-        bm.posterior(TREE, twice, **options, engine="chart")
-    with pytest.raises(BadInputError, match="no --proper-only"):
-        bm.posterior(TREE, twice, **options, proper_only=True)
+    target = summary.target
+    assert target.every_visit.data.count.tolist() == [2] * 6
+    assert target.every_visit.noise == KnownScale(0.5, Laplace())
+    assert (target.kernel, target.noise_scale, target.log_constant) == (Laplace(), None, 0.0)
+    assert summary.budget == Budget(samples=9, top=3, seed=4)
+    assert target.without_lost_tolerance() is target
+    apart = Dataset(TREE, np.tile(np.arange(6), 2), np.append(TREE.reward, TREE.reward + 0.3))
+    inferred = bm.posterior(TREE, apart, noise="laplace", infer_noise=True).target
+    assert inferred.every_visit.noise == InferredScale(HalfNormal(), Laplace())
+    assert inferred.noise_scale is None
 
 
 def test_a_discount_leaves_room_for_the_goal(asked):

@@ -540,3 +540,10 @@ def test_concentrations_have_one_range():
             asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=found["concentration"])
         with pytest.raises(BadInputError, match=r"give a number from 1e-12 to 1e\+12"):
             make_agent("manifold", envs.two_state(), found)
+
+
+def test_repeats_under_other_noise_refuse_open_laws():
+    """Their chains take given laws only; the mean law used to be taken for the law, without a word."""
+    data = landed(ONE, -1.0, (2, 1))
+    with pytest.raises(UnsupportedError, match="repeats under laplace noise need chains that take given transition"):
+        asked(ONE, data, noise="laplace", noise_sd=0.1)

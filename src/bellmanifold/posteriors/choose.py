@@ -9,6 +9,7 @@ import numpy as np
 
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.kernels import Uniform
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
@@ -51,15 +52,10 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
         BadInputError: for options that an engine does not have.
         UnsupportedError: if no engine takes the posterior.
     """
-    if asked in ("mixture", "rejection", "hmc", "nuts"):
-        if target.laws is not None:
-            raise UnsupportedError(f"the {asked} engine takes given transition laws only: use --engine chart")
-        if target.prior.flat:
-            raise UnsupportedError(f"the {asked} engine has no flat prior: use --engine chart, or a --prior-scale")
-        if target.proper_only:
-            raise BadInputError(f"the {asked} engine has no --proper-only: use --engine chart")
-        if asked in ("mixture", "rejection") and budget.samples is not None:
-            raise BadInputError(f"the {asked} engine has no --samples: leave it out, or use --engine chart")
+    if target.every_visit is not None:
+        return _chains(target, asked)
+    if asked not in ("auto", "chart"):
+        _check_options(target, asked, budget)
     if not target.coupled.any():
         return Choice("prior", "no observations: the posterior is the prior")
     if asked != "auto" and asked != "chart":
@@ -86,6 +82,43 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     if cover.largest > budget.coordinates:
         return Choice("walk", f"{cover.largest} coordinates are too many for importance sampling")
     return Choice("importance", cover=cover)
+
+
+def _chains(target: Target, asked: EngineName) -> Choice:
+    """Repeats whose mean does not say all need chains that follow a gradient, and these cover everything.
+
+    Raises:
+        BadInputError, UnsupportedError: if these chains do not suit.
+    """
+    noise = f"repeats under {target.kernel} noise"
+    if isinstance(target.kernel, Uniform):
+        raise UnsupportedError("uniform noise has no gradient for chains to follow, and repeats need them: use laplace")
+    if asked not in ("auto", "hmc", "nuts"):
+        raise UnsupportedError(
+            f"{asked} takes {target.kernel} noise only where every pair was seen once: use --engine nuts, or gaussian "
+            "noise"
+        )
+    if target.laws is not None:
+        raise UnsupportedError(f"{noise} need chains that take given transition laws only: use gaussian noise")
+    if target.prior.flat:
+        raise UnsupportedError(f"{noise} need chains that have no flat prior: use gaussian noise, or a --prior-scale")
+    if target.proper_only:
+        raise BadInputError("chains have no --proper-only: leave it out, or use gaussian noise")
+    if asked == "auto":
+        return Choice("nuts", f"{noise} have no sufficient mean")
+    return Choice(asked)
+
+
+def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
+    """Refuse what an engine other than the chart does not have."""
+    if target.laws is not None:
+        raise UnsupportedError(f"the {asked} engine takes given transition laws only: use --engine chart")
+    if target.prior.flat:
+        raise UnsupportedError(f"the {asked} engine has no flat prior: use --engine chart, or a --prior-scale")
+    if target.proper_only:
+        raise BadInputError(f"the {asked} engine has no --proper-only: use --engine chart")
+    if asked in ("mixture", "rejection") and budget.samples is not None:
+        raise BadInputError(f"the {asked} engine has no --samples: leave it out, or use --engine chart")
 
 
 def _check_pieces(chart: BatchChart, budget: Budget) -> None:

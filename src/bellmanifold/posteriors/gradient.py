@@ -17,14 +17,14 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Kernel, Uniform, log_normal
 from bellmanifold.meter import expect
-from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, NoiseModel
+from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
-from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable
+from bellmanifold.posteriors.noise_scale import ScaleTable
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments, Result
 from bellmanifold.posteriors.summary import Summary
@@ -55,28 +55,21 @@ class Relaxed:
     kernel: Kernel = NORMAL
 
 
-@dataclass(frozen=True, eq=False)
-class Noisy:
-    """The likelihood of noisy rewards (equation 5), every visit counted: the data and what their noise is like."""
-
-    data: Dataset
-    noise: NoiseModel
-
-
-def by_gradient(target: Target, sampler: Sampler, budget: Budget, noisy: Noisy | None = None) -> Result:
+def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = "asked for") -> Result:
     """A table's posterior by HMC or NUTS on the action values.
 
     Args:
-        target: problem, coupled states and prior; without `noisy` also the likelihood.
+        target: the posterior.
         sampler: "hmc" or "nuts".
         budget: bounds the work.
-        noisy: the likelihood, where noise is not Gaussian or its scale is inferred.
+        reason: why this engine.
 
     Raises:
         UnsupportedError: for the exact posterior, a uniform kernel, or too many pairs.
     """
     model, samples = target.model, budget.samples
-    evidence, noise = (noisy_evidence(noisy.data), noisy.noise) if noisy else _kernel(target, sampler)
+    every = target.every_visit
+    evidence, noise = (noisy_evidence(every.data), every.noise) if every else _kernel(target, sampler)
     density = Density(tabular(model), NormalPrior.of(target.prior.mean, target.prior.sd), noise)
     chains = min(MOST_CHAINS, budget.kept // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
@@ -85,27 +78,27 @@ def by_gradient(target: Target, sampler: Sampler, budget: Budget, noisy: Noisy |
         raise BadInputError(f"samples is {samples}: that many points of {density.dimension} numbers do not fit")
     step_size = _first_step(evidence, noise, target.prior.scale)
     setting = Setting(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
-    return _walked(target, Chains(setting), budget)
+    return _walked(target, Chains(setting), budget, f"{reason}: {chains} chains on the action values")
 
 
-def _walked(target: Target, chains: Chains, budget: Budget) -> Result:
+def _walked(target: Target, chains: Chains, budget: Budget, reason: str) -> Result:
     """Walk until the standard errors are small enough, or as far as asked."""
     setting = chains.setting
     if budget.samples is not None:
         chains.walk(_each(budget.samples, setting.chains))
-        return _result(target, chains)
+        return _result(target, chains, reason)
     most = min(MOST_ROUNDS[setting.sampler], budget.kept // (ROUND * setting.chains * setting.density.dimension))
     each = ROUND * setting.chains
     while True:
         chains.walk(ROUND)
         error = _largest_error(target, chains.points)
         if error <= budget.accuracy:
-            return _result(target, chains)
+            return _result(target, chains, reason)
         points = each * len(chains.rounds)
         expect("points", budget.points_needed(points, error, each * most), points)
         if len(chains.rounds) >= most:
             stopped = f"stopped after {points} points, largest standard error {error:.1g}"
-            return replace(_result(target, chains), stopped=stopped)
+            return replace(_result(target, chains, reason), stopped=stopped)
 
 
 def _each(samples: int, chains: int) -> int:
@@ -164,29 +157,6 @@ class TabulatedScale:
         return self.kernel.log_density(w)
 
 
-def by_every_visit(
-    data: Dataset, noise: float | int | LogPrior, target: Target, sampler: Sampler, budget: Budget
-) -> Result:
-    """A table's posterior for noise whose repeats have no sufficient mean.
-
-    Args:
-        data: every visit.
-        noise: the scale of the noise, or `HalfNormal`, a prior over it.
-        target: problem, coupled states, prior and shape of the noise.
-        sampler, budget: as for `by_gradient`.
-    """
-    if isinstance(noise, HalfNormal):
-        model: NoiseModel = InferredScale(noise, target.kernel)
-    elif callable(noise):
-        raise UnsupportedError(
-            f"repeats under {target.kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
-            "noise model"
-        )
-    else:
-        model = KnownScale(float(noise), target.kernel)
-    return by_gradient(target, sampler, budget, Noisy(data, model))
-
-
 def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> float:
     """The paper's first step for the typical width of the likelihood; a scale to be inferred is taken at psi = 0."""
     seen = np.asarray(evidence.seen.any(axis=1))
@@ -194,7 +164,7 @@ def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> fl
     return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
 
 
-def _result(target: Target, chains: Chains, reason: str = "") -> Result:
+def _result(target: Target, chains: Chains, reason: str) -> Result:
     model, setting = target.model, chains.setting
     family, noise, points = setting.density.parametrisation, setting.density.noise, chains.points
     theta, psi = points[:, :, : family.dimension], points[:, :, family.dimension :]
@@ -212,7 +182,11 @@ def _result(target: Target, chains: Chains, reason: str = "") -> Result:
         drawn = by_chain(as_dataset(model, np.concatenate(q), None, eta), len(q), effective)
         dimensions = ("chain", "draw")
         drawn = drawn if is_table else drawn.assign(theta=((*dimensions, "parameter"), theta))
-        return drawn.assign(psi=((*dimensions, "noise_parameter"), psi)) if reason and psi.shape[2] else drawn
+        return (
+            drawn.assign(psi=((*dimensions, "noise_parameter"), psi))
+            if isinstance(target, FamilyTarget) and psi.shape[2]
+            else drawn
+        )
 
     return Result(
         table=policy_table(target, q, resolution_of(effective)),
@@ -220,7 +194,7 @@ def _result(target: Target, chains: Chains, reason: str = "") -> Result:
         q_sd=q_sd,
         noise_scale=(float(eta.mean()), float(eta.std())) if len(eta) else None,
         engine=setting.sampler,
-        reason=reason or f"asked for: {setting.chains} chains on the action values",
+        reason=reason,
         dimension=setting.density.dimension,
         effective_sample_size=effective,
         doubts=() if convergence.is_good else (doubt,),

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.display import as_frame
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
-from bellmanifold.kernels import Gaussian, Kernel, Uniform, named_kernel
+from bellmanifold.kernels import Gaussian, Kernel, named_kernel
 from bellmanifold.meter import metered
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
@@ -27,7 +27,7 @@ from bellmanifold.posteriors.policies import PolicyTable, largest_error
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.summary import MANY_SDS, Summary
-from bellmanifold.posteriors.target import KernelName, Target, noisy_target, relaxed_target
+from bellmanifold.posteriors.target import KernelName, Target, every_visit_target, noisy_target, relaxed_target
 from bellmanifold.posteriors.ties import without_near_ties
 from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
@@ -113,7 +113,6 @@ def posterior(
         )
     if reward_belief is not None:
         require_kind(reward_belief, (tuple, list), "reward_belief", "give (mean, sd), two numbers")
-    if reward_belief is not None:
         data = data.with_belief(*reward_belief)
         prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
     if discount is not None:
@@ -135,19 +134,8 @@ def posterior(
         raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
     else:
         shape = named_kernel(noise) if isinstance(noise, str) else noise
-        if not isinstance(shape, Gaussian) and data.count.max(initial=0) > 1:
-            if data.own_count.any() or data.exact.any():
-                raise UnsupportedError(
-                    f"rewards with an sd of their own are Gaussian, and {shape} noise is not: use gaussian noise"
-                )
-            _check_every_visit(shape, engine, proper_only)
-            target = replace(noisy_target(data, noise_scale, values), kernel=shape, noise_scale=None, log_constant=0.0)
-            from bellmanifold.posteriors.gradient import by_every_visit  # BlackJAX: only where it is used
-
-            with metered("computing the posterior", progress):
-                result = by_every_visit(data, noise_scale, target, "hmc" if engine == "hmc" else "nuts", budget)
-            return Summary(target, result, budget)
-        target = noisy_target(data, noise_scale, values, shape, proper_only)
+        has_mean = isinstance(shape, Gaussian) or data.count.max(initial=0) <= 1
+        target = (noisy_target if has_mean else every_visit_target)(data, noise_scale, values, shape, proper_only)
     evidence = open_laws.log_evidence if open_laws else 0.0
     solved = open_laws if open_laws is not None and len(open_laws.pairs) else None
     target = replace(target, laws=solved, no_law=no_law, log_constant=target.log_constant + evidence)
@@ -261,7 +249,7 @@ def _run(target: Target, choice: Choice, budget: Budget) -> Result:
         case "hmc" | "nuts":
             from bellmanifold.posteriors.gradient import by_gradient
 
-            return by_gradient(target, choice.engine, budget)
+            return by_gradient(target, choice.engine, budget, choice.reason)
 
 
 def _prior(target: Target, reason: str) -> Result:
@@ -289,18 +277,6 @@ def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> 
     if noise_sd is not None:
         raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
     return HalfNormal() if infer_noise is True else infer_noise
-
-
-def _check_every_visit(shape: Kernel, engine: EngineName, proper_only: bool) -> None:
-    """Repeats whose mean does not say all need chains that follow a gradient, which cover everything."""
-    if isinstance(shape, Uniform):
-        raise UnsupportedError("uniform noise has no gradient for chains to follow, and repeats need them: use laplace")
-    if engine not in ("auto", "hmc", "nuts"):
-        raise UnsupportedError(
-            f"{engine} takes {shape} noise only where every pair was seen once: use --engine nuts, or gaussian noise"
-        )
-    if proper_only:
-        raise BadInputError("chains have no --proper-only: leave it out, or use gaussian noise")
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.kernels import Gaussian, Kernel, Uniform
+from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combined, log_own, log_scatter, scale_table
 from bellmanifold.posteriors.value_prior import ValuePrior
@@ -37,6 +38,14 @@ LARGEST = 1e100
 """Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
 SWALLOWED = 1e-13
 """A tolerance below this share of the largest reward is lost when it is added to it."""
+
+
+@dataclass(frozen=True, eq=False)
+class EveryVisit:
+    """The likelihood of noisy rewards (equation 5), every visit counted: the data and what their noise is like."""
+
+    data: Dataset
+    noise: NoiseModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +66,8 @@ class Target:
         noise_sd: eta, if it is known; for reports, engines use `scale`.
         log_constant: what the evidence has to be multiplied by besides (scatter of noisy repeats), in logs.
         epsilon: the tolerance asked for, None for noisy rewards; for reports, engines use `scale`.
-        no_law: pairs of which nobody knows where they lead; in `model` to the goal; None for none, shape (pairs,).
+        no_law: pairs whose next state is unknown; in `model` it is the goal; None for none, shape (pairs,).
+        every_visit: the likelihood, where repeats have no sufficient mean; None where `reward` and `scale` say it all.
     """
 
     model: SSP
@@ -75,6 +85,7 @@ class Target:
     epsilon: float | None = None
     noise_sd: float | None = None
     no_law: Bool[np.ndarray, "pairs"] | None = None
+    every_visit: EveryVisit | None = None
 
     @cached_property
     def is_exact(self) -> bool:
@@ -159,7 +170,7 @@ class Target:
         """The same, exact where rounding would swallow tolerance or noise: for engines that add these to rewards."""
         largest = float(np.abs(self.reward[self.observed]).max(initial=0.0))
         lost = self.observed & (self.scale > 0) & (self.scale <= SWALLOWED * largest)
-        if self.noise_scale is not None or not lost.any():
+        if self.noise_scale is not None or self.every_visit is not None or not lost.any():
             return self
         scale = np.where(lost, 0.0, self.scale)
         return replace(self, scale=scale, kernel=self.kernel if scale.any() else Gaussian())
@@ -273,6 +284,35 @@ def noisy_target(
         log_constant=table.log_mass if table else float(log_scatter(data, np.array([sd]))[0]),
         noise_sd=None if table else sd,
     )
+
+
+def every_visit_target(
+    data: Dataset,
+    noise: float | int | LogPrior,
+    prior_scale: float | int | ValuePrior,
+    kernel: Kernel,
+    proper_only: bool = False,
+) -> Target:
+    """The posterior for noise whose repeats have no sufficient mean; arguments as for `noisy_target`.
+
+    Raises:
+        UnsupportedError: for rewards with an sd of their own, or a prior over the scale other than `HalfNormal`.
+    """
+    if data.own_count.any() or data.exact.any():
+        raise UnsupportedError(
+            f"rewards with an sd of their own are Gaussian, and {kernel} noise is not: use gaussian noise"
+        )
+    if isinstance(noise, HalfNormal):
+        model: NoiseModel = InferredScale(noise, kernel)
+    elif callable(noise):
+        raise UnsupportedError(
+            f"repeats under {kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            "noise model"
+        )
+    else:
+        model = KnownScale(float(noise), kernel)
+    by_mean = noisy_target(data, noise, prior_scale, proper_only=proper_only)
+    return replace(by_mean, kernel=kernel, noise_scale=None, log_constant=0.0, every_visit=EveryVisit(data, model))
 
 
 def _checked_prior(
