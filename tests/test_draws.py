@@ -24,13 +24,13 @@ from bellmanifold.posteriors.draws import (
     chain_draws,
     completed,
     distinct,
-    effective,
     equal_draws,
     in_one_row,
     labels,
     posterior_draws,
     weighted_draws,
 )
+from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
@@ -83,7 +83,7 @@ def test_unobserved_values_are_filled_in_below_the_largest(rng):
 )
 def test_effective_number_of_draws(weight, expected):
     drawn = as_dataset(envs.two_state(), np.zeros((len(weight), 2)), np.array(weight), np.zeros((0, len(weight))))
-    assert effective(drawn) == pytest.approx(expected)
+    assert effective_size(drawn.weight.values) == pytest.approx(expected)
     assert "noise_scale" not in drawn
 
 
@@ -162,7 +162,7 @@ def test_uneven_weights_leave_fewer_draws_and_no_repeats():
     weighted, draws = summary.weighted_draws, summary.draws
     count = int(draws.attrs["effective_sample_size"])
     assert weighted.sizes["draw"] == 2**17
-    assert 400 <= count < effective(weighted) < 8192
+    assert 400 <= count < effective_size(weighted.weight.values) < 8192
     q = draws.q.values.reshape(count, model.n_pairs)
     assert len(np.unique(q, axis=0)) == count
     error = np.hypot(q.std(axis=0) / np.sqrt(count), summary.result.q_mean.se)
@@ -227,7 +227,7 @@ def assert_moments(draws, q_mean, q_sd):
     assert weight.sum() == pytest.approx(1.0)
     for power, expected in ((1, q_mean), (2, q_mean**2 + q_sd**2)):
         moment = weight @ q**power
-        spread = np.sqrt(np.maximum(weight @ q ** (2 * power) - moment**2, 0.0) / effective(draws))
+        spread = np.sqrt(np.maximum(weight @ q ** (2 * power) - moment**2, 0.0) / effective_size(draws.weight.values))
         assert np.all(np.abs(moment - expected) <= 6 * spread + 1e-6 * (1 + np.abs(expected)))
 
 
@@ -256,7 +256,8 @@ def test_draws_of_many_unobserved_actions(epsilon):
     best = np.maximum.reduceat(q, model.pair_start[:-1], axis=1)[:, model.pair_state]
     frequency = draws.weight.values @ (q == best)
     expected = exact.action_probability.value
-    assert np.all(np.abs(frequency - expected) <= 6 * np.sqrt(expected * (1 - expected) / effective(draws)) + 1e-6)
+    error = np.sqrt(expected * (1 - expected) / effective_size(draws.weight.values))
+    assert np.all(np.abs(frequency - expected) <= 6 * error + 1e-6)
 
 
 @pytest.mark.slow
@@ -289,7 +290,7 @@ def test_means_of_equal_draws_vary_as_those_of_independent_ones():
     errors, uneven = [], []
     for seed in range(300):
         points = weighted_draws(coordinates, chart, 512, seed)
-        uneven.append(effective(points) / 512)
+        uneven.append(effective_size(points.weight.values) / 512)
         q = np.concatenate(equal_draws(points, seed).q.values)
         errors.append(len(q) * (q.mean(axis=0) - mean) ** 2 / variance)
     assert np.mean(uneven) < 0.5

@@ -50,6 +50,7 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, check_exact, covering
+from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.leaks import check_leaks
@@ -327,14 +328,14 @@ def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -
     top = log_weight.max()
     reference = top if np.isfinite(top) else 0.0
     weight = np.exp(log_weight - reference)
-    total, square = float(weight.sum()), float((weight**2).sum())
+    total = float(weight.sum())
     mean = sum(part * np.exp(min(scale - reference, 0.0)) for part, scale in sums) / (total or 1.0)
     coupled = target.coupled[target.model.pair_state] & (total > 0)
     return Pool(
         np.concatenate(policies, axis=1),
         np.concatenate(at_start),
         weight / (total or 1.0),
-        total**2 / square if square > 0 else 0.0,
+        effective_size(weight),
         np.where(coupled, mean[way[0].stand_in], target.prior.mean),
     )
 

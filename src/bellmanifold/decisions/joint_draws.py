@@ -26,7 +26,7 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
 from bellmanifold.posteriors.draws import Points, completed, importance_points
-from bellmanifold.posteriors.estimated import Estimate, ratio
+from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.sparse_walk import SparseWalker
@@ -75,7 +75,7 @@ class JointDraws:
     @cached_property
     def effective(self) -> float:
         """How many draws of equal weight these are worth."""
-        return effective(self.weight)
+        return effective_size(self.weight)
 
     @cached_property
     def best(self) -> Float[np.ndarray, "draws states"]:
@@ -138,12 +138,6 @@ class JointDraws:
         return ratio(part, np.bincount(self.block, weight, BLOCKS)[used])
 
 
-def effective(weight: Float[np.ndarray, "draws"]) -> float:
-    """The effective number of weighted draws; 0 if none has any weight."""
-    square = float((weight**2).sum())
-    return float(weight.sum()) ** 2 / square if square > 0 else 0.0
-
-
 def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pairs"]) -> JointDraws:
     """Draws that an engine made itself, of equal weight, in the order of its chains."""
     try:
@@ -182,7 +176,7 @@ def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None,
             continue
         for points in {min(count, most), more}:
             found = importance_points(way, chart, points, budget.seed)
-            if effective(found.weight) >= budget.enough:
+            if effective_size(found.weight) >= budget.enough:
                 return _mixed(target, chart, found, min(count, most), budget.seed)
     return _walked(target, chart, budget)
 
@@ -206,9 +200,8 @@ def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: i
     if target.laws is not None:
         count = min(count, LAW_DRAWS)
     if len(found.weight) > count:
-        level = (np.arange(count) + rng.random()) / count
-        rows = np.minimum(np.searchsorted(np.cumsum(found.weight), level), len(found.weight) - 1)
-        rows, weight = rng.permutation(rows), np.full(count, 1.0 / count)
+        rows = rng.permutation(systematic(found.weight, count, rng))
+        weight = np.full(count, 1.0 / count)
     else:
         rows = rng.permutation(len(found.weight))
         weight = found.weight[rows]

@@ -305,9 +305,9 @@ def draw_proposals(
     size = (*row.shape, len(concentration))
     fresh, counts, landing = row[:, ::2], laws.counts[row], rng.integers(laws.nexts, size=row.shape)
     log_law = np.zeros((*row.shape, laws.nexts, len(concentration)))
-    drawn = log_dirichlet(rng, laws.counts[fresh.ravel()][:, :, None] + concentration / laws.nexts)
+    drawn = log_dirichlet(rng, laws.counts[fresh.ravel()][:, :, None] + laws.base_weight(concentration))
     log_law[:, ::2] = drawn.reshape(*fresh.shape, *drawn.shape[1:])
-    own = np.take_along_axis(counts, landing[..., None], axis=-1) + concentration / laws.nexts
+    own = np.take_along_axis(counts, landing[..., None], axis=-1) + laws.base_weight(concentration)
     total = log_gamma(rng, counts.sum(axis=-1)[..., None] + concentration)
     width = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST), size))
     is_local = np.broadcast_to(np.arange(ROWS) % 2 == 1, row.shape)

@@ -30,6 +30,7 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
+from bellmanifold.posteriors.estimated import effective_size, systematic
 from bellmanifold.posteriors.system import Drawn, chart_of, drawn_laws, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
@@ -72,13 +73,13 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
             return with_weight(drawn)
         many = min(MORE_DRAWS, budget.kept // target.model.n_pairs)
         drawn = weighted_draws(components, chart, many, budget.seed)
-        if effective(drawn) >= budget.enough:
+        if effective_size(drawn.weight.values) >= budget.enough:
             return with_weight(drawn)
-        if target.laws is not None and BATCHES * effective(drawn) >= budget.enough:
+        if target.laws is not None and BATCHES * effective_size(drawn.weight.values) >= budget.enough:
             seeds = (budget.seed + (k << 33) for k in range(BATCHES))
             batches = (weighted_draws(components, chart, many, seed) for seed in seeds)
             drawn = _pooled(batches, budget.seed)
-            if effective(drawn) >= budget.enough:
+            if effective_size(drawn.weight.values) >= budget.enough:
                 return drawn
     walked = chain_draws(target, chart, budget)
     if walked is None:
@@ -102,9 +103,7 @@ def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
         weight = batch.weight.values
         if not weight.any():
             continue
-        level = (np.arange(DRAWS) + rng.random()) / DRAWS * weight.sum()
-        chosen = np.minimum(np.searchsorted(np.cumsum(weight), level), len(weight) - 1)
-        rows, times = np.unique(chosen, return_counts=True)
+        rows, times = np.unique(systematic(weight, DRAWS, rng), return_counts=True)
         parts.append(batch.isel(draw=rows).drop_vars("weight"))
         weights.append(times / DRAWS)
         log_totals.append(float(batch.attrs["log_total"]))
@@ -206,12 +205,6 @@ def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarra
     )
 
 
-def effective(draws: xarray.Dataset) -> float:
-    """The effective number of weighted draws: (sum w)^2 / sum w^2; 0 if nothing has any weight."""
-    square = float((draws.weight.values**2).sum())
-    return 1.0 / square if square > 0 else 0.0
-
-
 def distinct(draws: xarray.Dataset) -> int:
     """How many draws of equal weight weighted ones are worth without repeats: 1 / max w, rounded down."""
     weight = draws.weight.values
@@ -238,9 +231,7 @@ def equal_draws(draws: xarray.Dataset, seed: int, most: int = DRAWS) -> xarray.D
     """
     draws = with_weight(draws)
     rng, count = np.random.default_rng(seed), min(most, distinct(draws))
-    level = (np.arange(count) + rng.random()) / max(count, 1)
-    share = np.cumsum(draws.weight.values)
-    rows = np.unique(np.minimum(np.searchsorted(share, level * share[-1:]), len(share) - 1))
+    rows = np.unique(systematic(draws.weight.values, count, rng))
     groups = GROUPS if len(rows) >= GROUPS * LEAST_IN_GROUP else 1
     rows = rng.permutation(rows)[: len(rows) - len(rows) % groups]
     return by_chain(draws.isel(draw=rows).drop_vars("weight"), groups, float(len(rows)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bellmanifold.display import measured
 
@@ -54,6 +54,19 @@ class Estimate:
 
     def __repr__(self) -> str:
         return f"Estimate({self})"
+
+
+def effective_size(weight: Float[np.ndarray, "draws"]) -> float:
+    """How many draws of equal weight weighted ones are worth: (sum w)^2 / sum w^2; 0 if none has any weight."""
+    square = float((weight**2).sum())
+    return float(weight.sum()) ** 2 / square if square > 0 else 0.0
+
+
+def systematic(weight: Float[np.ndarray, "draws"], count: int, rng: np.random.Generator) -> Int[np.ndarray, "count"]:
+    """Draws chosen in proportion to their weights, one from each of `count` equal stretches of the total, in order."""
+    share = np.cumsum(weight)
+    level = (np.arange(count) + rng.random()) / max(count, 1) * share[-1:]
+    return np.minimum(np.searchsorted(share, level), len(weight) - 1)
 
 
 def resolution_of(effective: float) -> float:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -41,6 +41,7 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.ssp import SSP, Index
 
 LawsName = Literal["known", "deterministic", "dirichlet"]
+Weights = TypeVar("Weights", float, np.ndarray)
 
 LEAST, MOST = 1e-3, 10.0
 LEAST_GIVEN, MOST_GIVEN = 1e-12, 1e12
@@ -86,6 +87,10 @@ class OpenLaws:
         """States and the goal."""
         return int(self.landed.shape[1])
 
+    def base_weight(self, concentration: Weights, nexts: int = 1) -> Weights:
+        """What the prior Dirichlet(a b) adds to the landings in this many next states: the base law b is uniform."""
+        return concentration * nexts / self.nexts
+
     @cached_property
     def counts(self) -> Float[np.ndarray, "rows nexts"]:
         """Landings as a dense table."""
@@ -112,7 +117,7 @@ class OpenLaws:
         """
         concentration = self.moments[0]
         if self.fits_batch:
-            dense = self.counts + concentration / self.nexts
+            dense = self.counts + self.base_weight(concentration)
             return csr_array(dense / dense.sum(axis=1, keepdims=True))
         goal = (
             np.full(len(self.pairs), concentration),
@@ -139,7 +144,7 @@ class OpenLaws:
     ) -> Float[np.ndarray, "rows nexts batch"]:
         """Logarithms of laws given landings and concentrations; those of rows that do not matter are the base law."""
         laws = np.full((len(self.pairs), self.nexts, len(concentration)), -np.log(self.nexts))
-        laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + concentration / self.nexts)
+        laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + self.base_weight(concentration))
         return laws
 
     @cached_property
@@ -156,7 +161,7 @@ class OpenLaws:
         """Concentrations given laws; of rows that are forgotten, if any, only the landings are known."""
         if len(self.concentration) == 1:
             return np.full(log_law.shape[-1], self.concentration[0])
-        shape = self.concentration / self.nexts
+        shape = self.base_weight(self.concentration)
         normaliser = gammaln(self.concentration) - self.nexts * gammaln(shape)
         total = log_law[self.active].sum(axis=1)
         known = np.ones(total.shape) if forgotten is None else 1.0 - forgotten

@@ -108,7 +108,7 @@ def _paying_class(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] |
     model = replace(target.support, reward=_hoped(target))
     for component in end_components(model, target.observed):
         best = best_mean_reward(model, component)
-        out = laws.concentration[0] * (1.0 - len(best.loop) / laws.nexts)
+        out = laws.base_weight(float(laws.concentration[0]), laws.nexts - len(best.loop))
         if best.sign > 0 and out * int(target.open[best.policy].sum()) <= 1.0 and target.open[best.policy].any():
             return best.loop
     return None
@@ -119,7 +119,7 @@ def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | No
     own = target.model.pair_state[laws.pairs]
     landed = laws.landed.tocoo()
     left = np.bincount(landed.row, landed.data * (landed.col != own[landed.row]), len(own))
-    out = laws.concentration[0] * (1.0 - 1.0 / laws.nexts)
+    out = laws.base_weight(float(laws.concentration[0]), laws.nexts - 1)
     single = (left == 1.0) & (out <= 1.0) & (_hoped(target)[laws.pairs] > 0)
     return own[np.flatnonzero(single)[:1]] if single.any() else None
 
@@ -160,7 +160,7 @@ def _idle_class(target: Target, support: SSP, most: float) -> MeanReward | None:
         for component in end_components(model, allowed):
             best = best_mean_reward(model, component)
             open_pairs = int(target.open[best.policy].sum())
-            out = laws.concentration[0] * (1.0 - len(best.loop) / laws.nexts)
+            out = laws.base_weight(float(laws.concentration[0]), laws.nexts - len(best.loop))
             if best.sign == 0 and open_pairs and out * open_pairs <= most:
                 return best
     return None
