@@ -59,6 +59,7 @@ def test_names_are_listed(cli):
     assert [line.split()[0] for line in out.splitlines()] == list(FIGURES)
     assert "Figure 7   310 runs  about 5 min  deep sea: cumulative regret" in out
     assert "Figure 1   no runs   seconds      Example 1 as a graph" in out
+    assert "Figure 9   1 run     about 2 s    a run on the pyramid" in out
 
 
 def test_figures_have_numbers():
@@ -82,6 +83,17 @@ def test_a_dry_run_says_what_is_missing_and_plays_nothing(cli, tmp_path):
     code, out, _ = cli("reproduce", "1", "--out", str(tmp_path / "x"), "--dry-run")
     assert out.splitlines()[-1] == "together no runs to play (figures share them): seconds of one core"
     assert "the ledger" in cli("reproduce", "--out", str(tmp_path / "x"), "--dry-run")[1]
+
+
+def test_a_dry_run_without_a_directory_counts_every_run(cli):
+    code, out, err = cli("reproduce", "3", "9", "--dry-run", "--workers", "1")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "two-state-marginals: 0 runs, 0 of them to play",
+        "pyramid-episodes: 1 run, 1 of them to play",
+        "together 1 run to play (figures share them): about 2 s of one core",
+        "roughly 2 s with --workers 1",
+    ]
 
 
 def test_some_figures_are_asked_for_in_any_order():

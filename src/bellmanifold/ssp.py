@@ -264,7 +264,9 @@ class SSP:
 
         Args:
             pairs: which ones, ascending.
-            start, state, prob: their compressed rows: successors ascend, the goal is number S, an empty row is open.
+            start: where each compressed row of the new laws begins, and where the last one ends; an empty row is open.
+            state: successors in these rows, ascending within a row; the goal is number S.
+            prob: probability of each successor.
         """
         source = np.arange(self.n_pairs)
         source[pairs] = self.n_pairs + np.arange(len(pairs))

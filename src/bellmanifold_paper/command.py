@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bellmanifold.commands.terminal import directory, print_table, require_workers
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, counted
 from bellmanifold.meter import duration
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
 
 if TYPE_CHECKING:
-    from bellmanifold.sweeps.plan import RunSettings
+    from bellmanifold.sweeps.plan import Plan, RunSettings
     from bellmanifold_paper.figure_list import PaperFigure
     from bellmanifold_paper.paper_runs import Cell
 
@@ -61,14 +61,14 @@ def reproduce(
     if list_figures:
         print_table([(f.name, f"Figure {f.number}", *_cost(f.settings(runs)), f.about) for f in wanted])
         return
-    if out is None:
+    if out is None and not dry_run:
         raise BadInputError("--out is missing: say where the figures go, e.g. --out out/paper (--list lists them)")
     from bellmanifold_paper.ledger import CELLS, CLAIMS, measure_claims
     from bellmanifold_paper.ledger_file import write_ledger
     from bellmanifold_paper.tables import print_claims
 
     everything = not figures
-    if dry_run:
+    if out is None or dry_run:
         _preview(wanted, out, runs, workers or os.cpu_count() or 1, CELLS if everything else ())
         return
     player = partial(play_in_processes, workers=workers or os.cpu_count() or 1)
@@ -90,28 +90,33 @@ def _cost(runs: Iterable[RunSettings]) -> tuple[str, str]:
 
     listed = list(runs)
     seconds = cost(listed)
-    return f"{len(listed)} runs" if listed else "no runs", f"about {duration(seconds)}" if listed else "seconds"
+    return counted(len(listed), "run") if listed else "no runs", f"about {duration(seconds)}" if listed else "seconds"
 
 
-def _preview(figures: Sequence[PaperFigure], out: Path, runs: int, workers: int, also: Sequence[Cell]) -> None:
-    """Which runs of some figures are missing, and how long they will take."""
+def _preview(figures: Sequence[PaperFigure], out: Path | None, runs: int, workers: int, also: Sequence[Cell]) -> None:
+    """Which runs of some figures are missing, all of them if there is no directory, and how long they will take."""
     from bellmanifold.sweeps.plan import plan_runs
-    from bellmanifold.sweeps.runner import find_faults
-    from bellmanifold.sweeps.store import Store, runs_in
     from bellmanifold_paper.figure_list import cost
 
     wanted = {figure.name: figure.settings(runs) for figure in figures}
     if also:
         wanted["the ledger"] = [settings for cell in also for settings in cell.settings(runs)]
-    plan = plan_runs([run for settings in wanted.values() for run in settings])
-    faults = find_faults(Store(runs_in(out)), plan) if plan.runs else {}
+    faults = _missing(plan_runs([run for settings in wanted.values() for run in settings]), out)
     for name, settings in wanted.items():
         missing = [run for run in dict.fromkeys(settings) if run in faults]
-        typer.echo(f"{name}: {len(set(settings))} runs, {len(missing)} of them to play")
+        typer.echo(f"{name}: {counted(len(set(settings)), 'run')}, {len(missing)} of them to play")
     number, time = _cost(faults)
     typer.echo(f"together {number} to play (figures share them): {time} of one core")
     if faults:
         typer.echo(f"roughly {duration(cost(faults) / workers)} with --workers {workers}")
+
+
+def _missing(plan: Plan, out: Path | None) -> Collection[RunSettings]:
+    """The runs of a plan that a directory does not hold, or holds damaged."""
+    from bellmanifold.sweeps.runner import find_faults
+    from bellmanifold.sweeps.store import Store, runs_in
+
+    return plan.runs if out is None or not plan.runs else find_faults(Store(runs_in(out)), plan)
 
 
 @contextmanager

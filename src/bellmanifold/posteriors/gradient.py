@@ -242,7 +242,8 @@ def sample_chains(
         parametrisation: Q_theta; a table if left out.
         prior: of theta.
         sampler: "nuts", or "hmc" as the paper tunes it.
-        chains, draws: how many chains, and points of each.
+        chains: number of chains.
+        draws: number of draws per chain.
         seed: fixes every result.
 
     Returns:
