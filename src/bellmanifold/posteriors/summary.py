@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
+from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.naming import find_pair
@@ -226,6 +226,21 @@ class Summary(Shown):
             ahead = model.next_state[best[model.next_pair]]
             played[ahead[ahead < model.n_states]] = True
         return best
+
+    def words(self) -> Words:
+        """For pictures: what they show."""
+        model, routes = self.target.model, self.routes
+        seen = f"{int(self.target.observed.sum()) - self.believed} of {model.n_pairs} moves observed"
+        seen += f" and a belief about {self.believed} more" if self.believed else ""
+        doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
+        best = f"most probable route ({routes[0].probability:.0%})" if routes else "most probable moves"
+        return Words(
+            f"{model.name or 'a problem'}: how probable is it that a move is optimal?\n"
+            f"{seen}; slices have the colours of their moves{doubt}",
+            best,
+            "observed or believed" if self.believed else "observed",
+            "not observed",
+        )
 
     @cached_property
     def draws(self) -> xarray.Dataset:
