@@ -16,11 +16,11 @@ from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Kernel, Uniform, log_normal
-from bellmanifold.meter import expect
+from bellmanifold.meter import expect, metered
 from bellmanifold.noise import NORMAL, HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
+from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
@@ -258,6 +258,7 @@ def sample_chains(
     chains: int = 8,
     draws: int = 1000,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> Summary:
     """Draw from the posterior of any Q_theta by chains.
 
@@ -270,6 +271,8 @@ def sample_chains(
         sampler: "nuts", or "hmc" as the paper tunes it.
         chains, draws: how many chains, and points of each.
         seed: fixes every result.
+        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
+            notebooks.
 
     Returns:
         The same as `bellmanifold.posterior`: probabilities of actions and routes, means of action values, and in
@@ -296,10 +299,13 @@ def sample_chains(
     density, law = Density(family, prior, noise), transitions(model)
     checked_density(density, law, evidence)
     scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
-    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale)))
-    walkers.walk(draws)
-    target = _family_target(data, likelihood, density)
-    result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
+    setting = Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale))
+    with metered("walking chains", progress):
+        expect("steps", WARM_UP + draws)
+        walkers = Chains(setting)
+        walkers.walk(draws)
+        target = _family_target(data, likelihood, density)
+        result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
     return Summary(target, result, Budget(seed=seed))
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
+from bellmanifold.meter import metered
 from bellmanifold.naming import find_pair
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate
@@ -254,6 +255,10 @@ class Summary(Shown):
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
         """
+        with metered("drawing action values"):
+            return self._drawn()
+
+    def _drawn(self) -> xarray.Dataset:
         if self.result.draws is not None:
             return self.result.draws()
         from bellmanifold.posteriors.draws import as_dataset, by_chain, equal_draws, point_draws
@@ -276,7 +281,8 @@ class Summary(Shown):
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
         own = self.result.draws is not None or (self.result.points is not None and self.target.noise_scale is None)
-        return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
+        with metered("drawing action values"):
+            return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
 
     def card(self) -> Card:
         """What it says about itself: how far to trust it, the most probable route, actions with their values."""
