@@ -32,7 +32,7 @@ def advice() -> Figure:
     """What the delivery robot should do and try after two trips."""
     model = bm.load_model("examples/robot/robot.json")
     data = bm.load_data("examples/robot/trips.json", model)
-    axes = bm.figures.draw_advice(model, *bm.advise(model, data, prior_scale=5.0).picture())
+    axes = bm.figures.draw_advice(model, bm.advise(model, data, prior_scale=5.0))
     figure = axes.get_figure(root=True)
     assert figure is not None
     return figure
@@ -43,7 +43,7 @@ def roads() -> Figure:
     model = bm.load_model("examples/roads/roads.json")
     data = bm.load_data("examples/roads/drives.json", model)
     figure, axes = pyplot.subplots(figsize=(7.4, 4.4), layout="constrained")
-    bm.figures.draw_advice(model, *bm.advise(model, data, reward_belief=(-5.0, 2.0)).picture(), axes=axes)
+    bm.figures.draw_advice(model, bm.advise(model, data, reward_belief=(-5.0, 2.0)), axes=axes)
     return figure
 
 

@@ -77,7 +77,7 @@ MAY_IMPORT = {
     "runs": {"agents", "data", "display", "envs", "errors", "graph", "health", "limits", "linear", "meter"}
     | {"models", "solver", "ssp"},
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "meter", "models", "runs", "ssp", "stderr"},
-    "figures": {"errors", "graph", "ssp"},
+    "figures": {"display", "errors", "graph", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
     "explorer": {"data", "errors", "figures", "formats", "interrupts", "posteriors", "report", "ssp"},
     "commands": {

@@ -4,9 +4,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 from bellmanifold import envs, figures
 from bellmanifold.data import Dataset
+from bellmanifold.decisions.advice import advise
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.figures.lines import draw_regret
@@ -144,8 +146,8 @@ def test_many_actions_are_named_at_their_moves_unless_the_next_state_says_it_all
 
 def test_the_goal_has_its_own_name():
     assert "goal" in words(figures.draw(envs.deep_sea(2)))
-    assert "delivered" in words(figures.draw(envs.robot()))
-    assert "J39" in words(figures.draw(envs.roads()))
+    assert "goal: delivered" in words(figures.draw(envs.robot()))
+    assert "goal: J39" in words(figures.draw(envs.roads()))
 
 
 def test_maps_are_drawn_where_their_positions_say():
@@ -184,7 +186,60 @@ def test_the_best_route_lies_on_a_band():
         text for text in axes.texts if text.arrow_patch and text.arrow_patch.get_edgecolor() == to_rgba(ROUTE_COLOUR)
     ]
     assert len(bands) == best.sum()
-    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "most probable route"
+    assert keys(axes)[2:] == [f"most probable route ({summary.routes[0].probability:.0%})", "observed", "not observed"]
+
+
+def keys(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_a_picture_of_a_posterior_explains_itself():
+    """Title, start, goal, the best route with its probability, probabilities at moves: all without a caption."""
+    model = envs.deep_sea(3)
+    summary = posterior(model, Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left"), ("2,0", "right")]))
+    axes = figures.draw(model, summary)
+    assert axes.get_title().startswith("deep-sea-3: how probable is it that a move is optimal?\n3 of 12 moves observed")
+    assert "start" in words(axes)
+    figure = axes.get_figure(root=True)
+    figure.canvas.draw()
+    assert axes.title.get_window_extent().y1 <= figure.bbox.y1, "the title is not cut off"
+    numbers = [word for word in words(axes) if word.endswith("%")]
+    assert {f"{p:.0%}" for p in summary.action_probability.value} == set(numbers)
+    doubtful = replace(summary, result=replace(summary.result, doubts=("no",)))
+    assert "not to be trusted" in figures.draw(model, doubtful).get_title()
+
+
+def test_a_picture_without_a_posterior_has_no_pies():
+    axes = figures.draw(envs.two_state())
+    assert not wedges(axes)
+    assert axes.get_title() == "two-state"
+
+
+def test_numbers_that_do_not_fit_are_left_out():
+    """Eight moves between two places: their numbers would lie on each other."""
+    moves = {("s", f"a{k}"): Move(-1.0, {"goal": 1.0}) for k in range(8)}
+    model = from_moves("many", moves, start="s")
+    summary = posterior(model, Dataset.from_pairs(model, []))
+    assert 1 <= sum(word.endswith("%") for word in words(figures.draw(model, summary))) < 8
+    small = Figure(figsize=(1.0, 1.0)).subplots()
+    assert not any(word.endswith("%") for word in words(figures.draw(model, summary, axes=small)))
+
+
+def test_many_starts_are_explained_in_the_legend():
+    moves = {(str(k), "x"): Move(-1.0, {"goal": 1.0}) for k in range(8)}
+    model = replace(from_moves("many", moves, start="0"), initial=np.full(8, 1 / 8))
+    assert keys(figures.draw(model)) == ["x", "start"]
+    assert not any(word.startswith("start") for word in words(figures.draw(model)))
+
+
+def test_a_picture_of_advice_explains_itself():
+    model = envs.deep_sea(3)
+    advice = advise(model, Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")]), tolerance=1e-3)
+    axes = figures.draw_advice(model, advice)
+    title = axes.get_title().replace("\n", " ")
+    assert title == "deep-sea-3: what to do, and what to try next Go on. " + " ".join(advice.sentences())
+    assert keys(axes)[2].startswith("best policy (optimal: ")
+    assert f"{advice.picture()[1].max():.2g}" in words(axes)
 
 
 def test_the_best_moves_of_random_problems():

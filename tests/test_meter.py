@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -11,12 +12,15 @@ import time
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import nbclient
+import nbformat
 import numpy as np
 import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs, meter
 from bellmanifold.meter import Bar, Cell, Count, Lines, Meter, advance, counted, expect, metered
+from bellmanifold.posteriors.gradient import Relaxed
 from bellmanifold.runs.run import play_runs
 
 SOURCE = str(Path(bm.__file__).parent.parent)
@@ -64,6 +68,62 @@ def test_an_estimate_of_what_is_left():
     assert Count("points", done=3000.0).words() == "3,000 points"
     assert Count("points", done=12.0, total=10.0).words() == "12 of 12 points"
     assert Count().words() == ""
+
+
+def test_no_estimate_before_a_few_steps_and_none_from_a_compiled_program():
+    """The first of four steps waits for a compiler, the others take a second each: three seconds are left, not more."""
+    said = []
+
+    class Slow(Notes):
+        def show(self, count):
+            said.append(count.words())
+
+    with Meter("weighing", Slow(), patience=0.0) as slow:
+        slow.expect("points", 600)
+        slow.count.began -= 3600.0  # an hour for the compiler
+        slow.advance("points", 100)
+        for _ in range(2):
+            slow.count.began -= 1.0
+            slow.advance("points", 100)
+    assert said[:3] == ["0 of 600 points", "100 of 600 points", "200 of 600 points"]
+    assert said[3] in ("300 of 600 points, about 3 s left", "300 of 600 points, about 4 s left")
+
+
+def in_notebook(*cells):
+    """The outputs of cells that run in a kernel."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def test_long_calls_say_so_in_a_notebook_even_while_nothing_is_counted():
+    """A silent call is shown, too; what is left at the end is a line that says how long it took, nothing empty."""
+    (first, second) = in_notebook(
+        "import time\nfrom bellmanifold.meter import metered\nwith metered('compiling'):\n    time.sleep(2.5)",
+        "import bellmanifold as bm\nwith metered('looking'):\n    pass",
+    )
+    assert [output.output_type for output in first] == ["display_data"]
+    assert first[0].data["text/plain"] == "compiling took 3 s"
+    assert second == []
+
+
+def test_chains_say_how_far_they_have_come():
+    model = envs.deep_sea(2)
+    data = bm.Dataset.from_pairs(model, [("0,0", "right")])
+    units = []
+
+    class Units(Notes):
+        def show(self, count):
+            units.append((count.unit, count.done, count.total))
+
+    def listened(work):
+        units.clear()
+        with meter._listening(Meter("all", Units(), patience=0.0)):
+            work()
+        return list(units)
+
+    chains = listened(lambda: bm.sample_chains(model, data, Relaxed(0.5), chains=4, draws=50))
+    assert chains == [("steps", 0, 1050), ("steps", 1000, 1050), ("steps", 1050, 1050)]
 
 
 def test_nobody_listens_by_default(capfd):
@@ -127,26 +187,24 @@ def test_only_the_outermost_call_shows():
 
 
 def test_a_line_in_a_notebook():
-    from IPython.display import HTML
-
     shown = []
 
     class Handle:
-        def update(self, html):
-            shown.append(html.data)
+        def update(self, line, raw):
+            shown.append(re.sub("</?small[^>]*>", "", line["text/html"]))
 
     cell = Cell()
-    cell.title, cell.html, cell.last, cell.handle = "weighing", HTML, 0.0, Handle()
-    cell.show(Count("points", 1.0, 4.0, 0.0, time.monotonic() - 1.0))
+    cell.title, cell.handle = "weighing", Handle()
+    cell.show(Count("points", 1.0, 4.0, 0.0, time.monotonic() - 10.0))
     cell.show(Count("points", 2.0, 4.0))  # too soon
     cell.last = 0.0
     cell.show(Count("points", 2.0))
     cell.close()
     assert shown == [
-        'weighing <progress value="0.2500"></progress> 1 of 4 points, about 4 s left',
+        'weighing <progress value="0.2500"></progress> 1 of 4 points, about 31 s left',
         "weighing <progress></progress> 2 points",
-        "",
-    ]
+        "weighing took 1 s",
+    ], "the last line stays, and is not empty"
 
 
 @pytest.mark.parametrize("progress", [True, False])

@@ -54,6 +54,7 @@ CALLS = {
     "belief: text": 'data.with_belief("a", 1.0)',
     "draw: summary as problem": "bm.figures.draw(bm.posterior(model, data))",
     "draw: data as pies": "bm.figures.draw(model, data)",
+    "draw advice: data as policy": "bm.figures.draw_advice(model, data)",
     "learn: class as environment": "bm.learn(type(env), 'q-learning')",
     "learn: an agent that names actions": "bm.learn(model, Naming())",
     "policy: a state is missing": "bm.posterior(model, data).policy_probability({})",

@@ -67,6 +67,22 @@ class Card(NamedTuple):
     picture: Callable[[], str] | None = None
 
 
+class Words(NamedTuple):
+    """What a picture of an object says in words.
+
+    Attributes:
+        title: what is shown.
+        best: what is highlighted.
+        seen: what full lines are, as opposed to dotted ones.
+        unseen: what dotted lines are.
+    """
+
+    title: str
+    best: str
+    seen: str
+    unseen: str
+
+
 class Shown:
     """An object that shows itself by a `Card`."""
 

@@ -2,8 +2,11 @@
 
 Whoever works says so, `expect("points", 4096)` and `advance("points", 1024)`, and knows nothing of who listens. Nobody
 does unless a call has opened a meter (`metered`), and even then nothing is shown in the first two seconds. A terminal
-gets a bar on stderr, which goes away at the end; a notebook a line that is written anew; elsewhere nothing is said,
-unless `progress=True` asks for lines on stderr. Numbers never depend on it.
+gets a bar on stderr, which goes away at the end; a notebook a line that is written anew, and says at the end how long
+it took; elsewhere nothing is said, unless `progress=True` asks for lines on stderr. Numbers never depend on it.
+
+How long it will take is estimated from what was done since the first step, which often waits for a program to be
+compiled, and not before a few steps were done or some seconds have passed.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ PATIENCE = 2.0
 BETWEEN = 0.2
 """Seconds between two looks of a notebook's line."""
 BETWEEN_LINES = 10.0
+FEW_STEPS, FEW_SECONDS = 3, 10.0
+"""What is left is estimated after so many steps, or so many seconds."""
 
 
 @runtime_checkable
@@ -47,6 +52,7 @@ class Count:
         total: of how many, as far as one can tell; None if one cannot.
         first: how many were done when the counting began.
         began: when that was.
+        steps: how often more of them were done.
     """
 
     unit: str = ""
@@ -54,6 +60,15 @@ class Count:
     total: float | int | None = None
     first: float | int = 0
     began: float = field(default_factory=time.monotonic)
+    steps: int = 0
+
+    def step(self, done: float | int) -> None:
+        """So many are done by now; the clock starts with the first step."""
+        if done > self.done:
+            self.steps += 1
+            if self.steps == 1:
+                self.first, self.began = done, time.monotonic()
+        self.done = done
 
     @property
     def share(self) -> float | None:
@@ -64,12 +79,18 @@ class Count:
         """As in "3 of 7 points, about 5 s left"."""
         if not self.unit:
             return ""
-        share, of = self.share, "" if self.total is None else f" of {max(self.total, self.done):,.0f}"
-        left = ""
-        if share is not None and share < 1.0 and self.total and self.done > self.first:
-            rate = (time.monotonic() - self.began) / (self.done - self.first)
-            left = f", about {duration(rate * (self.total - self.done))} left"
-        return f"{self.done:,.0f}{of} {self.unit}{left}"
+        of = "" if self.total is None else f" of {max(self.total, self.done):,.0f}"
+        left = self.seconds_left()
+        rest = "" if left is None else f", about {duration(left)} left"
+        return f"{self.done:,.0f}{of} {self.unit}{rest}"
+
+    def seconds_left(self) -> float | None:
+        """How long it will take; None if that is not known yet, or nothing is left."""
+        seconds, done = time.monotonic() - self.began, self.done - self.first
+        too_soon = self.steps < FEW_STEPS and seconds < FEW_SECONDS
+        if not self.total or self.done >= self.total or done <= 0 or too_soon:
+            return None
+        return seconds / done * (self.total - self.done)
 
 
 class Meter:
@@ -89,7 +110,7 @@ class Meter:
         self.lock = Lock()
 
     def __enter__(self) -> Meter:
-        if isinstance(self.display, Bar):  # which may be drawn from another thread: long silences are shown, too
+        if isinstance(self.display, Bar | Cell):  # drawn from another thread, too: so are long silences
             self.timer = Timer(self.patience, self._show)
             self.timer.daemon = True
             self.timer.start()
@@ -106,15 +127,16 @@ class Meter:
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
         """From now on so many of these are to be done."""
-        same = unit == self.count.unit
-        first, began = (self.count.first, self.count.began) if same else (done, time.monotonic())
-        self.count = Count(unit, done, total, first, began)
+        if unit != self.count.unit:
+            self.count = Count(unit, done, total, done)
+        self.count.total = total
+        self.count.step(done)
         self._look()
 
     def advance(self, unit: str, by: float | int) -> None:
         """So many more are done; what nobody expects is not counted."""
         if unit == self.count.unit:
-            self.count.done += by
+            self.count.step(self.count.done + by)
             self._look()
 
     def _look(self) -> None:
@@ -159,14 +181,20 @@ class Bar:
 
 
 class Cell:
-    """A line in a notebook, written anew a few times per second, and emptied at the end."""
+    """A line in a notebook, written anew a few times per second; at the end it says how long that took.
+
+    What a cell has shown stays with it: outputs cannot be taken back one by one.
+    """
+
+    def __init__(self) -> None:
+        self.title, self.last, self.began = "", 0.0, time.monotonic()
+        self.handle: Any = None
 
     def open(self, title: str) -> None:
         from IPython import display as shell
 
-        self.title, self.last = title, 0.0
-        self.html: Any = shell.HTML
-        self.handle: Any = shell.display(shell.HTML(title), display_id=True)
+        self.title = title
+        self.handle = shell.display(self._line(title), display_id=True, raw=True)
 
     def show(self, count: Count) -> None:
         now = time.monotonic()
@@ -174,10 +202,15 @@ class Cell:
             return
         self.last, share = now, count.share
         bar = "<progress></progress>" if share is None else f'<progress value="{share:.4f}"></progress>'
-        self.handle.update(self.html(f"{self.title} {bar} {count.words()}"))
+        self.handle.update(
+            self._line(f"{self.title}: {count.words()}", f"{self.title} {bar} {count.words()}"), raw=True
+        )
 
     def close(self) -> None:
-        self.handle.update(self.html(""))
+        self.handle.update(self._line(f"{self.title} took {duration(time.monotonic() - self.began)}"), raw=True)
+
+    def _line(self, text: str, html: str = "") -> dict[str, str]:
+        return {"text/plain": text, "text/html": f'<small style="opacity:0.7">{html or text}</small>'}
 
 
 class Lines:

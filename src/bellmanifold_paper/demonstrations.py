@@ -97,7 +97,7 @@ def environments_page() -> Figure:
     figure.subplots_adjust(left=0.005, right=0.995, bottom=0.1, top=0.92)
     for axes, (title, reference) in zip(grid, names.items(), strict=True):
         model = load_model(reference)
-        draw(model, axes=axes)
+        draw(model, np.ones(model.n_pairs), axes=axes)
         legend = axes.get_legend()
         marks, labels = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
         legend.remove()

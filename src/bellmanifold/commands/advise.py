@@ -96,4 +96,4 @@ def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
 def _drawn(problem: Any, advice: Advice) -> Any:
     from bellmanifold.figures.gains import draw_advice
 
-    return draw_advice(problem, *advice.picture())
+    return draw_advice(problem, advice)

@@ -29,7 +29,7 @@ from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_dr
 from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
+from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
 from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
@@ -225,6 +225,21 @@ class Advice(Shown):
         played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
         return played, np.where(self.telling, self.gain.value, 0.0), np.asarray(self.tried > 0, dtype=np.bool_)
 
+    def words(self) -> Words:
+        """For pictures: what they show."""
+        verdict = "" if self.stop is None else "Stop. " if self.stop else "Go on. "
+        optimal = min(1.0, max(0.0, float(self.decision.optimal.value)))
+        doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
+        return Words(
+            f"{self.target.model.name or 'a problem'}: what to do, and what to try next\n"
+            + verdict
+            + " ".join(self.sentences())
+            + doubt,
+            f"best policy (optimal: {optimal:.0%})",
+            "tried",
+            "not tried yet",
+        )
+
     def sentences(self) -> tuple[str, str]:
         """What to do, in two sentences that a person understands."""
         loss = float(self.expected_loss.value)
@@ -255,9 +270,7 @@ class Advice(Shown):
         plays = f"it plays {', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
         facts = [" ".join(self.sentences()), value, plays]
         model = self.target.model
-        return Card(
-            title, facts, self.summary.warnings, self._columns, lambda: picture("advice", model, *self.picture())
-        )
+        return Card(title, facts, self.summary.warnings, self._columns, lambda: picture("advice", model, self))
 
     def _columns(self) -> Columns:
         names = [self.target.model.pair_name(pair) for pair in self.trials]

@@ -1,23 +1,33 @@
 """A problem as a picture: a pie per state, an arrow per pair, the goal in grey, the best route on a grey band.
 
-A pair of which nobody knows where it leads has a dashed stub that ends in a question mark.
+The picture of a posterior explains itself: a title, the start with a ring and its name, how probable it is that each
+move is optimal where there is room for the number, and a legend below. A pair of which nobody knows where it leads
+has a dashed stub that ends in a question mark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bellmanifold.display import Words
 from bellmanifold.errors import BadInputError, kind_of_value
+from bellmanifold.figures.labels import Number, write_numbers
 from bellmanifold.figures.names import (
     RADIUS,
+    action_keys,
+    add_legend,
+    add_title,
+    columns,
+    draw_starts,
     labelled,
-    name_actions,
     name_move,
     name_states,
+    plain_lines,
     plain_name,
     points_per_unit,
     write,
@@ -33,6 +43,12 @@ GOAL_COLOUR, ROUTE_COLOUR = "#BBBBBB", "#C8C8C8"
 MAX_STATES, MAX_ARROWS = 2000, 10_000
 STUB = 0.42
 """Length of the stub of a pair that nobody knows where it leads."""
+LEAST_CHANCE = 0.01
+"""Smaller probabilities are not written at moves."""
+MARGIN, NARROWEST = 0.65, 4.8
+"""Around the states of a drawing, in its unit, and the least width of a figure, in inches."""
+LEGEND_LINE, TITLE_LINE = 0.18, 0.16
+"""Heights of a line, in inches."""
 SHORT_NAME = 5
 """So many characters of the goal's name fit into its circle."""
 
@@ -49,10 +65,12 @@ class Pies(Protocol):
 
 
 @runtime_checkable
-class Routed(Protocol):
-    """What also knows the best route: `best_pairs()`, the pairs that it plays."""
+class Explained(Protocol):
+    """What also knows the best route and what to say: `best_pairs()`, the pairs that it plays, and `words()`."""
 
     def best_pairs(self) -> Bool[np.ndarray, "pairs"]: ...
+
+    def words(self) -> Words: ...
 
 
 class Arrow(NamedTuple):
@@ -85,45 +103,84 @@ def draw(
         observed: pairs drawn with a full line, the others dotted; by default all of them, or those of the summary.
         axes: where to draw; by default a new figure.
     """
-    from matplotlib.lines import Line2D
-
     require_problem(model)
     require_drawable(model)
     if pies is not None and not isinstance(pies, np.ndarray) and not hasattr(pies, "pies"):
         raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
-    axes = new_axes(model) if axes is None else axes
-    best = pies.best_pairs() if isinstance(pies, Routed) else np.zeros(model.n_pairs, dtype=bool)
+    best, words = np.zeros(model.n_pairs, dtype=bool), Words(model.name, "", "seen", "not seen")
+    if isinstance(pies, Explained):
+        best, words = pies.best_pairs(), pies.words()
     if pies is not None and not isinstance(pies, np.ndarray):
         pies, observed = pies.pies()
-    share = np.ones(model.n_pairs) if pies is None else np.maximum(pies, 0.0)
-    share = share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state]
     seen = np.ones(model.n_pairs, dtype=bool) if observed is None else observed
+    handles = [*action_keys(model), *line_keys(model, words, seen, bool(best.any()))]
+    axes = new_axes(model, handles, words.title) if axes is None else axes
 
     frame(axes, model)
     size = min(1.0, points_per_unit(axes) / 60.0)
-    colours, named = pair_colours(model), labelled(model)
+    colours, named, drawn = pair_colours(model), labelled(model), []
     for arrow in arrows(model):
+        drawn.append(arrow)
         if best[arrow.pair] and arrow.is_likeliest:
-            draw_band(axes, arrow, 8.0 * size)
+            draw_band(axes, arrow, 4.5 + 3.5 * size)
         width = 0.6 + 0.6 * size
         draw_arrow(axes, arrow, arrow_look(colours[arrow.pair], size, bool(seen[arrow.pair]), width))
         if named[arrow.pair] and not arrow.is_stub:
             name_move(axes, model.pair_name(arrow.pair)[1], arrow.at(0.4))
-    draw_pies(axes, model, share)
+    if pies is None:
+        draw_plain_states(axes, model)
+    else:
+        share = np.maximum(pies, 0.0)
+        draw_pies(axes, model, share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state])
     draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
-    name_states(axes, model)
-    route = Line2D([], [], color=ROUTE_COLOUR, linewidth=5.0, label="most probable route")
-    name_actions(axes, model, [route] if best.any() else [])
+    handles += draw_starts(axes, model)
+    names = name_states(axes, model)
+    if words.best and pies is not None and not named.any():
+        write_numbers(axes, model, chances(model, drawn, pies, best), names)
+    add_legend(axes, handles)
+    add_title(axes, words.title)
     return axes
 
 
-def new_axes(model: SSP) -> Axes:
-    """A figure of its own for a problem."""
+def chances(
+    model: SSP, drawn: Iterable[Arrow], chance: Float[np.ndarray, "pairs"], best: Bool[np.ndarray, "pairs"]
+) -> Iterator[Number]:
+    """How probable it is that moves are optimal, where states leave a choice: those of the best route first."""
+    choice = np.diff(model.pair_start)[model.pair_state] > 1
+    for arrow in drawn:
+        pair = arrow.pair
+        if choice[pair] and arrow.is_likeliest and chance[pair] >= LEAST_CHANCE:
+            doubt = float(chance[pair] * (1.0 - chance[pair]))
+            yield Number(f"{chance[pair]:.0%}", arrow, doubt + bool(best[pair]), bool(best[pair]))
+
+
+def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_best: bool) -> list[Any]:
+    """What a legend says of lines: the best ones, those that were seen and not, those that lead nobody knows where."""
+    from matplotlib.lines import Line2D
+
+    keys = [Line2D([], [], color=ROUTE_COLOUR, linewidth=5.0, label=words.best)] if has_best else []
+    if not seen.all():
+        keys += [Line2D([], [], color="black", linewidth=1.0, label=words.seen)] if seen.any() else []
+        keys.append(Line2D([], [], color="black", linewidth=1.0, linestyle=":", label=words.unseen))
+    if (np.diff(model.next_start) == 0).any():
+        keys.append(Line2D([], [], color="black", linestyle="", marker="$?$", label="leads nobody knows where"))
+    return keys
+
+
+def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: float = 0.0) -> Axes:
+    """A figure of its own for a problem, with room for a legend, a title and so many inches of a scale beside it."""
     from matplotlib import pyplot
 
-    width, height = np.ptp(positions(model), axis=0) + 1.5
+    width, height = np.ptp(np.vstack([positions(model)[:-1], goal_places(model)]), axis=0) + 2 * MARGIN
     scale = min(1.0, 12.0 / max(width, height))
-    return pyplot.subplots(figsize=(max(4.2, width * scale), max(2.2, height * scale)), layout="constrained")[1]
+    width, height = max(NARROWEST, width * scale), max(1.4, height * scale)
+    names = [str(handle.get_label()) for handle in handles]
+    rows = -(-len(names) // columns(72.0 * width, names)) if names else 0
+    lines = len(plain_lines(title, 72.0 * width).split("\n"))
+    below, above = 0.1 + LEGEND_LINE * rows, 0.15 + TITLE_LINE * lines
+    figure = pyplot.figure(figsize=(width + beside, below + height + above))
+    whole = below + height + above
+    return figure.add_axes((0.0, below / whole, width / (width + beside), height / whole))
 
 
 def require_drawable(model: SSP) -> None:
@@ -150,12 +207,22 @@ def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None
         axes.add_patch(Circle(tuple(place[s]), RADIUS, facecolor="none", edgecolor="black", linewidth=0.8, zorder=4))
 
 
+def draw_plain_states(axes: Axes, model: SSP, colours: Mapping[int, str] = MappingProxyType({})) -> None:
+    """A circle for each state, white unless it has a colour."""
+    from matplotlib.patches import Circle
+
+    for s, place in enumerate(positions(model)[:-1]):
+        look = {"facecolor": colours.get(s, "white"), "edgecolor": "black", "linewidth": 0.8}
+        axes.add_patch(Circle((float(place[0]), float(place[1])), RADIUS, zorder=3, **look))
+
+
 def draw_goal(axes: Axes, model: SSP, fontsize: float) -> None:
     """The goal: one grey state, or the row of them below a triangle, with its name unless the font has no size."""
     from matplotlib.patches import Circle
 
     places = goal_places(model)
     name = plain_name(model.goals[0] + (" …" if len(model.goals) > 1 else ""))
+    name = name if "goal" in name.casefold() else f"goal: {name}"
     for x, y in places:
         axes.add_patch(Circle((x, y), RADIUS, facecolor=GOAL_COLOUR, edgecolor="black", linewidth=0.8, zorder=3))
         if fontsize > 0 and len(name) <= SHORT_NAME:
@@ -254,7 +321,7 @@ def _alike_before(model: SSP, pair: int) -> int:
     return sum(not own.isdisjoint(model.next_state[model.next_start[i] : model.next_start[i + 1]]) for i in before)
 
 
-def frame(axes: Axes, model: SSP, margin: float = 0.8) -> None:
+def frame(axes: Axes, model: SSP, margin: float = MARGIN) -> None:
     """Axes that show the whole problem and nothing else."""
     place = np.vstack([positions(model)[:-1], goal_places(model)])
     low, high = place.min(axis=0) - margin, place.max(axis=0) + margin

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.figures.drawing import arrow_look, arrows, draw_arrow, draw_goal, frame, new_axes, require_drawable
-from bellmanifold.figures.names import RADIUS, labelled, name_actions, name_move, name_states, points_per_unit
-from bellmanifold.figures.palette import pair_colours
-from bellmanifold.figures.positions import is_triangle, positions
-from bellmanifold.ssp import SSP
+from bellmanifold.display import Words
+from bellmanifold.errors import BadInputError, kind_of_value
+from bellmanifold.figures.drawing import (
+    Arrow,
+    arrow_look,
+    arrows,
+    draw_arrow,
+    draw_band,
+    draw_goal,
+    draw_plain_states,
+    frame,
+    line_keys,
+    new_axes,
+    require_drawable,
+)
+from bellmanifold.figures.labels import Number, write_numbers
+from bellmanifold.figures.names import (
+    action_keys,
+    add_legend,
+    add_title,
+    draw_starts,
+    labelled,
+    name_move,
+    name_states,
+    points_per_unit,
+)
+from bellmanifold.figures.palette import few_actions, pair_colours
+from bellmanifold.figures.positions import is_triangle
+from bellmanifold.ssp import SSP, require_problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,24 +46,38 @@ LIGHTEST = 0.15
 """The scale begins here: its first colours would be lost on white paper."""
 TELLING = 0.02
 """Moves that were tried are coloured if another trial is worth this share of the best."""
+NUMBERED = 0.25
+"""Gains are written at moves if they are at least this share of the best."""
+SCALE_WIDTH = 1.0
+"""Of the figure, in inches."""
+
+
+@runtime_checkable
+class Advised(Protocol):
+    """What an advice offers to a picture: `picture()`, the three arrays of `draw_advice`, and `words()`."""
+
+    def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]: ...
+
+    def words(self) -> Words: ...
 
 
 def draw_advice(
     model: SSP,
-    policy: Bool[np.ndarray, "pairs"],
-    gain: Float[np.ndarray, "pairs"],
-    tried: Bool[np.ndarray, "pairs"],
+    policy: Advised | Bool[np.ndarray, "pairs"],
+    gain: Float[np.ndarray, "pairs"] | None = None,
+    tried: Bool[np.ndarray, "pairs"] | None = None,
     axes: Axes | None = None,
 ) -> Axes:
     """Draw a problem with a policy, and what it is worth to try each pair.
 
-    States that the policy comes to have the colour of the action it plays there, and a thick arrow. Moves that are
-    worth a trial have the colour of their gain. Untried ones are dotted, those of which nobody knows where they lead
-    are stubs with a question mark; what is known and not played is grey.
+    The policy lies on a grey band, and states that it comes to have the colour of the action it plays there, if actions
+    are few. Moves that are worth a trial have the colour of their gain, the best ones its number. Untried ones are
+    dotted, those of which nobody knows where they lead are stubs with a question mark; what is known and not played is
+    grey.
 
     Args:
         model: the problem.
-        policy: the pairs that the policy plays.
+        policy: an advice; or the pairs that the policy plays, and then also the next two.
         gain: what knowing the value of each pair would save.
         tried: which pairs were; a belief is no trial.
         axes: where to draw; by default a new figure.
@@ -46,35 +85,58 @@ def draw_advice(
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
-    from matplotlib.patches import Circle
 
+    require_problem(model)
     require_drawable(model)
-    axes = new_axes(model) if axes is None else axes
+    words = Words(model.name, "best policy", "tried", "not tried yet")
+    if isinstance(policy, Advised):
+        words = policy.words()
+        policy, gain, tried = policy.picture()
+    if not isinstance(policy, np.ndarray) or gain is None or tried is None:
+        raise BadInputError(f"policy is {kind_of_value(policy)}: give an advice, or the arrays policy, gain and tried")
+    handles = [*action_keys(model), *line_keys(model, words, tried, True)]
+    place: dict[str, Any] = {"ax": axes, "shrink": 0.6, "aspect": 30}
+    if axes is None:
+        axes = new_axes(model, handles, words.title, SCALE_WIDTH)
+        box = axes.get_position()
+        room = (box.x1 + 0.3 * (1 - box.x1), box.y0 + 0.1 * box.height, 0.15 * (1 - box.x1), 0.8 * box.height)
+        place = {"cax": axes.figure.add_axes(room)}
     frame(axes, model)
-    place, size = positions(model), min(1.0, points_per_unit(axes) / 60.0)
+    size = min(1.0, points_per_unit(axes) / 60.0)
     norm = Normalize(0.0, float(gain.max(initial=0.0)) or 1.0)
     scale = ListedColormap(colormaps[SCALE](np.linspace(LIGHTEST, 1.0, 256)))
-    action, named = pair_colours(model), labelled(model)
+    action, named, drawn = pair_colours(model), labelled(model), []
     for arrow in arrows(model):
+        drawn.append(arrow)
         pair, known, played = arrow.pair, bool(tried[arrow.pair]), bool(policy[arrow.pair])
         tells = not known or norm(gain[pair]) > TELLING
         colour: Any = scale(norm(gain[pair])) if tells else action[pair] if played else KNOWN_COLOUR
-        width = (0.6 + 0.6 * size) * (2.5 if played else 1.6 if tells else 1.0)
+        if played and arrow.is_likeliest:
+            draw_band(axes, arrow, 4.5 + 3.5 * size)
+        width = (0.6 + 0.6 * size) * (1.8 if played else 1.4 if tells else 1.0)
         draw_arrow(axes, arrow, arrow_look(colour, size, known, width))
         if named[pair] and not arrow.is_stub and (played or not known):
             name_move(axes, model.pair_name(pair)[1], arrow.at(0.4))
-    colours = ["white"] * model.n_states
-    for pair in np.flatnonzero(policy).tolist():
-        colours[model.pair_state[pair]] = action[pair]
-    for state, colour in enumerate(colours):
-        axes.add_patch(
-            Circle(tuple(place[state]), RADIUS, facecolor=colour, edgecolor="black", linewidth=0.8, zorder=3)
-        )
+    colours = {int(model.pair_state[pair]): action[pair] for pair in np.flatnonzero(policy).tolist()}
+    draw_plain_states(axes, model, colours if few_actions(model) else {})
     draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
-    name_states(axes, model)
-    name_actions(axes, model)
+    handles += draw_starts(axes, model)
+    names = name_states(axes, model)
+    if not named.any():
+        write_numbers(axes, model, _gains(drawn, gain), names)
+    add_legend(axes, handles)
+    add_title(axes, words.title)
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
-    bar = figure.colorbar(ScalarMappable(norm, scale), ax=axes, shrink=0.6, aspect=30)
+    bar = figure.colorbar(ScalarMappable(norm, scale), **place)
     bar.set_label("what knowing its value would save")
     return axes
+
+
+def _gains(drawn: Iterable[Arrow], gain: Float[np.ndarray, "pairs"]) -> Iterator[Number]:
+    """What the best trials would save; that of the very best stands out."""
+    most = float(gain.max(initial=0.0))
+    for arrow in drawn:
+        own = float(gain[arrow.pair])
+        if arrow.is_likeliest and own > 0.0 and own >= NUMBERED * most:
+            yield Number(f"{own:.2g}", arrow, own, own == most)

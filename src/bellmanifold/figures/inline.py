@@ -8,10 +8,10 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from bellmanifold.figures.drawing import Pies, draw
-from bellmanifold.figures.gains import draw_advice
+from bellmanifold.figures.gains import Advised, draw_advice
 from bellmanifold.figures.lines import Curve, draw_regret
 from bellmanifold.ssp import SSP
 
@@ -28,14 +28,9 @@ def problem(model: SSP, pies: Pies | Float[np.ndarray, "pairs"] | None = None) -
     return _image(draw(model, pies)) if is_small(model) else ""
 
 
-def advice(
-    model: SSP,
-    policy: Bool[np.ndarray, "pairs"],
-    gain: Float[np.ndarray, "pairs"],
-    observed: Bool[np.ndarray, "pairs"],
-) -> str:
+def advice(model: SSP, given: Advised) -> str:
     """The best policy, and what trials are worth."""
-    return _image(draw_advice(model, policy, gain, observed)) if is_small(model) else ""
+    return _image(draw_advice(model, given)) if is_small(model) else ""
 
 
 def regret(curves: Mapping[str, Curve], measure: str) -> str:

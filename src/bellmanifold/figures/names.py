@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +27,19 @@ NAMED_STATES = 60
 LABELLED_MOVES = 160
 """Up to this many moves are named where they begin, if there are too many actions for a legend."""
 LONGEST_LABEL = 12
+TITLE_CHARACTER, SMALL_TITLE = 5.2, 9.0
+"""Width of a character of a title, in points, and its size."""
+RING = 1.2
+"""Radius of the ring around an initial state, in radii of states."""
+NAMED_STARTS = 6
+"""Up to this many initial states are called so; where there are more, a legend says what their ring means."""
 KEY_WIDTH = 40.0
 """What an entry of a legend takes besides its name, in points."""
 
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
     """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
-    cut = unstacked(name[: 4 * LONGEST_NAME])
+    cut = unstacked(name[: 4 * max(limit, LONGEST_NAME)])
     cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
     shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
@@ -48,46 +55,98 @@ def points_per_unit(axes: Axes) -> float:
     return 72.0 * float(min(width / (right - left), height / (high - low)))
 
 
-def name_states(axes: Axes, model: SSP) -> None:
-    """The names of the states, if these are few and do not lie on a grid, which says it all."""
-    if model.n_states > NAMED_STATES or on_grid(model):
-        return
+class NamedState(NamedTuple):
+    """Words beside a state: where they begin or end, and how they are aligned there."""
+
+    text: str
+    at: tuple[float, float]
+    side: str
+    up: str
+
+
+def name_states(axes: Axes, model: SSP) -> list[NamedState]:
+    """The names of the states, if these are few and do not lie on a grid, which says it all; starts are called so.
+
+    Returns what was written.
+    """
+    silent = model.n_states > NAMED_STATES or on_grid(model)
+    starts = np.flatnonzero(model.initial).tolist()
+    called = set(starts) if len(starts) <= NAMED_STARTS else set()
     place = positions(model)
     room = max(3, min(LONGEST_NAME, int(points_per_unit(axes) * NAME_WIDTH / CHARACTER)))
+    written = []
     for s, name in enumerate(model.states):
-        corner = (place[s][0] - 0.7 * RADIUS, place[s][1] + 0.75 * RADIUS)
-        inwards = place[s][0] == place[:, 0].min() and len(name) > room // 2  # it would leave the picture
+        if silent and s not in called:
+            continue
+        short = plain_name(name, room)
+        text = short if s not in called else "start" if silent or name.casefold() == "start" else f"start: {short}"
+        (x, y), away = place[s], RING if s in called else 1.0
+        inwards = x == place[:, 0].min() and len(text) > room // 2  # it would leave the picture
         side, up = ("left", "center") if inwards else ("right", "bottom")
-        at = (place[s][0] - RADIUS, place[s][1] + 1.5 * RADIUS) if inwards else corner
-        write(axes, plain_name(name, room), at, ha=side, va=up, fontsize=7)
+        at = (x - RADIUS, y + 1.5 * away * RADIUS) if inwards else (x - 0.7 * away * RADIUS, y + 0.75 * away * RADIUS)
+        written.append(NamedState(text, (float(at[0]), float(at[1])), side, up))
+        write(axes, text, at, ha=side, va=up, fontsize=7, fontweight="bold" if s in called else "normal")
+    return written
 
 
-def name_actions(axes: Axes, model: SSP, more: Sequence[Artist] = ()) -> None:
-    """A legend of the actions, if each has a colour of its own, and of whatever else is to be explained."""
+def draw_starts(axes: Axes, model: SSP) -> list[Artist]:
+    """A ring around every initial state; what a legend has to say of it where there are too many to be named."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Circle
+
+    place, starts = positions(model), np.flatnonzero(model.initial).tolist()
+    for s in starts:
+        ring = Circle(tuple(place[s]), RING * RADIUS, facecolor="none", edgecolor="black", linewidth=1.4, zorder=4)
+        axes.add_patch(ring)
+    if len(starts) <= NAMED_STARTS:
+        return []
+    return [Line2D([], [], linestyle="", marker="o", markerfacecolor="none", color="black", label="start")]
+
+
+def action_keys(model: SSP) -> list[Artist]:
+    """What a legend says of the actions, if each has a colour of its own."""
     from matplotlib.patches import Patch
 
-    handles: list[Any] = list(more)
-    if few_actions(model):
-        handles = [
-            Patch(facecolor=COLOURS[k], label=plain_name(name)) for k, name in enumerate(model.actions)
-        ] + handles
+    if not few_actions(model):
+        return []
+    return [Patch(facecolor=COLOURS[k], label=plain_name(name)) for k, name in enumerate(model.actions)]
+
+
+def add_legend(axes: Axes, handles: Sequence[Artist]) -> None:
+    """A legend below a drawing, if there is anything to be explained."""
     if handles:
         axes.legend(
             handles=handles,
             frameon=False,
             fontsize=8,
-            loc="lower center",
-            bbox_to_anchor=(0.5, 1.0),
-            ncols=_columns(axes, [str(handle.get_label()) for handle in handles]),
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            ncols=columns(_width(axes), [str(handle.get_label()) for handle in handles]),
         )
 
 
-def _columns(axes: Axes, names: Sequence[str]) -> int:
-    """How many columns of a legend fit above a drawing, at most four."""
+def add_title(axes: Axes, text: str) -> None:
+    """A title of as many lines as it needs."""
+    axes.set_title(plain_lines(text, _width(axes)), fontsize=SMALL_TITLE)
+
+
+def plain_lines(text: str, width: float) -> str:
+    """Text broken into lines of so many points, as matplotlib shows it as it is."""
+    most = max(20, int(width / TITLE_CHARACTER))
+    lines = [line for part in text.split("\n") for line in wrap(part, most)]
+    return "\n".join(plain_name(line, most) for line in lines)
+
+
+def columns(width: float, names: Sequence[str]) -> int:
+    """How many columns of a legend fit into so many points, at most four."""
+    return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
+
+
+def _width(axes: Axes) -> float:
+    """The width of axes, in points, as far as their place in the figure tells."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
-    width = 72.0 * axes.get_position().width * figure.get_figwidth()
-    return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
+    return 72.0 * float(axes.get_position(original=True).width * figure.get_figwidth())
 
 
 def labelled(model: SSP) -> np.ndarray:

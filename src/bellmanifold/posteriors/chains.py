@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from bellmanifold.chart.bellman import Transitions
 from bellmanifold.jax_setup import bound_programs, random_key
+from bellmanifold.meter import advance
 from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
@@ -110,6 +111,7 @@ class Chains:
         self.rounds: list[_Round] = []
         tuned = self._tuned_hmc if setting.sampler == "hmc" else self._adapted
         self.state: hmc.State | nuts.State = tuned(starting_points(setting.density, self._keys(0)))
+        advance("steps", WARM_UP)
 
     def walk(self, draws: int) -> None:
         """Record this many more points of each chain."""
@@ -127,6 +129,7 @@ class Chains:
             self.state, points, info = nuts_walk(setting.density, draws, setting.law, key, self.state, self.evidence)
         arrays = (np.asarray(points), np.asarray(info.acceptance), np.asarray(info.is_divergent))
         self.rounds.append(_Round(*arrays))
+        advance("steps", draws)
 
     @property
     def points(self) -> Float[np.ndarray, "chains draws dimension"]:

@@ -27,6 +27,7 @@ from scipy.special import log_ndtr, ndtri_exp
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.jax_setup import random_key
+from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
@@ -99,7 +100,9 @@ def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
     import xarray
 
     rng, parts, weights, log_totals = np.random.default_rng(seed), [], [], []
+    expect("batches", BATCHES)
     for batch in batches:
+        advance("batches")
         weight = batch.weight.values
         if not weight.any():
             continue

@@ -16,11 +16,11 @@ from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Kernel, Uniform, log_normal
-from bellmanifold.meter import expect
+from bellmanifold.meter import expect, metered
 from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import Chains, Sampler, Setting, converged
+from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler, Setting, converged
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
@@ -232,6 +232,7 @@ def sample_chains(
     chains: int = 8,
     draws: int = 1000,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> Summary:
     """Draw from the posterior of any Q_theta by chains.
 
@@ -245,6 +246,8 @@ def sample_chains(
         chains: number of chains.
         draws: number of draws per chain.
         seed: fixes every result.
+        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
+            notebooks.
 
     Returns:
         The same as `bellmanifold.posterior`: probabilities of actions and routes, means of action values, and in
@@ -271,10 +274,13 @@ def sample_chains(
     density, law = Density(family, prior, noise), transitions(model)
     checked_density(density, law, evidence)
     scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
-    walkers = Chains(Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale)))
-    walkers.walk(draws)
-    target = _family_target(data, likelihood, density)
-    result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
+    setting = Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale))
+    with metered("walking chains", progress):
+        expect("steps", WARM_UP + draws)
+        walkers = Chains(setting)
+        walkers.walk(draws)
+        target = _family_target(data, likelihood, density)
+        result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
     return Summary(target, result, Budget(seed=seed))
 
 

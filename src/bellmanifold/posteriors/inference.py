@@ -13,7 +13,7 @@ from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.display import as_frame
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
 from bellmanifold.kernels import Gaussian, Kernel, named_kernel
-from bellmanifold.meter import metered
+from bellmanifold.meter import counted, metered
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
@@ -303,18 +303,27 @@ class EvidenceCurve:
 
 
 def evidence_curve(
-    model: SSP, data: Dataset, prior_scales: Sequence[float], epsilon: float = 0.0, seed: int = 0
+    model: SSP,
+    data: Dataset,
+    prior_scales: Sequence[float],
+    epsilon: float = 0.0,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> EvidenceCurve:
     """The log evidence m(r) of the data as a function of the prior scale.
 
     It informs a person's choice of the scale. It must not drive exploration: early data favour small scales, a small
-    scale stops exploring, and then no further data correct it.
+    scale stops exploring, and then no further data correct it. `progress` shows how far it has come, by default on
+    terminals and in notebooks.
     """
     require_kind(prior_scales, (Sequence, np.ndarray), "prior_scales", "give a list of numbers")
     if not len(prior_scales):
         raise BadInputError("prior_scales is empty: give at least one")
-    summaries = [posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed) for scale in prior_scales]
-    found = [summary.log_evidence for summary in summaries]
+    found = []
+    with counted("computing the evidence", "prior scales", len(prior_scales), progress) as one_more:
+        for scale in prior_scales:
+            found.append(posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed).log_evidence)
+            one_more()
     if any(evidence is None for evidence in found):
         raise UnsupportedError("no evidence was computed for some prior scale: importance weights failed there")
     values = [(float(evidence.value), float(evidence.se)) for evidence in found if evidence is not None]

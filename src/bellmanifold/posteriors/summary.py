@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
+from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
+from bellmanifold.meter import metered
 from bellmanifold.naming import find_pair
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate
@@ -227,6 +228,21 @@ class Summary(Shown):
             played[ahead[ahead < model.n_states]] = True
         return best
 
+    def words(self) -> Words:
+        """For pictures: what they show."""
+        model, routes = self.target.model, self.routes
+        seen = f"{int(self.target.observed.sum()) - self.believed} of {model.n_pairs} moves observed"
+        seen += f" and a belief about {self.believed} more" if self.believed else ""
+        doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
+        best = f"most probable route ({routes[0].probability:.0%})" if routes else "most probable moves"
+        return Words(
+            f"{model.name or 'a problem'}: how probable is it that a move is optimal?\n"
+            f"{seen}; slices have the colours of their moves{doubt}",
+            best,
+            "observed or believed" if self.believed else "observed",
+            "not observed",
+        )
+
     @cached_property
     def draws(self) -> xarray.Dataset:
         """Draws of all action values, each of the same weight, as ArviZ takes them.
@@ -239,6 +255,10 @@ class Summary(Shown):
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
         """
+        with metered("drawing action values"):
+            return self._drawn()
+
+    def _drawn(self) -> xarray.Dataset:
         if self.result.draws is not None:
             return self.result.draws()
         from bellmanifold.posteriors.draws import as_dataset, by_chain, equal_draws, point_draws
@@ -261,7 +281,8 @@ class Summary(Shown):
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
         own = self.result.draws is not None or (self.result.points is not None and self.target.noise_scale is None)
-        return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
+        with metered("drawing action values"):
+            return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
 
     def card(self) -> Card:
         """What it says about itself: how far to trust it, the most probable route, actions with their values."""

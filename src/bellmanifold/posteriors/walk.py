@@ -94,6 +94,7 @@ def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWal
     walker.advance(rng, ROUND)
     parts: list[Trace] = []
     for _ in range(max(END_ROUNDS, budget.rounds)):
+        expect("steps", None, ROUND * (1 + len(parts)))
         parts.append(walker.record(rng, ROUND))
         if len(parts) & (len(parts) - 1) or len(parts) < END_ROUNDS:  # judged after 2, 4, 8, ... rounds
             continue
