@@ -26,12 +26,15 @@ written before the runs were looked at; where one was changed afterwards, it say
 (the sections on the swirl with complete data and on small tolerances) were written after trials of the programs they
 use.
 
-Intervals are Student's of means over runs, Welch's of differences, Clopper and Pearson's of shares of runs, normal
-where an engine reports a standard error, cut at 0 and 1 where they are about probabilities; what has none was
-computed exactly, or all runs agree (sd 0). An sd is that of a sample (divided by runs - 1). *Late episodes* are the
-last 20 of 100. BR, HMC, TD, TD-En and TD-Max are the paper's methods, *exact* is the agent `manifold`; `at 0.1`
-names a tolerance; the prior sd is 10 unless stated. "the published code" refers to measurements made with the
-authors' repository.
+Intervals are Student's of means over runs, Welch's of differences, Clopper and Pearson's of shares of runs, and
+Student's with 15 degrees of freedom where an engine reports a standard error (from 16 replicates or more). They are cut
+at 0 and 1 for probabilities and at 0 for other quantities that cannot be negative. Distances, sums or maxima of
+absolute differences, are biased upwards near 0; their intervals are conservative, by the triangle inequality (maxima:
+Bonferroni's). What has no interval was computed exactly, or all runs agree (sd 0). An sd is that of a sample (divided
+by runs - 1). *Late episodes* are the last 20 of 100. BR, HMC, TD, TD-En and TD-Max are the paper's methods, *exact* is
+the agent `manifold`; `at 0.1` names a tolerance; the prior sd is 10 unless stated. "the published code" is
+the authors' repository, https://github.com/hcw1026/ABRLExact, as the paper cites it; which of its commits was measured
+was not recorded.
 
 """
 

@@ -11,6 +11,6 @@ for action, found in summary.to_dict()["actions"]["0,0"].items():
 
 for route in summary.routes[:3]:
     moves = " ".join(model.pair_name(pair)[1] for pair in route.pairs)
-    print(f"{moves:17} {route.probability:.3f}")
+    print(f"{moves:17} {route.probability:.3f} (se {route.se:.0e})")
 
 bm.figures.draw(model, summary).figure.savefig("deep-sea.png", dpi=100)

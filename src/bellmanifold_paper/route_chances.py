@@ -55,9 +55,9 @@ def chances_given(
     return route_chances(found, routes_of(reference))
 
 
-def chances_of_complete_data(reference: str, epsilon: float) -> Estimate:
+def chances_of_complete_data(reference: str, epsilon: float, points: int = POINTS) -> Estimate:
     """Posterior probability of every route when every pair has been seen."""
-    return chances_given(reference, tuple(range(load_model(reference).n_pairs)), epsilon)
+    return chances_given(reference, tuple(range(load_model(reference).n_pairs)), epsilon, points=points)
 
 
 def final_chances(runs: PaperRuns, cell: Cell, points: int = POINTS) -> Float[np.ndarray, "runs routes"]:

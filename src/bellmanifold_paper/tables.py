@@ -19,25 +19,34 @@ SHOWN = 3
 """Numbers of a claim that the table shows; the file has all of them."""
 
 
-def number_text(found: Measurement) -> str:
-    """A number with its interval.
+def number_text(found: Measurement, wanted: str | None = None) -> str:
+    """A number with its interval, with digits enough to tell the number from a bound in what was wanted.
 
     >>> number_text(Measurement("regret", 12.345, 11.0, 13.7, 2.0, 10))
     '12.3 [11, 13.7]'
+    >>> number_text(Measurement("ratio", 1.00042, 1.00042, 1.00042), "below 1")
+    '1.0004'
     """
     if math.isnan(found.value):
         return "not measured"
+    value = _told_apart(found.value, (wanted or "").split())
     if found.low == found.high:
-        return f"{found.value:.3g}"
+        return value
     if math.isinf(found.low) or math.isinf(found.high):
-        return f"{found.value:.3g} (interval unknown)"
-    return f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
+        return f"{value} (interval unknown)"
+    return f"{value} [{found.low:.3g}, {found.high:.3g}]"
+
+
+def _told_apart(value: float, bounds: Sequence[str]) -> str:
+    """Three digits, or as many more as make it differ from each bound; three if nine do not."""
+    texts = (f"{value:.{digits}g}" for digits in range(3, 10))
+    return next((text for text in texts if text not in bounds), f"{value:.3g}")
 
 
 def entry_text(entry: Entry) -> str:
     """A number, what it is, and what was wanted of it."""
     wanted = f" (wanted {entry.wanted}: {entry.outcome})" if entry.wanted is not None else ""
-    return f"{entry.measurement.what}: {number_text(entry.measurement)}{wanted}"
+    return f"{entry.measurement.what}: {number_text(entry.measurement, entry.wanted)}{wanted}"
 
 
 def totals(claims: Sequence[JudgedClaim]) -> str:
@@ -119,7 +128,7 @@ def _section(claim: JudgedClaim) -> list[str]:
         found = entry.measurement
         cells = [
             found.what,
-            number_text(found),
+            number_text(found, entry.wanted),
             "" if found.sd is None else f"{found.sd:.3g}",
             "" if found.runs is None else str(found.runs),
             entry.wanted or "",

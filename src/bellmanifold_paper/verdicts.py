@@ -14,11 +14,20 @@ hold* if a value speaks against it; the remark says whether the runs establish t
 claim about runs hold. Each interval misses the truth in one of twenty cases, and the claims are judged one by one:
 among dozens of them a few may be judged wrongly by chance.
 
-Intervals: Student's t of a mean, Welch's t of a difference of two means (runs of different agents are independent but
-for the order of actions), Clopper and Pearson's of a share of runs, a normal one where an engine reports a standard
-error, none for what is computed exactly. Intervals of probabilities are cut at 0 and 1. Student's interval has no width
-where all runs agree: the verdict then takes it for certain that further runs would agree too, which ten runs cannot
-know. It happens to times and shares that take few values (all runs end optimal); the sd of 0 in the ledger shows it.
+Intervals: Student's t of a mean, Welch's t of a difference of two means (runs of different agents are independent
+except for the order of actions), Clopper and Pearson's of a share of runs, none for what is computed exactly. Where an
+engine reports a standard error, it is the spread of independent replicates, 16 for a sum over cells, 32 for points, at
+least that for chains; the interval is Student's with the fewest degrees of freedom, 15. Intervals of probabilities are
+cut at 0 and 1, those of other quantities that cannot be negative at 0.
+
+*Distances* need more care: where the truth is 0, an absolute difference d_i is biased upwards, and so are sums and
+maxima of them. With errors e_i, by the triangle inequality, a sum of |d_i| is off by at most sum |e_i|, and a maximum
+by at most max |e_i|. A sum gets the margin of all errors moving together (errors of routes share their points), a
+maximum the simultaneous one of Bonferroni. Both intervals are cut at 0, and cover with at least 95%.
+
+Student's interval has no width where all runs agree: the verdict then takes it for certain that further runs would
+agree too, which ten runs cannot know. It happens to times and shares that take few values (all runs end optimal); the
+sd of 0 in the ledger shows it.
 """
 
 from __future__ import annotations
@@ -32,6 +41,8 @@ from jaxtyping import Bool, Float
 from scipy.stats import beta, norm, t
 
 CONFIDENCE = 0.95
+FREEDOM = 15.0
+"""Degrees of freedom of engines' standard errors: one less than the fewest replicates that any engine takes."""
 ROUNDING = 1e-9
 Outcome = Literal["established", "likely", "unlikely", "refuted"]
 Verdict = Literal["holds", "holds with a remark", "does not hold"]
@@ -134,18 +145,44 @@ def estimated(what: str, value: float, se: float, probability: bool = False) -> 
     """A number with a standard error; the interval of a probability stays within 0 and 1.
 
     >>> round(estimated("a share", 0.5, 0.1).low, 4)
-    0.304
+    0.2869
     """
-    margin = float(norm.ppf(0.5 + CONFIDENCE / 2)) * float(se)
-    found = Measurement(what, float(value), float(value) - margin, float(value) + margin)
+    found = _around(what, float(value), _margin(float(se), FREEDOM))
     return _clipped(found) if probability else found
+
+
+def total_variation(what: str, gap: Float[np.ndarray, "k"], se: Float[np.ndarray, "k"]) -> Measurement:
+    """The distance of two distributions, from the differences of their probabilities and these' standard errors.
+
+    >>> found = total_variation("a distance", np.array([0.1, -0.1]), np.array([0.01, 0.01]))
+    >>> found.value, round(found.low, 3), round(found.high, 3)
+    (0.1, 0.079, 0.121)
+    """
+    return _clipped(_around(what, 0.5 * float(np.abs(gap).sum()), _margin(0.5 * float(se.sum()), FREEDOM)))
+
+
+def largest(what: str, gap: Float[np.ndarray, "k"], se: Float[np.ndarray, "k"]) -> Measurement:
+    """The largest of some absolute differences, from the differences and their standard errors.
+
+    >>> found = largest("a difference", np.array([0.1, -0.02]), np.array([0.01, 0.01]))
+    >>> found.value, round(found.low, 3), round(found.high, 3)
+    (0.1, 0.075, 0.125)
+    """
+    distance, margin = np.abs(gap), np.array([_margin(float(one), FREEDOM, len(gap)) for one in se])
+    found = Measurement(what, float(distance.max()), float((distance - margin).max()), float((distance + margin).max()))
+    return nonnegative(found)
+
+
+def nonnegative(found: Measurement) -> Measurement:
+    """A measurement of what cannot be negative; an unknown interval stays unknown."""
+    return found if math.isinf(found.low) else replace(found, low=max(found.low, min(found.value, 0.0)))
 
 
 def mean_of(what: str, values: Float[np.ndarray, "runs"]) -> Measurement:
     """The mean over runs."""
-    mean, (sd, error, freedom) = float(values.mean()), _spread(values)
-    margin = _margin(error, freedom)
-    return Measurement(what, mean, mean - margin, mean + margin, sd if len(values) > 1 else None, len(values))
+    sd, error, freedom = _spread(values)
+    found = _around(what, float(values.mean()), _margin(error, freedom))
+    return replace(found, sd=sd if len(values) > 1 else None, runs=len(values))
 
 
 def mean_share(what: str, values: Float[np.ndarray, "runs"]) -> Measurement:
@@ -168,8 +205,7 @@ def difference(what: str, first: Float[np.ndarray, "runs"], second: Float[np.nda
     freedom = math.inf
     if 0 < error < math.inf:
         freedom = error**4 / (own**4 / own_freedom + other**4 / other_freedom)
-    margin = _margin(error, freedom)
-    return Measurement(what, mean, mean - margin, mean + margin, None, min(len(first), len(second)))
+    return replace(_around(what, mean, _margin(error, freedom)), runs=min(len(first), len(second)))
 
 
 def share_of(what: str, flags: Bool[np.ndarray, "runs"]) -> Measurement:
@@ -225,7 +261,12 @@ def _spread(values: Float[np.ndarray, "runs"]) -> tuple[float, float, float]:
     return sd, sd / math.sqrt(count), count - 1.0
 
 
-def _margin(error: float, freedom: float) -> float:
+def _margin(error: float, freedom: float, comparisons: int = 1) -> float:
+    """Half the width of Student's interval, of one of several that are to hold at once."""
     if error == 0.0 or math.isinf(error) or math.isnan(error):
         return error
-    return float(t.ppf(0.5 + CONFIDENCE / 2, freedom)) * error
+    return float(t.ppf(1.0 - (1.0 - CONFIDENCE) / (2 * comparisons), freedom)) * error
+
+
+def _around(what: str, value: float, margin: float) -> Measurement:
+    return Measurement(what, value, value - margin, value + margin)

@@ -36,10 +36,9 @@ def complete(reference: str, epsilon: float, prior_scale: float = 10.0, proper_o
 
 
 def chance(what: str, summary: Summary, routes: Routes, which: Bool[np.ndarray, "routes"]) -> Measurement:
-    """Posterior probability of some routes together."""
-    own = route_chances(summary, routes)
-    se = float(np.sqrt((own.se[which] ** 2).sum()))
-    return estimated(_doubted(what, summary), float(own.value[which].sum()), se, probability=True)
+    """Posterior probability of some routes together; their errors are added, since routes share their points."""
+    own = route_chances(summary, routes)[which]
+    return estimated(_doubted(what, summary), float(own.value.sum()), float(own.se.sum()), probability=True)
 
 
 def mass_and_error(summary: Summary, in_model: bool = False) -> tuple[float, float]:

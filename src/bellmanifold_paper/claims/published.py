@@ -1,7 +1,7 @@
 """Where the paper's text, its published code and our measurements meet: do they agree?
 
-Facts about the published code were measured with it (10 seeds, the settings of its own configuration files); none of
-its code is used here.
+Facts about the published code (https://github.com/hcw1026/ABRLExact, the address in the paper) were measured with
+it (10 seeds, the settings of its own configuration files; the commit was not recorded); none of its code is used here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from bellmanifold_paper.claims.claim import (
     regret,
 )
 from bellmanifold_paper.paper_runs import EPISODES, SLIPPERY, Cell, PaperRuns
-from bellmanifold_paper.verdicts import Condition, Finding, equals, exactly, mean_of, mean_share
+from bellmanifold_paper.verdicts import Condition, Finding, equals, exactly, mean_of, mean_share, nonnegative
 
 SMALL = (0.01, 0.1)
 BR = tuple(Cell(SLIPPERY, "bayes-br", epsilon) for epsilon in SMALL)
@@ -63,7 +63,10 @@ def _success(runs: PaperRuns, problem: str = SLIPPERY) -> Finding:
 )
 def _robust(runs: PaperRuns) -> Finding:
     best = solve(load_model(SLIPPERY)).value_at_start
-    loss = [mean_of(f"late expected regret / optimum, {label(cell)}", _late_loss(runs, cell) / best) for cell in BR]
+    loss = [
+        nonnegative(mean_of(f"late expected regret / optimum, {label(cell)}", _late_loss(runs, cell) / best))
+        for cell in BR
+    ]
     late = [mean_share(f"optimal late episodes, {label(cell)}", late_optimal(runs, cell)) for cell in BR]
     lower = [lower_regret(runs, br, Cell(SLIPPERY, other, br.epsilon)) for br in BR for other in TD_AGENTS]
     shown = [Cell(SLIPPERY, agent, epsilon) for epsilon in SMALL for agent in ("bayes-br", *TD_AGENTS)]

@@ -19,7 +19,7 @@ FALLING = (2.0, 1.0, 0.5, 0.2, 0.1, 0.01)
 @claim(
     "two-state-values",
     "Example 1",
-    "The optimal action values of the two-state example are -2 (stay) and -1 (leave).",
+    "The optimal action values of the two-state example are -2 (stay) and -1 (go).",
     "The solver finds these two numbers.",
 )
 def _values(runs: PaperRuns) -> Finding:
@@ -27,7 +27,7 @@ def _values(runs: PaperRuns) -> Finding:
     return Finding(
         (
             equals(exactly("Q*(s1, stay)", q[0]), -2),
-            equals(exactly("Q*(s1, leave)", q[1]), -1),
+            equals(exactly("Q*(s1, go)", q[1]), -1),
         )
     )
 
@@ -51,7 +51,7 @@ def _elongated(runs: PaperRuns) -> Finding:
             Condition(exactly("ratio of the axes", float(np.sqrt(length[1] / length[0]))), 2.0),
             Condition(exactly("mean value of staying", mean[0]), -2.0),
         ),
-        beside=(exactly("P(staying is thought better)", plane.improper), exactly("mean value of leaving", mean[1])),
+        beside=(exactly("P(staying is thought better)", plane.improper), exactly("mean value of going", mean[1])),
     )
 
 
@@ -90,7 +90,7 @@ def _contracts(runs: PaperRuns) -> Finding:
     improper = np.array([plane.improper for plane in planes])
     steps = {
         "distance of staying's value": distance[:, 0],
-        "distance of leaving's value": distance[:, 1],
+        "distance of going's value": distance[:, 1],
         "improper mass": improper[improper > 0],
     }
     return Finding(
