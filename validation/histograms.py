@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="picture to write")
     options = parser.parse_args()
     found, names, failed = read(options.ranks)
-    picture(found, names).savefig(options.out, dpi=160)
+    picture(found, names).savefig(options.out, dpi=160, bbox_inches="tight")
     print(table(found))
     for engine, number in failed.items():
         print(f"\n{engine}: {number} replications failed")
