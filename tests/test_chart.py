@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from problems import random_problem
 
-from bellmanifold import envs
+from bellmanifold import envs, solver
 from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart, padded_successors
 from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.chart.elimination import eliminate_batch, moves_within, policy_iteration
@@ -552,3 +552,73 @@ def test_a_law_for_all_is_a_law_for_each(rng):
     once, each = solve(chart, solved, payment, value), solve(chart, solved, payment, value, law)
     np.testing.assert_allclose(once.q, each.q, rtol=1e-12)
     np.testing.assert_allclose(once.log_det, each.log_det, rtol=1e-12)
+
+
+def slippery_roads(rng, junctions, slip):
+    """Junctions in a row, some shortcuts of two, and slips to any road of the junction, except at the first six."""
+    roads = {k: [k - 1, k + 1] for k in range(1, junctions)} | {0: [1]}
+    for k in rng.choice(junctions - 3, junctions // 3, replace=False):
+        roads[k].append(k + 2)
+        roads[k + 2].append(k)
+    moves = {}
+    for k, ends in roads.items():
+        for end in ends:
+            chance = {other: slip / len(ends) for other in ends} if k >= 6 else {end: 0.0}
+            chance[end] += 1.0 - slip * (k >= 6)
+            named = {"goal" if other == junctions else str(other): p for other, p in chance.items()}
+            moves[str(k), str(end)] = Move(-float(rng.uniform(1, 3)), named)
+    return from_moves("slippery roads", moves, start="0")
+
+
+@pytest.mark.parametrize(("slip", "pays"), [(0.3, -1.0), (1e-7, -4.0)])
+def test_few_neighbours_are_eliminated_as_all_states_are(rng, slip, pays):
+    """A narrow block against the full matrix: values, determinants and who is solvable, for some points that no proper
+    policy solves, too. The batch is larger than a part and no multiple of one."""
+    model = slippery_roads(rng, 24, slip)
+    chart = batch_chart(model)
+    assert [block is not None for block in chart.layout.narrow] == [True]
+    full = replace(chart, layout=replace(chart.layout, narrow=(None,)))
+    solved = rng.random(model.n_pairs) < 0.9
+    solved[: model.pair_start[6]] = solved[model.pair_start[-2] :] = True
+    payment = jnp.asarray(rng.normal(pays, 1.0, size=(model.n_pairs, 300)))
+    value = jnp.asarray(rng.normal(-20.0, 9.0, size=(model.n_pairs, 300)))
+    found, expected = chart.solve(solved, payment, value), full.solve(solved, payment, value)
+    np.testing.assert_array_equal(found.solvable, expected.solvable)
+    good = np.asarray(found.solvable)
+    assert good.sum() > 10
+    assert not good.all() or pays < -1.0, "loops at the first six junctions may pay"
+    np.testing.assert_allclose(np.asarray(found.q)[:, good], np.asarray(expected.q)[:, good], rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(found.log_det)[good], np.asarray(expected.log_det)[good], atol=1e-9)
+
+
+def test_narrow_elimination_against_a_dense_solution(rng):
+    """Pivots multiply up to det(I - P), and (I - P) x = right, for one policy of a sparse chain."""
+    model = slippery_roads(rng, 30, 0.2)
+    chart = batch_chart(model)
+    (narrow,) = chart.layout.narrow
+    policy = model.greedy(solver.solve(model).q)
+    moves, out = np.zeros((30, 30)), np.zeros(30)
+    for state, pair in enumerate(policy):
+        for entry in range(model.next_start[pair], model.next_start[pair + 1]):
+            if model.next_state[entry] == 30:
+                out[state] += model.next_prob[entry]
+            else:
+                moves[state, model.next_state[entry]] += model.next_prob[entry]
+    right = rng.normal(size=30)
+    order = np.asarray(chart.layout.state)
+    source, width = np.asarray(narrow.source), len(np.asarray(chart.layout.slot)[0])
+    law = chart.law[chart.layout.pair]
+    action = (policy - model.pair_start[:-1])[order]
+    table = np.asarray(narrow.moves(law, width))[np.arange(len(source)), action[source]]
+    pivots, x = narrow.eliminate(*(jnp.asarray(array[:, None]) for array in (table, out[order], right[order])))
+    system = np.eye(30) - moves
+    np.testing.assert_allclose(np.asarray(x)[:, 0], np.linalg.solve(system, right)[order], rtol=1e-9)
+    assert np.prod(np.asarray(pivots)) == pytest.approx(np.linalg.det(system), rel=1e-9)
+
+
+def test_dense_and_small_blocks_are_full_matrices(rng):
+    """Where eliminating a few states joins all others nothing is gained."""
+    assert batch_chart(envs.grid(3, 3, slip=0.2)).layout.narrow == (None,)
+    everywhere = {str(k): 1.0 / 21 for k in range(20)} | {"goal": 1.0 / 21}
+    moves = {(str(k), name): Move(-1.0, everywhere) for k in range(20) for name in ("a", "b")}
+    assert batch_chart(from_moves("anywhere", moves, start="0")).layout.narrow == (None,)

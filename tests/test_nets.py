@@ -32,6 +32,7 @@ from bellmanifold.posteriors.nets import (
     reference_calls,
     weigh_pieces,
 )
+from bellmanifold.posteriors.policies import weights_of
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
@@ -68,7 +69,7 @@ def sums(rng, coordinates, reference, codes, **other):
         "moments": Moments(weight.sum(axis=1), mean, square),
         "noise_scale": Moments(weight.sum(axis=1), mean[:, :0], square[:, :0]),
         "code": np.array(codes, dtype=np.uint64),
-        "choice": np.repeat(np.array(codes, dtype=np.int64)[:, None], states, axis=1),
+        "choice": np.repeat(np.array(codes, dtype=np.int64)[None], states, axis=0),
         "weight": weight,
         "tied": np.zeros(states, dtype=bool),
     }
@@ -146,7 +147,9 @@ def test_points_without_any_weight_are_no_sample(rng):
 def test_weights_are_summed_by_policy(rng):
     row, weight = rng.integers(0, 3, size=(REPLICATES, 50)), rng.random((REPLICATES, 50))
     expected = [[weight[r, row[r] == k].sum() for k in range(4)] for r in range(REPLICATES)]
-    np.testing.assert_allclose(nets._by_row(row, weight, 4), expected)
+    replicate = np.repeat(np.arange(REPLICATES), 50)
+    found = weights_of(replicate, row.ravel(), weight.ravel(), (REPLICATES, 4))
+    np.testing.assert_allclose(found, expected)
 
 
 def made_up_pieces(rng, coordinates):

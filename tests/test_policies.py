@@ -7,22 +7,25 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from problems import all_policies, chain, closure, random_problem
+from scipy.sparse import csc_array
 
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.limits import ROUTES
-from bellmanifold.posteriors.estimated import ratio, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
 from bellmanifold.posteriors.policies import (
     ALL,
     ALWAYS,
     PolicyTable,
     TooManyRoutesError,
     action_probabilities,
+    entries,
     improper_mass,
     improper_mass_model,
     most_probable_routes,
     policy_probability,
+    weights_of,
 )
 from bellmanifold.posteriors.target import relaxed_target
 
@@ -361,3 +364,41 @@ def test_exchangeable_moves_share_their_rows(rng):
     routes = most_probable_routes(model, table, 1000)
     assert len(routes) == 120
     assert sum(route.probability for route in routes) == pytest.approx(1.0)
+
+
+def test_sparse_weights_answer_as_full_ones_do(rng):
+    """Nearly every policy met by one replicate only, as on large problems: all answers are those of the full array."""
+    model = envs.deep_sea(depth=4)
+    rows, replicates = 9000, 32
+    policy = rng.integers(0, 2, size=(rows, model.n_states)) + model.pair_start[:-1]
+    replicate, row, weight = (
+        rng.integers(replicates, size=2 * rows),
+        rng.integers(rows, size=2 * rows),
+        rng.random(2 * rows),
+    )
+    sparse = weights_of(replicate, row, weight, (replicates, rows))
+    assert isinstance(sparse, csc_array)
+    full = np.zeros((replicates, rows))
+    np.add.at(full, (replicate, row), weight)
+    np.testing.assert_allclose(sparse.toarray(), full, rtol=1e-13)
+    again = weights_of(*entries(sparse), (replicates, rows))
+    np.testing.assert_array_equal(again.toarray(), sparse.toarray())
+    coupled = np.ones(model.n_states, dtype=bool)
+    stand = np.arange(model.n_pairs)
+    stand[1::2] = np.where(np.arange(model.n_states) < 3, stand[0::2], stand[1::2])
+    for standing in (None, stand):
+        own = policy if standing is None else standing[policy]
+        tables = [PolicyTable(coupled, own, weights, standing, resolution=1e-3) for weights in (sparse, full)]
+        for found, expected in zip(*(all_answers(model, table, policy) for table in tables), strict=True):
+            np.testing.assert_allclose(found.value, expected.value, rtol=1e-12)
+            np.testing.assert_allclose(found.se, expected.se, rtol=1e-9, atol=1e-15)
+
+
+def all_answers(model, table, policy):
+    """Everything that a table is asked for."""
+    yield action_probabilities(model, table)
+    yield policy_probability(model, table, policy[0])
+    yield improper_mass(model, table, np.ones(model.n_pairs, dtype=bool))
+    yield improper_mass_model(model, table, np.random.default_rng(3))
+    routes = most_probable_routes(model, table, 40)
+    yield Estimate(*(np.array([getattr(route, name) for route in routes]) for name in ("probability", "se")))

@@ -24,7 +24,8 @@ one for each. Inside, pairs are sorted by blocks; where the problem's own order 
 - A block with random moves in cycles is solved by policy iteration from a proper policy of M~, switching only where
   strictly better. An iterate that turns improper certifies a class of positive gain: then no solution has a proper
   greedy policy and `solvable` is False. Policies are evaluated by subtraction-free (GTH) elimination, whose pivots
-  multiply up to the determinant; a pivot is 0 exactly where the policy is improper.
+  multiply up to the determinant; a pivot is 0 exactly where the policy is improper. Where states have few neighbours
+  (`bellmanifold.chart.narrow`) only entries that can differ from 0 are kept.
 - In a block without random moves, or whose solved pairs have no cycle, sweeps V <- max(payment + P V, value) that start
   from minus infinity end exactly at the solution too, after no more sweeps than there are states (Bellman and Ford's
   argument: sweep k finds the best value within k moves); values that still change then certify a loop that pays.
@@ -45,6 +46,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.chart.layout import Block, Law, Layout, Solved, Values, Way
+from bellmanifold.chart.narrow import Narrow, narrow_block
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import leaving_policy, levels, strong_components
 from bellmanifold.ssp import SSP
@@ -113,9 +115,9 @@ class BatchChart:
 
     def pairs(self, choice: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
         """The pair each state plays, from the actions of sorted states."""
-        state = np.asarray(self.layout.state)
         pair = np.empty(choice.shape, dtype=np.int64)
-        pair[state] = self.model.pair_start[state].reshape(-1, *(1,) * (choice.ndim - 1)) + choice
+        for row, state in zip(choice, np.asarray(self.layout.state), strict=True):  # one temporary array less
+            np.add(row, self.model.pair_start[state], out=pair[state, ...])
         return pair
 
 
@@ -141,7 +143,18 @@ def batch_chart(model: SSP, limits: ChartLimits = LIMITS) -> BatchChart:
     ways: list[Way] = [
         "policies" if r else "sweeps" if c else "once" for c, r in zip(cyclic, cyclic & random, strict=True)
     ]
-    return _chart(model, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs], limits)
+    chart = _chart(model, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs], limits)
+    narrow = tuple(_narrow(chart, block) if block.way == "policies" else None for block in chart.layout.blocks)
+    return replace(chart, layout=replace(chart.layout, narrow=narrow))
+
+
+def _narrow(chart: BatchChart, block: Block) -> Narrow | None:
+    """How to eliminate the states of a block one by one, if they have few neighbours."""
+    pair = np.asarray(chart.layout.pair)[block.own]
+    own = np.asarray(chart.layout.place)[pair] - block.begin
+    action = pair - chart.model.pair_start[chart.model.pair_state[pair]]
+    successor = np.asarray(chart.layout.successor)[block.own] - block.begin
+    return narrow_block(own, action, successor, np.asarray(chart.law)[pair] > 0, block.end - block.begin)
 
 
 def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimits = LIMITS) -> BatchChart:
@@ -212,6 +225,7 @@ def _chart(
         slot=jnp.asarray(slot),
         successor=jnp.asarray(place[successor[pair]]),
         windows=jnp.zeros(0, dtype=jnp.int64),
+        narrow=(None,) * len(blocks),
         blocks=tuple(blocks),
         permuted=not np.array_equal(row, np.arange(model.n_pairs)),
     )

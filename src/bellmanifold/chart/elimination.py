@@ -7,15 +7,26 @@ pivots multiply up to det(I - P), and one of them is 0 exactly where the policy 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+from bellmanifold.chart.narrow import Narrow
 
 STRICTLY = 1e-14
 """How much better, relative to the values at hand, an action must be to be switched to."""
 
 _Iterate = tuple[Array, Array, Array, Array, Array]
 """Policy, pivots, action values, properness, and how many more switches are allowed."""
+Evaluate: TypeAlias = Callable[[Int[Array, "own batch"]], tuple[Array, Array]]
+"""Pivots and state values of a policy."""
+UNROLLED = 16
+"""Up to this many actions are added up one by one."""
+CPU_BATCH = 128
+"""Points that narrow blocks are solved for at a time on a processor: their matrices stay in its cache."""
 
 
 def policy_iteration(
@@ -32,29 +43,84 @@ def policy_iteration(
         start: what each pair collects before the block is entered again; -inf for actions that do not exist.
         first: action slots of a proper policy.
     """
-    slots = jnp.arange(start.shape[0])[:, None, None]
-    size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
-
-    def chosen(table: Float[Array, "actions own ..."], policy: Int[Array, "own batch"]) -> Float[Array, "..."]:
-        here = slots == policy
-        here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
-        return jnp.sum(jnp.where(here, table, 0.0), axis=0)
-
     eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
 
-    def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array, Array]:
-        pivots, values = eliminate(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
-        proper = jnp.all(pivots > 0, axis=0)
-        values = jnp.where(proper, values, 0.0)
+    def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array]:
+        return eliminate(_chosen(inside, policy), _chosen(out, policy), _chosen(start, policy))
+
+    def ahead(values: Float[Array, "own batch"]) -> Float[Array, "actions own batch"]:
         if inside.shape[-1] == 1:
-            return pivots, start + jnp.einsum("aij,jb->aib", inside[..., 0], values), proper
-        q = start + jnp.sum(inside * values, axis=2)
-        return pivots, q, proper
+            return jnp.einsum("aij,jb->aib", inside[..., 0], values)
+        return jnp.sum(inside * values, axis=2)
+
+    return _improved(start, first, evaluate, ahead)
+
+
+def narrow_policy_iteration(
+    narrow: Narrow,
+    law: Float[Array, "own_pairs successors"],
+    out: Float[Array, "actions own"],
+    start: Float[Array, "actions own batch"],
+    first: Int[Array, "own"],
+    ahead: Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]],
+) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
+    """The same where states have few neighbours; a part of the batch after the other where that helps.
+
+    Args:
+        narrow: how to eliminate the block.
+        law: of solved pairs (0 for other pairs).
+        out: mass leaving the block.
+        start: what each pair collects before the block is entered again; -inf for actions that do not exist.
+        first: action slots of a proper policy.
+        ahead: what each pair may expect of the block's state values.
+    """
+    table = narrow.moves(law, len(start))
+
+    def solve(start: Float[Array, "actions own part"]) -> tuple[Array, Array, Array]:
+        def evaluate(policy: Int[Array, "own part"]) -> tuple[Array, Array]:
+            moves = _chosen(table.T[..., None], policy[narrow.source])
+            return narrow.eliminate(moves, _chosen(out[..., None], policy), _chosen(start, policy))
+
+        return _improved(start, first, evaluate, ahead)
+
+    batch = start.shape[-1]
+    if batch <= CPU_BATCH or jax.default_backend() != "cpu":
+        return solve(start)
+    missing = -batch % CPU_BATCH
+    padded = jnp.pad(start, ((0, 0), (0, 0), (0, missing)), mode="edge")
+    parts = jnp.moveaxis(padded.reshape(*start.shape[:2], -1, CPU_BATCH), 2, 0)
+    found = jax.lax.map(solve, parts)
+    q, pivots, proper = (jnp.moveaxis(part, 0, -2).reshape(*part.shape[1:-1], -1)[..., :batch] for part in found)
+    return q, pivots, proper
+
+
+def _chosen(table: Float[Array, "actions own *rest"], policy: Int[Array, "own batch"]) -> Float[Array, "own *rest_"]:
+    """What belongs to the chosen action of each state."""
+    if table.ndim == 3 and len(table) <= UNROLLED:  # a sum over the first axis is compiled to slow loops
+        total = jnp.where(policy == 0, table[0], 0.0)
+        for action in range(1, len(table)):
+            total = total + jnp.where(policy == action, table[action], 0.0)
+        return total
+    here = jnp.arange(len(table))[:, None, None] == policy
+    here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
+    return jnp.sum(jnp.where(here, table, 0.0), axis=0)
+
+
+def _improved(
+    start: Float[Array, "actions own batch"],
+    first: Int[Array, "own"],
+    evaluate: Evaluate,
+    ahead: Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]],
+) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
+    """Action values, pivots and properness of the policies in which no switch makes anything better."""
+    size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
 
     def improve(state: _Iterate) -> _Iterate:
         policy, _, _, _, left = state
-        pivots, q, proper = evaluate(policy)
-        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
+        pivots, values = evaluate(policy)
+        proper = jnp.all(pivots > 0, axis=0)
+        q = start + ahead(jnp.where(proper, values, 0.0))
+        now = _chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
         top = jnp.max(q, axis=0)
         switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
         policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.chart.elimination import moves_within, policy_iteration
+from bellmanifold.chart.elimination import moves_within, narrow_policy_iteration, policy_iteration
+from bellmanifold.chart.narrow import Narrow
 
 Law: TypeAlias = Float[Array, "pairs successors *batch"]
 """Probability of each padded successor of each pair, for all members of the batch or (a last axis) for each."""
@@ -69,7 +70,7 @@ class Block(NamedTuple):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["state", "pair", "row", "place", "slot", "successor", "windows"],
+    data_fields=["state", "pair", "row", "place", "slot", "successor", "windows", "narrow"],
     meta_fields=["blocks", "permuted"],
 )
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Layout:
         slot: the pairs of each state in turn, the number of pairs as padding, shape (states, actions).
         successor: successors of each pair among sorted states, S for the goal and padding, shape (pairs, successors).
         windows: where each window begins in the order of levels, then -1; empty without windows, shape (windows,).
+        narrow: for each block how to eliminate its states one by one; None for those that are solved otherwise.
         blocks: the blocks, from the goal backwards.
         permuted: whether sorting moves anything.
     """
@@ -94,6 +96,7 @@ class Layout:
     slot: Int[Array, "states actions"]
     successor: Int[Array, "pairs successors"]
     windows: Int[Array, "windows"]
+    narrow: tuple[Narrow | None, ...]
     blocks: tuple[Block, ...]
     permuted: bool
 
@@ -188,7 +191,7 @@ def solve_layout(
     best = jnp.zeros((len(layout.state) + 1, payment.shape[-1]))
     log_det, solvable = jnp.zeros(payment.shape[-1]), jnp.ones(payment.shape[-1], dtype=bool)
     parts: dict[int, Array] = {}
-    for block in layout.blocks:
+    for block, narrow in zip(layout.blocks, layout.narrow, strict=True):
         own = _Own(block, layout.successor[block.own], law[block.own], layout.slots(block))
         if block.way == "once":
             q = start[block.own] + _following(own.successor, own.law, best)
@@ -199,7 +202,7 @@ def solve_layout(
             if block.way == "sweeps":
                 q, fits = _sweep(own, collected)
             else:
-                q, found, fits = _iterate(own, solved[block.own], first[block.states], collected)
+                q, found, fits = _iterate(own, narrow, solved[block.own], first[block.states], collected)
                 log_det = log_det + found
             solvable = solvable & fits
         best = best.at[block.states].set(jnp.max(_by_action(q, own.slot, block.actions), axis=1))
@@ -276,24 +279,36 @@ def _sweep(own: _Own, start: Values) -> tuple[Values, Bool[Array, "batch"]]:
 
 
 def _iterate(
-    own: _Own, solved: Bool[Array, "own"], first: Int[Array, "own_states"], start: Values
+    own: _Own, narrow: Narrow | None, solved: Bool[Array, "own"], first: Int[Array, "own_states"], start: Values
 ) -> tuple[Values, Float[Array, "batch"], Bool[Array, "batch"]]:
     """Policy iteration in a block: action values, log-determinant, and whether there is a proper solution.
 
     Args:
         own: the block.
+        narrow: how to eliminate its states if these have few neighbours.
         solved: which of its pairs are solved.
         first: actions of a proper policy.
         start: what each pair collects before the block is entered again.
     """
     actions, batch = own.block.actions, start.shape[-1]
-    inside = moves_within(own.successor, own.law, own.block.begin, own.block.end)
     out = jnp.where(solved[:, None], jnp.sum(own.leaving, axis=1), 1.0)
-    tables = [
-        _by_action(table, own.slot, actions, fill) for table, fill in ((inside, 0.0), (out, 0.0), (start, -jnp.inf))
-    ]
-    moves, leaves, begin = (table.swapaxes(0, 1) for table in tables)
-    found, pivots, proper = policy_iteration(moves, leaves, begin, first)
+
+    def by_action(table: Array, fill: float) -> Array:
+        return _by_action(table, own.slot, actions, fill).swapaxes(0, 1)
+
+    def ahead(values: Float[Array, "own_states part"]) -> Float[Array, "actions own_states part"]:
+        inside = (own.law - own.leaving)[..., 0]
+        following = jnp.zeros((len(inside), values.shape[-1]))
+        for k in range(inside.shape[1]):  # of successors outside, which count for nothing, any will do
+            following = following + inside[:, k, None] * values[own.successor[:, k] - own.block.begin]
+        return by_action(following, 0.0)
+
+    begin, leaves = by_action(start, -jnp.inf), by_action(out, 0.0)
+    if narrow is not None and own.law.shape[-1] == 1:
+        found, pivots, proper = narrow_policy_iteration(narrow, own.law[..., 0], leaves[..., 0], begin, first, ahead)
+    else:
+        inside = moves_within(own.successor, own.law, own.block.begin, own.block.end)
+        found, pivots, proper = policy_iteration(by_action(inside, 0.0), leaves, begin, first)
     by_state = found.swapaxes(0, 1).reshape(-1, batch)
     q = by_state if actions else jnp.zeros_like(start).at[own.slot.ravel()].set(by_state, mode="drop")
     return q, jnp.sum(jnp.log(jnp.where(proper, pivots, 1.0)), axis=0), proper

@@ -2,6 +2,11 @@
 
 A scrambled Sobol net of 2^k points in the unit cube integrates smooth functions with an error close to 1/N, and each
 independent scrambling gives an independent, unbiased estimate: their spread is an honest standard error (Owen 1997).
+
+With many coordinates some two of them always fit badly: until the net is huge their points lie in stripes, and whatever
+depends on the difference of those two is known worse than from random numbers. So in many dimensions every scrambling
+puts the coordinates in an order of its own. Each net is a net as before, but no two coordinates are the bad ones
+everywhere. On a road network of 132 coordinates that halves the largest standard error.
 """
 
 from __future__ import annotations
@@ -9,10 +14,13 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import ndtri
 
 from bellmanifold.gaussian.sobol import sobol_points
+
+ORDERED, MANY = 16, 64
+"""The first coordinates, which are the best ones, always keep their place; the others do unless there are many."""
 
 Part: TypeAlias = tuple[int, int, int, int, int]
 """What fixes a part of a net: dimension, its first point, its size, number of scramblings, seed."""
@@ -28,8 +36,15 @@ def uniform_points(
     """
     children = np.random.SeedSequence([seed, dimension]).spawn(replicates)
     children = children if only is None else [children[only]]
-    points = sobol_points(dimension, begin, size, [np.random.default_rng(child) for child in children])
+    orders = None if dimension <= MANY else [_order(dimension, child) for child in children]
+    points = sobol_points(dimension, begin, size, [np.random.default_rng(child) for child in children], orders)
     return np.maximum(points, 2.0**-54, out=points)
+
+
+def _order(dimension: int, child: np.random.SeedSequence) -> Int[np.ndarray, "dimension"]:
+    """A random order of all coordinates except the first ones; of its own random numbers."""
+    rng = np.random.default_rng([*child.spawn_key, *np.atleast_1d(child.entropy)])
+    return np.append(np.arange(ORDERED), ORDERED + rng.permutation(dimension - ORDERED))
 
 
 def normal_points(uniform: Float[np.ndarray, "*shape"], of: int = 1) -> Float[np.ndarray, "*shape"]:

@@ -25,7 +25,11 @@ MOST_DOUBLINGS = 24
 
 
 def sobol_points(
-    dimension: int, begin: int, size: int, generators: list[np.random.Generator]
+    dimension: int,
+    begin: int,
+    size: int,
+    generators: list[np.random.Generator],
+    orders: list[Int[np.ndarray, "dimension"]] | None = None,
 ) -> Float[np.ndarray, "dimension points"]:
     """Points `begin` to `begin + size` of a scrambled net for each generator, one net after the other.
 
@@ -34,12 +38,15 @@ def sobol_points(
         begin: the first point, a multiple of `size`.
         size: a power of two.
         generators: each draws one scrambling.
+        orders: for each of these, which of the sequence's coordinates each coordinate is; None for their own order.
     """
     assert size & (size - 1) == 0, "a part of a net has a power of two of points"
     assert begin % size == 0, "a part of a net begins at a multiple of its size"
     used = max(1, (begin + size - 1).bit_length())
     digits = directions(dimension)[:, None, :used] >> np.arange(BITS - 1, -1, -1, dtype=np.uint32)[:, None] & 1
-    shift, direction = zip(*(_scrambling(digits.astype(np.float32), of) for of in generators), strict=True)
+    of_order = [slice(None)] * len(generators) if orders is None else orders
+    own = (digits[order].astype(np.float32) for order in of_order)
+    shift, direction = zip(*(_scrambling(part, of) for part, of in zip(own, generators, strict=True)), strict=True)
     start, step = np.stack(shift, axis=1), np.stack(direction, axis=1)
     gray = begin ^ (begin >> 1)
     for digit in range(used):

@@ -63,7 +63,7 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     else:
         hopeless = drawn.effective_sample_size * most_points < budget.enough * drawn.points
         while not hopeless and 2 * drawn.points <= most_points:
-            error = largest_error(target.model, drawn.table, budget.top)
+            error = largest_error(target.model, drawn.table, budget.top, budget.accuracy)
             if error <= budget.accuracy:
                 most_points = min(most_points, MORE_FOR_MEANS * drawn.points)
                 if _has_sharp_means(target, drawn) or 2 * drawn.points > most_points:

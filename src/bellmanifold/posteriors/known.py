@@ -179,7 +179,7 @@ def _split(known: Known, budget: Budget) -> _Split:
     asked = None if budget.samples is None else int(np.ceil(np.log2(max(1.0, budget.samples / (2 * REPLICATES)))))
     found = _weighed(known, 0, 2 ** (FIRST if asked is None else asked), budget.seed)
     while asked is None and 2 * found.points <= known.most_points(budget):
-        error = largest_error(known.target.model, found.table(known), budget.top)
+        error = largest_error(known.target.model, found.table(known), budget.top, budget.accuracy)
         if error <= budget.accuracy:
             break
         expect("points", budget.points_needed(found.points, error, known.most_points(budget)), found.points)

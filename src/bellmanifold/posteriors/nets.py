@@ -25,7 +25,7 @@ from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
-from bellmanifold.posteriors.policies import PolicyTable
+from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weights_of
 from bellmanifold.posteriors.result import LawSummary, Moments
 from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, n_policies, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh
@@ -119,8 +119,8 @@ class _Sums:
     moments: Moments
     noise_scale: Moments
     code: UInt64[np.ndarray, "rows"]
-    choice: Int[np.ndarray, "rows states"]
-    weight: Float[np.ndarray, "replicates rows"]
+    choice: Int[np.ndarray, "states rows"]
+    weight: Weights
     tied: Bool[np.ndarray, "states"]
 
 
@@ -156,13 +156,14 @@ def _weighted(
 
 def _merged(
     weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
-) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows states"], Float[np.ndarray, "replicates rows"]]:
+) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "states rows"], Weights]:
     """Codes, choices and weights of the distinct policies that have any weight."""
     code, place, row = distinct(weighed.code.ravel(), policies)
-    summed = _by_row(row.reshape(weight.shape), weight, len(code))
-    keep = summed.sum(axis=0) > 0
-    choice = weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE]
-    return code[keep], choice.astype(np.int64), summed[:, keep]
+    replicate = np.repeat(np.arange(len(weight)), weight.shape[1])
+    summed = weights_of(replicate, row, weight.ravel(), (len(weight), len(code)))
+    keep = np.asarray(summed.sum(axis=0)) > 0
+    choice = np.concatenate(list(weighed.choice), axis=1)[:, place[keep]]
+    return code[keep], choice, summed if keep.all() else summed[:, keep]
 
 
 Distinct: TypeAlias = tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows"], Int[np.ndarray, "n"]]
@@ -181,13 +182,14 @@ def distinct(codes: UInt64[np.ndarray, "n"], policies: int) -> Distinct:
     return code.astype(np.uint64), place[code], row[codes]
 
 
-def _by_row(
-    row: Int[np.ndarray, "replicates n"], weight: Float[np.ndarray, "replicates n"], rows: int
-) -> Float[np.ndarray, "replicates rows"]:
-    """Sum each replicate's weights by row."""
-    place = row + rows * np.arange(REPLICATES)[:, None]
-    summed = np.bincount(place.ravel(), weight.ravel(), REPLICATES * rows)
-    return summed.reshape(REPLICATES, rows).astype(np.float64)  # of nothing NumPy counts in integers
+def _together(parts: list[_Sums], factor: list[float], row: Int[np.ndarray, "n"], rows: int) -> Weights:
+    """The weights of all parts on one scale, by the row that each part's policies have among all of them."""
+    begin = np.cumsum([0, *(len(part.code) for part in parts)])
+    own = [entries(part.weight) for part in parts]
+    replicate = np.concatenate([of for of, _, _ in own])
+    where = np.concatenate([row[first + of] for first, (_, of, _) in zip(begin, own, strict=False)])
+    weight = np.concatenate([scale * of for scale, (_, _, of) in zip(factor, own, strict=True)])
+    return weights_of(replicate, where, weight, (REPLICATES, rows))
 
 
 def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> Sample:
@@ -209,9 +211,8 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
         evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
     codes = np.concatenate([part.code for part in parts])
     code, first, row = np.unique(codes, return_index=True, return_inverse=True)
-    weights = np.concatenate([scale * part.weight for scale, part in zip(factor, parts, strict=True)], axis=1)
-    summed = _by_row(np.broadcast_to(row, weights.shape), weights, len(code))
-    policy = chart.pairs(np.concatenate([part.choice for part in parts])[first].T).T[:, target.coupled]
+    summed = _together(parts, factor, row, len(code))
+    policy = chart.pairs(np.concatenate([part.choice for part in parts], axis=1)[:, first])[target.coupled].T
     tied = np.any([part.tied for part in parts], axis=0)
     certain = np.zeros(len(tied), dtype=bool)
     certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)

@@ -8,6 +8,9 @@ the spread between them gives every answer its standard error. An enumeration wi
 Two symmetries keep the tables small and the answers sharp. In a state that is not *coupled* to the data the action
 values keep their prior, so each of its k actions is best with probability exactly 1/k. And the unobserved actions of
 one state are exchangeable: a table may let one of them stand for all, and the others share its probability.
+
+Where a problem has many states nearly every point has a policy of its own, and belongs to one replicate only. Then the
+weights are kept as a sparse matrix (`weights_of`).
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import coo_array, csc_array
 
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import ROUTES
@@ -30,6 +34,8 @@ PSEUDO_REPLICATES = 64
 DRAWN_POLICIES = 4096
 """Policies drawn in each replicate to find the improper mass under the true transitions."""
 DENSE = 0.1
+SPARSE, SMALL = 0.25, 2**18
+"""Weights of which a smaller share is positive are kept as a sparse matrix, unless there are few."""
 BEAM = 16
 """Beginnings of routes kept for each route asked for."""
 ALWAYS = 1000
@@ -40,6 +46,33 @@ MEASURED = 4096
 """Routes whose standard errors are computed at a time."""
 OVERHEAD = 32
 """Numbers that a beginning takes besides its moves and the rows of the table."""
+
+
+Weights: TypeAlias = Float[np.ndarray, "replicates rows"] | csc_array
+"""Weight of each row in each replicate."""
+
+
+def weights_of(
+    replicate: Int[np.ndarray, "n"], row: Int[np.ndarray, "n"], weight: Float[np.ndarray, "n"], shape: tuple[int, int]
+) -> Weights:
+    """Weights summed by replicate and row: an array, or a sparse matrix where most of a large array would be 0."""
+    replicates, rows = shape
+    size = replicates * rows
+    if size <= SMALL or len(weight) > SPARSE * size:
+        summed = np.bincount(row + rows * replicate, weight, size)
+        return summed.reshape(shape).astype(np.float64)  # of nothing NumPy counts in integers
+    return csc_array(coo_array((weight, (replicate, row)), shape=shape))
+
+
+def entries(
+    weights: Weights,
+) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """Replicate, row and weight wherever that is not 0."""
+    if isinstance(weights, np.ndarray):
+        replicate, row = np.nonzero(weights)
+        return replicate, row, weights[replicate, row]
+    row = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))
+    return weights.indices.astype(np.int64), row, weights.data
 
 
 class TooManyRoutesError(BadInputError):
@@ -53,7 +86,8 @@ class PolicyTable:
     Attributes:
         coupled: the states the policies speak about, shape (states,).
         policy: the greedy pair of each coupled state, ascending by state, shape (rows, coupled states).
-        weight: unnormalised weight of each row in each replicate, on one common scale, shape (replicates, rows).
+        weight: unnormalised weight of each row in each replicate, on one common scale, as an array or a sparse matrix,
+            shape (replicates, rows).
         stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
         resolution: the least standard error of a probability close to 0 or 1: a policy as probable as this may be
             missing; 0 for exact answers.
@@ -63,7 +97,7 @@ class PolicyTable:
 
     coupled: Bool[np.ndarray, "states"]
     policy: Int[np.ndarray, "rows coupled_states"]
-    weight: Float[np.ndarray, "replicates rows"]
+    weight: Weights
     stand_in: Int[np.ndarray, "pairs"] | None = None
     resolution: float = 0.0
     certain: Bool[np.ndarray, "states"] | None = None
@@ -80,19 +114,22 @@ class PolicyTable:
         """Count the greedy policies of chains' draws; replicates are chains."""
         chains, draws, _ = policy.shape
         rows, row = np.unique(np.concatenate(policy), axis=0, return_inverse=True)
-        cell = np.repeat(np.arange(chains), draws) * len(rows) + row.ravel()
-        weight = np.bincount(cell, minlength=chains * len(rows)).reshape(chains, -1)
-        return cls(coupled, rows, weight.astype(np.float64), stand_in, resolution)
+        chain, one = np.repeat(np.arange(chains), draws), np.ones(chains * draws)
+        return cls(coupled, rows, weights_of(chain, row.ravel(), one, (chains, len(rows))), stand_in, resolution)
 
     @cached_property
     def whole(self) -> Float[np.ndarray, "replicates"]:
         """Total weight of each replicate."""
-        return self.weight.sum(axis=1)
+        return np.asarray(self.weight.sum(axis=1))
 
     @cached_property
     def share(self) -> Float[np.ndarray, "rows"]:
         """Each row's share of the weight of all replicates."""
-        return self.weight.sum(axis=0) / (self.weight.sum() or np.nan)
+        return np.asarray(self.weight.sum(axis=0)) / (float(self.whole.sum()) or np.nan)
+
+    def of_rows(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "rows"]) -> Float[np.ndarray, "replicates"]:
+        """The weight of some rows together, in each replicate."""
+        return np.asarray(self.weight[:, rows].sum(axis=1))
 
     @cached_property
     def column(self) -> Int[np.ndarray, "states"]:
@@ -130,11 +167,10 @@ def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -
         table: policies with their weights.
         dense: these are added up by products of matrices where a larger share of them than this is positive.
     """
-    part = np.zeros((len(table.weight), model.n_pairs))
+    part = np.zeros((len(table.whole), model.n_pairs))
     first = model.pair_start[:-1][~table.coupled]
     part[:, first] = table.whole[:, None]
-    summed = _sums_of_most if np.count_nonzero(table.weight) > dense * table.weight.size else _sums_of_few
-    for state, sums in zip(np.flatnonzero(table.coupled), summed(model, table), strict=True):
+    for state, sums in zip(np.flatnonzero(table.coupled), _sums(model, table, dense), strict=True):
         part[:, model.pair_start[state] : model.pair_start[state + 1]] = sums
     stand, share = table.standing(model)
     found = ratio(part[:, stand] * share, table.whole)
@@ -146,21 +182,24 @@ def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -
     )
 
 
-def _sums_of_most(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
-    """The weight of each action of each coupled state, where most weights are positive: products of matrices."""
+def _sums(model: SSP, table: PolicyTable, dense: float) -> Iterator[Float[np.ndarray, "replicates actions"]]:
+    """The weight of each action of each coupled state: products of matrices where many weights are positive."""
+    weights = table.weight
+    if not isinstance(weights, np.ndarray) or np.count_nonzero(weights) <= dense * weights.size:
+        yield from _sums_of_few(model, table)
+        return
     for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
         pairs = np.arange(model.pair_start[state], model.pair_start[state + 1])
-        yield table.weight @ (column[:, None] == pairs).astype(np.float64)
+        yield weights @ (column[:, None] == pairs).astype(np.float64)
 
 
 def _sums_of_few(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
     """The same where most weights are 0: chains share few policies."""
-    replicate, row = np.nonzero(table.weight)
-    weight = table.weight[replicate, row]
+    replicate, row, weight = entries(table.weight)
     for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
         begin, end = model.pair_start[state], model.pair_start[state + 1]
         slot = replicate * (end - begin) + column[row] - begin
-        yield np.bincount(slot, weight, len(table.weight) * (end - begin)).reshape(len(table.weight), -1)
+        yield np.bincount(slot, weight, len(table.whole) * (end - begin)).reshape(len(table.whole), -1)
 
 
 class Route(NamedTuple):
@@ -211,7 +250,7 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
     routes: list[Route] = []
     for first in range(0, len(finished), MEASURED):
         some = finished[first : first + MEASURED]
-        parts = np.stack([table.weight[:, one.rows].sum(axis=1) * one.share for one in some], axis=1)
+        parts = np.stack([table.of_rows(one.rows) * one.share for one in some], axis=1)
         least = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
         found = table.share_of(parts, least)
         routes += [
@@ -314,10 +353,13 @@ def _extensions(
             yield _Beginning((*beginning.pairs, pair), (*beginning.states, after), rows, left, weight * left)
 
 
-def largest_error(model: SSP, table: PolicyTable, top: int) -> float:
-    """The largest standard error of the action probabilities and, where there are routes, of so many of them."""
+def largest_error(model: SSP, table: PolicyTable, top: int, enough: float = np.inf) -> float:
+    """The largest standard error of the action probabilities and, where there are routes, of so many of them.
+
+    Routes are not looked at if the action probabilities have larger errors than `enough` already.
+    """
     error = float(action_probabilities(model, table).se.max(initial=0.0))
-    if not has_routes(model):
+    if not has_routes(model) or error > enough:
         return error
     return max([error, *(route.se for route in most_probable_routes(model, table, top))])
 
@@ -331,7 +373,7 @@ def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "
     """The probability that a given deterministic policy is greedy everywhere, that is, optimal."""
     stand, share = table.standing(model)
     agree = (table.policy == stand[policy][table.coupled]).all(axis=1)
-    return table.share_of(table.weight[:, agree].sum(axis=1) * share[policy].prod())
+    return table.share_of(table.of_rows(agree) * share[policy].prod())
 
 
 def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pairs"]) -> Estimate:
@@ -341,7 +383,7 @@ def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pair
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
     policy[:, table.coupled] = table.policy
     improper = ~_all_reach_goal(model, policy, solved)
-    return table.share_of(table.weight[:, improper].sum(axis=1))
+    return table.share_of(table.of_rows(improper))
 
 
 def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator) -> Estimate:
@@ -356,19 +398,22 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
     everything = np.ones(model.n_pairs, dtype=bool)
     if (share == 1.0).all():
         improper = ~_all_reach_goal(model, policy, everything)
-        return table.share_of(table.weight[:, improper].sum(axis=1))
+        return table.share_of(table.of_rows(improper))
     members = np.argsort(stand, kind="stable")
     first = np.searchsorted(stand[members], np.arange(model.n_pairs))
     size = np.bincount(stand, minlength=model.n_pairs)
-    weights = table.weight if len(table.weight) > 1 else np.repeat(table.weight, PSEUDO_REPLICATES, axis=0)
-    part = np.zeros(len(weights))
-    for k, weight in enumerate(weights):
+    by_replicate = table.weight if isinstance(table.weight, np.ndarray) else table.weight.tocsr()
+    drawn = np.arange(len(table.whole)) if len(table.whole) > 1 else np.zeros(PSEUDO_REPLICATES, dtype=np.int64)
+    part = np.zeros(len(drawn))
+    for k, replicate in enumerate(drawn):
+        weight = by_replicate[[replicate]]
+        weight = (weight if isinstance(weight, np.ndarray) else weight.toarray())[0]
         chance = weight / (weight.sum() or 1.0)
         rows = rng.choice(len(policy), DRAWN_POLICIES, p=chance) if weight.sum() > 0 else np.zeros(0, dtype=np.int64)
         chosen = policy[rows]
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
-    found = ratio(part, weights.sum(axis=1))
+    found = ratio(part, table.whole[drawn])
     return Estimate(found.value, resolved(found.value, found.se, table.least_error.max(initial=0.0)))
 
 

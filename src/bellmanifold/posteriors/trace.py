@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.estimated import resolution_of
-from bellmanifold.posteriors.policies import PolicyTable
+from bellmanifold.posteriors.policies import PolicyTable, weights_of
 from bellmanifold.posteriors.result import Moments
 
 LOOKED_AT, MOST_RECORDED = 32, 128
@@ -98,9 +98,9 @@ class Trace(NamedTuple):
 
     def table(self, coupled: np.ndarray, stand_in: np.ndarray, effective: float) -> PolicyTable:
         """The policies with the steps each chain spent on them; replicates are chains."""
-        chains, rows = len(self.row), len(self.policy)
-        place = np.arange(chains)[:, None] * rows + self.row
-        weight = np.bincount(place.ravel(), minlength=chains * rows).reshape(chains, rows).astype(np.float64)
+        chains, steps = self.row.shape
+        chain, one = np.repeat(np.arange(chains), steps), np.ones(chains * steps)
+        weight = weights_of(chain, self.row.ravel(), one, (chains, len(self.policy)))
         return PolicyTable(coupled, self.policy, weight, stand_in, resolution_of(effective))
 
     def diagnose(self) -> tuple[float, float]:

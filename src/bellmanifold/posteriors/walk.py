@@ -81,7 +81,10 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
         result = _result(coordinates, Trace.joined(parts), f"{why}: slice chains instead").doubted(missed)
         if missed or budget.samples is not None or rounds >= budget.rounds:
             return result
-        if result.trustworthy and largest_error(target.model, result.table, budget.top) <= budget.accuracy:
+        if (
+            result.trustworthy
+            and largest_error(target.model, result.table, budget.top, budget.accuracy) <= budget.accuracy
+        ):
             return result
         rounds *= 2
 
