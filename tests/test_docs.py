@@ -24,6 +24,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.health import check
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import relaxed_target
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +78,7 @@ def test_posterior_skeleton(skeletons):
     """Against enumeration, within 5 standard errors on two dependent numbers (t with 15 degrees: false alarm 2e-4)."""
     model = envs.two_state()
     target = relaxed_target(Dataset.complete(model), 2.0, 10.0)
-    rough = skeletons["by_prior_draws"](target, Budget(), draws=1000)
+    rough = Summary(target, skeletons["by_prior_draws"](target, Budget(), draws=1000), Budget())
     exact = posterior_of(target, asked="mixture")
     gap = np.abs(rough.action_probability.value - exact.action_probability.value)
     assert np.all(gap <= 5 * rough.action_probability.se + 1e-6)
