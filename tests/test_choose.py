@@ -98,11 +98,11 @@ NO_CUT = "can only be cut open by more than 0 pairs"
     ("target", "asked", "budget", "error", "message"),
     [
         *[
-            (complete(TREE, proper_only=True), engine, {}, BadInputError, f"the {engine} engine has no --proper-only")
+            (complete(TREE, proper_only=True), engine, {}, BadInputError, f"the {engine} engine has no proper_only")
             for engine in ("mixture", "rejection", "hmc", "nuts")
         ],
         *[
-            (complete(TREE), engine, {"samples": 10}, BadInputError, f"the {engine} engine has no --samples")
+            (complete(TREE), engine, {"samples": 10}, BadInputError, f"the {engine} engine has no samples")
             for engine in ("mixture", "rejection")
         ],
         (complete(LOOP), "chart", {"cut": 0}, UnsupportedError, NO_CUT),

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -38,9 +38,8 @@ from scipy.special import gammaln, logsumexp
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.options import LawsName
 from bellmanifold.ssp import SSP, Index
-
-LawsName = Literal["known", "deterministic", "dirichlet"]
 
 LEAST, MOST = 1e-3, 10.0
 LEAST_GIVEN, MOST_GIVEN = 1e-12, 1e12
