@@ -220,14 +220,14 @@ def test_open_laws():
     pair = model.pair_index["s", "risky"]
     assert 0.0 < gain.value[pair] <= loss.value
     assert agrees(gain.value[pair], gain.se[pair] + loss.se, float(loss.value)), "nothing else is uncertain"
-    with pytest.raises(BadInputError, match="--laws"):
+    with pytest.raises(BadInputError, match="laws"):
         bm.advise(model, data)
 
 
 def test_improper_mass_is_refused():
     model = bm.envs.two_state()
     data = bm.Dataset.from_pairs(model, [("s1", "stay")])
-    with pytest.raises(UnsupportedError, match="--proper-only"):
+    with pytest.raises(UnsupportedError, match="proper_only=True"):
         bm.advise(model, data, epsilon=0.5)
     assert bm.advise(model, data, epsilon=0.5, proper_only=True).trustworthy
     assert bm.advise(model, data).trustworthy

@@ -597,14 +597,16 @@ def test_one_unlucky_reward_is_not_believed_for_good():
 
 
 def test_stated_noise_needs_a_problem_that_states_it():
-    with pytest.raises(UnsupportedError, match="no table that says it: use --noise-sd"):
+    with pytest.raises(UnsupportedError, match="no table that says it: use noise_sd"):
         make_agent("bayes-br", Tableless(), {"stated_noise": True, "laws": "deterministic"})
 
 
 def test_an_agent_that_needs_exact_rewards_refuses_noise():
     strict = replace(AGENTS["bayes-td"], name="manifold", needs_exact_rewards=True)
     noisy = envs.deep_sea(3, convention="bsuite", stochastic=True)
-    with pytest.raises(UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br --stated-noise"):
+    with pytest.raises(
+        UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br with stated_noise=True"
+    ):
         make_agent(strict, noisy)
     assert make_agent(strict, envs.deep_sea(3, convention="bsuite")) is not None
     with pytest.raises(UnsupportedError, match=r"bayes-br takes rewards to be exact"):

@@ -66,14 +66,14 @@ def test_of_pairs_that_were_played_only_landings_count():
 
 
 def test_a_world_that_is_not_deterministic_is_refused_as_such():
-    with pytest.raises(BadInputError, match="so the problem is not deterministic: use --laws dirichlet"):
+    with pytest.raises(BadInputError, match='so the problem is not deterministic: use laws="dirichlet"'):
         played(envs.deep_sea(3, slip=0.4), 40, laws="deterministic")
 
 
 def test_bad_combinations():
     model = envs.deep_sea(3)
     for options, error, message in (
-        ({"concentration": 0.5}, BadInputError, "give --laws dirichlet too"),
+        ({"concentration": 0.5}, BadInputError, 'give laws="dirichlet" too'),
         ({"laws": "dirichlet", "concentration": -1.0}, BadInputError, "concentration is -1.0: give a number"),
         ({"laws": "guessed"}, BadInputError, "laws is .*: give known, deterministic or dirichlet"),
         ({"laws": "dirichlet", "method": "A"}, UnsupportedError, "method A follows the laws of the problem"),
@@ -138,7 +138,7 @@ def test_an_environment_without_a_table_is_learnt(laws):
 
 
 def test_known_laws_need_a_table_and_say_what_does_not():
-    with pytest.raises(UnsupportedError, match="use --laws deterministic or --laws dirichlet, or psrl"):
+    with pytest.raises(UnsupportedError, match='use laws="deterministic" or laws="dirichlet", or psrl'):
         bm.learn(Corridor(), agent="manifold", episodes=1, runs=1)
 
 

@@ -20,7 +20,8 @@ SOURCE = SOURCES / "bellmanifold"
 PAPER = "bellmanifold_paper"
 
 MAY_IMPORT = {
-    "errors": set(),
+    "options": set(),
+    "errors": {"options"},
     "jax_setup": set(),
     "registration": set(),
     "stderr": set(),
@@ -32,15 +33,16 @@ MAY_IMPORT = {
     "display": {"errors"},
     "ssp": {"description", "display", "errors", "stated_prior"},
     "naming": {"errors", "ssp"},
+    "maps": {"errors", "naming", "ssp"},
     "assembly": {"errors", "limits", "ssp"},
     "blocks": {"errors"},
     "components": {"blocks", "ssp"},
     "linear": {"blocks", "components", "errors", "ssp"},
     "graph": {"components", "linear", "ssp"},
     "gain": {"graph", "linear", "ssp"},
-    "health": {"display", "errors", "gain", "graph", "ssp"},
+    "health": {"display", "errors", "gain", "graph", "maps", "options", "ssp"},
     "backward": {"components", "graph", "linear", "ssp"},
-    "solver": {"backward", "display", "errors", "graph", "health", "linear", "ssp"},
+    "solver": {"backward", "display", "errors", "graph", "health", "linear", "options", "ssp"},
     "envs": {"assembly", "errors", "limits", "ssp"},
     "observation": {"errors"},
     "data": {"display", "errors", "naming", "observation", "ssp"},
@@ -54,7 +56,8 @@ MAY_IMPORT = {
     "gaussian": {"jax_setup"},
     "samplers": set(),
     "posteriors": {"chart", "data", "display", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels"}
-    | {"limits", "linear", "meter", "naming", "noise", "parametrisation", "priors", "samplers", "solver", "ssp"},
+    | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
+    | {"solver", "ssp"},
     "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp"},
     "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
@@ -75,11 +78,11 @@ MAY_IMPORT = {
     }
     | {"parametrisation", "posteriors", "priors", "samplers", "solver", "ssp"},
     "runs": {"agents", "data", "display", "envs", "errors", "graph", "health", "limits", "linear", "meter"}
-    | {"models", "solver", "ssp"},
+    | {"models", "options", "solver", "ssp"},
     "sweeps": {"__init__", "agents", "errors", "formats", "limits", "meter", "models", "runs", "ssp", "stderr"},
-    "figures": {"display", "errors", "graph", "ssp"},
+    "figures": {"display", "errors", "graph", "maps", "ssp"},
     "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
-    "explorer": {"data", "errors", "figures", "formats", "interrupts", "posteriors", "report", "ssp"},
+    "explorer": {"data", "errors", "figures", "formats", "interrupts", "options", "posteriors", "report", "ssp"},
     "commands": {
         "agents",
         "data",
@@ -92,12 +95,13 @@ MAY_IMPORT = {
         "graph",
         "interrupts",
         "limits",
+        "maps",
         "meter",
         "models",
     }
-    | {"posteriors", "report", "runs", "ssp", "stderr", "sweeps"},
+    | {"options", "posteriors", "report", "runs", "ssp", "stderr", "sweeps"},
     "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
-    | {"health", "interrupts", "models", "posteriors", "runs", "solver", "stderr"},
+    | {"health", "interrupts", "models", "options", "posteriors", "runs", "solver", "stderr"},
     "__main__": {"cli"},
 }
 """Room of the library -> rooms it may import. A new room needs a line here. What makes the paper again is no room: it

@@ -112,11 +112,11 @@ NO_CUT = "can only be cut open by more than 0 pairs"
     ("target", "asked", "budget", "error", "message"),
     [
         *[
-            (complete(TREE, proper_only=True), engine, {}, BadInputError, f"the {engine} engine has no --proper-only")
+            (complete(TREE, proper_only=True), engine, {}, BadInputError, f"the {engine} engine has no proper_only")
             for engine in ("mixture", "rejection", "hmc", "nuts")
         ],
         *[
-            (complete(TREE), engine, {"samples": 10}, BadInputError, f"the {engine} engine has no --samples")
+            (complete(TREE), engine, {"samples": 10}, BadInputError, f"the {engine} engine has no samples")
             for engine in ("mixture", "rejection")
         ],
         *[
@@ -124,7 +124,7 @@ NO_CUT = "can only be cut open by more than 0 pairs"
             for engine in ("chart", "mixture", "rejection")
         ],
         (twice(Uniform()), "auto", {}, UnsupportedError, "uniform noise has no gradient"),
-        (replace(twice(), proper_only=True), "auto", {}, BadInputError, "chains have no --proper-only"),
+        (replace(twice(), proper_only=True), "auto", {}, BadInputError, "chains have no proper_only"),
         (replace(twice(), prior=FLAT), "auto", {}, UnsupportedError, "chains that have no flat prior: use gaussian"),
         (complete(LOOP), "chart", {"cut": 0}, UnsupportedError, NO_CUT),
         (complete(LOOP, kernel="uniform"), "auto", {"cut": 0}, UnsupportedError, NO_CUT),

@@ -167,6 +167,14 @@ def test_the_console_script_and_a_closed_pipe():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["solve env:two-state", "env show env:grid --json", "check env:two-state"])
+def test_nobody_reads_on(command):
+    """`bellmanifold ... | head -1`: no word, and no fault either."""
+    piped = f'set -o pipefail; "{sys.executable}" -m bellmanifold {command} | true'
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(("closed", "said"), [(">&-", 0), ("2>&-", 30), (">&- 2>&-", 0)])
 def test_streams_that_the_caller_closed(closed, said):
     """There is nobody to tell, which is no fault of the program."""

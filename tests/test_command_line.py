@@ -96,6 +96,18 @@ def test_posterior_lists_what_matters_first(cli, tmp_path):
     assert "more (--all" not in whole
 
 
+def test_the_answer_comes_before_how_it_was_computed(cli, tmp_path):
+    data = data_file(tmp_path, ("0,0", "right"))
+    _, out, _ = cli("posterior", "env:deep-sea?depth=2", data)
+    lines = out.splitlines()
+    assert lines[1].startswith("at the start (0,0) right is optimal with probability 0.")
+    assert lines[2].split()[:2] == ["state", "action"]
+    assert "expected value" in lines[2]
+    assert lines[-1].startswith("engine chart: ")
+    _, out, _ = cli("advise", "env:deep-sea?depth=2", data)
+    assert out.splitlines()[-1].startswith("engine chart: ")
+
+
 # Warnings
 
 

@@ -138,7 +138,7 @@ def test_which_coordinates_reach_improper_parameters():
 
 
 @pytest.mark.parametrize("chance", [True, False])
-@pytest.mark.parametrize(("epsilon", "way_out"), [(0.0, "use --epsilon above 0"), (0.5, "leave --proper-only out")])
+@pytest.mark.parametrize(("epsilon", "way_out"), [(0.0, "use epsilon above 0"), (0.5, "leave proper_only out")])
 def test_traps_are_named(epsilon, way_out, chance):
     """Whether or not some other moves are random."""
     moves = {

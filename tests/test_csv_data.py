@@ -48,11 +48,23 @@ def test_what_is_left_out_means_what_it_means_in_json():
     [
         ("state,reward\ns1,1\n", 'line 1: column "action" is missing: begin with a line as state, action, reward'),
         ("state,action,cost\n", 'line 1: unknown column "cost": a table of observations has state, action, reward'),
+        (
+            "from,to,cost\n",
+            r'line 1: unknown columns "from", "to", "cost": a table of observations has state, action, reward, sd, '
+            r'next: write state instead of "from", action instead of "to", reward instead of "cost" \(a cost of 5 is',
+        ),
+        ("state,action,r,cost\n", 'unknown columns "r", "cost": .* next: write reward instead of "r"$'),
+        ("state,action,colour\n", "has state, action, reward, sd, next$"),
+        ("state,action,reward\ns1,go,-3,5\n", r"line 2: has 4 cells, the first line 3: write -3\.5, not -3,5, or"),
+        ("state,action,sd,reward\ns1,go,0,5,-3\n", r"has 5 cells, the first line 4: write 0\.5, not 0,5, or correct"),
         ("state,action,state\n", 'line 1: column "state" occurs twice: keep one of them'),
         ("state,action,reward\ns1,go\n", "line 2: has 2 cells, the first line 3: put names"),
         ("state,action,reward\n0,0,right,1\n", 'line 2: has 4 cells, the first line 3: put names that hold a "," in'),
         ("state,action,reward\n\ns1,go,much\n", 'line 3, column reward: "much" is not a finite number: give one'),
-        ("state;action;reward\ns1;go;-1,5\n", 'column reward: "-1,5" is not a finite number: give one, with a point'),
+        (
+            "state;action;reward\ns1;go;-1,5\n",
+            'column reward: "-1,5" is not a finite number: give one, with a point .*, as -1.5',
+        ),
         ("state,action,reward\ns1,go,nan\n", 'line 2, column reward: "nan" is not a finite number'),
         ("state,action,reward\ns1,go,1_0\n", 'line 2, column reward: "1_0" is not a finite number'),
         ("state,action,reward,sd\ns1,go,1,-1\n", "line 2: sd is -1.0: give a finite number"),
@@ -71,7 +83,7 @@ def test_faults_are_named_with_line_and_remedy(text, message):
 
 def test_rewards_that_do_not_repeat_name_the_line_and_the_noise():
     found = read("state,action,reward\ns1,go,-1\ns1,stay,-1\ns1,go,-2\n")
-    with pytest.raises(BadInputError, match=r"^line 4: .* paid -2 but -1 before: .*--noise-sd ETA or --infer-noise"):
+    with pytest.raises(BadInputError, match=r"^line 4: .* paid -2 but -1 before: .*noise_sd=ETA or infer_noise=True"):
         found.deterministic_reward()
 
 

@@ -9,6 +9,7 @@ from by_hand import summary_of
 import bellmanifold as bm
 from bellmanifold.display import Card, as_html, as_table, as_text, measured
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.target import relaxed_target
@@ -100,6 +101,28 @@ def test_tables_say_what_the_objects_say(shown):
     assert data.next.tolist()[1] == "goal"
     curve = bm.evidence_curve(MODEL, DATA, [1.0, 2.0])
     assert curve.to_frame().prior_scale.tolist() == [1.0, 2.0]
+    assert repr(curve).startswith("EvidenceCurve(2 prior scales from 1 to 2)\n  largest log evidence -")
+    assert len(repr(curve)) < 300
+    assert "maximising it while exploring" in curve._repr_html_()
+    assert "<td>2</td>" in curve._repr_html_()
+
+
+def test_numbers_of_pairs_are_found_by_name():
+    summary = bm.posterior(MODEL, DATA)
+    state, action = MODEL.pair_name(3)
+    for found in (summary.action_probability, summary.q_mean, summary.q_sd):
+        assert (found[state, action].value, found[state, action].se) == (found.value[3], found.se[3])
+        own = slice(*MODEL.pair_start[MODEL.pair_state[3] : MODEL.pair_state[3] + 2])
+        np.testing.assert_array_equal(found[state].value, found.value[own])
+        np.testing.assert_array_equal(found[own].value, found.value[own])
+        with pytest.raises(BadInputError, match=r"estimate: unknown state .*did you mean"):
+            found[state + " ", action]
+        with pytest.raises(BadInputError, match=r"estimate: state .* has no action"):
+            found[state, "fly"]
+
+
+def test_one_of_a_thing_is_not_called_several():
+    assert repr(bm.envs.two_state()) == 'SSP("two-state", 1 state, 2 pairs)'
 
 
 def test_open_problems_show_themselves():

@@ -320,7 +320,7 @@ def test_the_policy_allows_nothing_but_the_page_itself():
 def test_the_widget_answers_and_keeps_the_data(tmp_path):
     model = bm.envs.two_state()
     widget = bm.explore(model, epsilon=0.1)
-    assert repr(widget) == 'Exploration(SSP("two-state", 1 states, 2 pairs), 0 observations)'
+    assert repr(widget) == 'Exploration(SSP("two-state", 1 state, 2 pairs), 0 observations)'
     widget._handle_custom_msg({"kind": "observe", "id": "a-1", "pair": 1, "reward": -2.0}, [])
     assert widget.view["answers"] == "a-1"
     assert widget.view["probability"] == widget.summary.action_probability.value.tolist()

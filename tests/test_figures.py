@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -15,7 +16,9 @@ from bellmanifold.figures.lines import draw_regret
 from bellmanifold.figures.names import labelled
 from bellmanifold.figures.palette import COLOURS, pair_colours
 from bellmanifold.figures.positions import is_mapped, on_grid, positions
-from bellmanifold.formats.problem import from_json
+from bellmanifold.formats.problem import from_json, write_problem
+from bellmanifold.health import check
+from bellmanifold.maps import map_fault
 from bellmanifold.posteriors.inference import posterior
 
 mpl.use("Agg")
@@ -173,6 +176,47 @@ def test_metadata_of_others_that_describe_no_map(given):
     places = dict.fromkeys(model.states, given) if not isinstance(given, dict | None) else given
     assert not is_mapped(replace(model, metadata={"positions": places})) or given == [0, 1]
     assert positions(replace(model, metadata={"positions": places})).shape == (model.n_states + 1, 2)
+
+
+def road_map(**changes):
+    """The roads with some places changed; None takes one away."""
+    model = envs.roads()
+    places = {**model.metadata["positions"], **changes}
+    return replace(model, metadata={"positions": {name: at for name, at in places.items() if at is not None}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"J05": None}, 'metadata.positions: "J05" has no place, two numbers, so that the map is not used'),
+        (
+            {"J05": None, "j05": [0.0, 0.0]},
+            'metadata.positions: no state is called "j05" (did you mean "J05"?) and "J05" has no place, two numbers, '
+            "so that the map is not used",
+        ),
+        ({"town": [0.0, 0.0]}, 'metadata.positions: no state is called "town" (the problem has "J00", "J01", "J02"'),
+        ({"J05": [0.0], "J06": "here", "J07": None}, 'metadata.positions: "J05" (and 2 more) has no place'),
+    ],
+)
+def test_slips_in_a_map_are_told(changes, said, cli, tmp_path):
+    """Once where a picture is drawn, and by `check`; what is no map at all is not our business."""
+    model = road_map(**changes)
+    assert check(model).messages[-1].startswith(said)
+    with pytest.warns(UserWarning, match=re.escape(said)):
+        figures.draw(model)
+    assert is_mapped(model) == ("not used" not in map_fault(model))
+    write_problem(model, tmp_path / "roads.json")
+    (tmp_path / "data.csv").write_text("state,action,reward\nJ00,J01,-4\n")
+    arguments = ("posterior", str(tmp_path / "roads.json"), str(tmp_path / "data.csv"), "--reward-belief", "-5,2")
+    code, _, err = cli(*arguments, "--samples", "1", "--picture", str(tmp_path / "x.png"))
+    assert code in (0, 4)
+    assert err.startswith(f"bellmanifold: {said}")
+
+
+@pytest.mark.parametrize("given", [None, [], "x", {}, {"elsewhere": [0, 1]}, {"J00": "north"}])
+def test_metadata_of_others_are_not_commented_on(given):
+    assert map_fault(replace(envs.roads(), metadata={"positions": given})) == ""
+    assert map_fault(envs.roads()) == ""
 
 
 def test_the_best_route_lies_on_a_band():

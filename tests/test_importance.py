@@ -83,7 +83,7 @@ def test_posteriors_without_any_point_are_refused():
     with pytest.raises(UnsupportedError, match=r"some observed loop pays .*costs are negative rewards"):
         by_importance(target, covering(target), Budget())
     everything = replace(target, proper_only=False)
-    with pytest.raises(UnsupportedError, match="no parameter fits the data: use a larger --epsilon"):
+    with pytest.raises(UnsupportedError, match="no parameter fits the data: use a larger epsilon"):
         by_importance(everything, covering(everything), Budget())
 
 

@@ -385,7 +385,7 @@ def test_no_solution_at_any_point_is_refused(nets):
     nets.unsolvable = 0.999
     assert by_points(complete(TREE)).diagnostics["unsolvable_share"] == 0.999
     nets.unsolvable = 1.0
-    with pytest.raises(UnsupportedError, match="larger --epsilon"):
+    with pytest.raises(UnsupportedError, match="larger epsilon"):
         by_points(complete(TREE))
     with pytest.raises(UnsupportedError, match="costs are negative rewards"):
         by_points(complete(TREE, proper_only=True))
@@ -591,9 +591,9 @@ def test_sparse_walks_share_their_steps_among_four_chains(walkers, samples, step
 
 def test_what_sparse_walks_do_not_cover_is_refused_with_a_way_out(walkers):
     """Improper parameters; any kernel, and noise of any scale, is walked."""
-    with pytest.raises(UnsupportedError, match="use --proper-only or --epsilon 0"):
+    with pytest.raises(UnsupportedError, match="use proper_only=True or epsilon=0"):
         check_sparse(complete(LOOP), "why")
-    with pytest.raises(UnsupportedError, match="use --proper-only or --epsilon 0"):
+    with pytest.raises(UnsupportedError, match="use proper_only=True or epsilon=0"):
         by_sparse_walk(complete(LOOP), Budget(), "why")
     for target in (
         complete(LOOP, proper_only=True),

@@ -277,7 +277,7 @@ def asked_on_the_grid():
     rng = np.random.default_rng(2)
     pairs = np.repeat(np.arange(model.n_pairs), 5)
     data = bm.Dataset(model, pairs, model.reward[pairs] + 0.1 * rng.standard_normal(len(pairs)))
-    with pytest.raises(UnsupportedError, match="use --proper-only"):
+    with pytest.raises(UnsupportedError, match="use proper_only=True"):
         bm.posterior(model, data, infer_noise=True, samples=40)
     bm.posterior(model, data, infer_noise=True, proper_only=True, samples=40)
     agent = make_agent("bayes-br", model, {"infer_noise": True})

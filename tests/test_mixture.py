@@ -526,7 +526,7 @@ def test_seed_repeats():
 
 
 def test_refusals():
-    with pytest.raises(UnsupportedError, match=r"2097152 cells.*--engine chart.*--proper-only.*nuts") as refusal:
+    with pytest.raises(UnsupportedError, match=r'2097152 cells.*engine="chart".*proper_only=True.*nuts') as refusal:
         mixture(relaxed_target(Dataset.complete(envs.deep_sea(6)), 0.1, 10.0))
     assert refusal.value.exit_code == 3
     data = Dataset.complete(envs.deep_sea(2))

@@ -235,7 +235,7 @@ def test_bad_input():
         ({"infer_noise": True, "epsilon": 0.0}, "epsilon"),
         ({"noise_sd": 0.1, "kernel": "uniform"}, "kernel"),
         ({"noise_sd": 0.1, "infer_noise": True}, "leave one"),
-        ({"noise": "laplace"}, "--noise-sd"),
+        ({"noise": "laplace"}, "give noise_sd or infer_noise=True"),
         ({"noise_sd": 0.1, "noise": "student-t:0"}, "degrees"),
     ):
         with pytest.raises(BadInputError, match=complaint):
@@ -279,9 +279,9 @@ def test_priors_that_are_none_and_what_chains_cannot_do():
         HalfNormal(0.0)
     with pytest.raises(BadInputError, match="not a log density: give finite numbers or -inf"):
         bm.posterior(model, repeats, infer_noise=lambda eta: np.full_like(eta, np.nan))
-    with pytest.raises(BadInputError, match="no --proper-only"):
+    with pytest.raises(BadInputError, match="no proper_only"):
         bm.posterior(model, repeats, noise_sd=0.5, noise="laplace", proper_only=True)
     with pytest.raises(UnsupportedError, match=r"a prior of your own over its scale: use bm\.sample_chains"):
         bm.posterior(model, repeats, noise="laplace", infer_noise=lambda eta: -eta)
-    with pytest.raises(UnsupportedError, match="every pair was seen once: use --engine nuts"):
+    with pytest.raises(UnsupportedError, match='every pair was seen once: use engine="nuts"'):
         noisy_target(repeats, 0.5, 1.0, Laplace())

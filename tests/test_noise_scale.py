@@ -93,7 +93,7 @@ def test_the_table_of_repeats_is_an_inverse_gamma_law():
     ids=["repeats agree", "improper", "flat", "growing"],
 )
 def test_a_scale_without_finite_mass_is_refused(data, prior):
-    with pytest.raises(BadInputError, match=r"cannot be inferred.*--noise-sd"):
+    with pytest.raises(BadInputError, match=r"cannot be inferred.*noise_sd"):
         scale_table(data, prior)
 
 

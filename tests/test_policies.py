@@ -317,7 +317,7 @@ def test_more_routes_than_memory_holds_are_refused_early(monkeypatch):
     """Deep sea 13 has 8,192 routes; 20,000 numbers are 160 kB, and three lists of twice as many are held."""
     model = envs.deep_sea(13)
     monkeypatch.setenv(ROUTES.variable, "20000")
-    remedy = f"top is {10**8}: .* 20,000 numbers: give a smaller --top, or set {ROUTES.variable}"
+    remedy = f"top is {10**8}: .* 20,000 numbers: give a smaller top, or set {ROUTES.variable}"
     with pytest.raises(TooManyRoutesError, match=remedy):
         most_probable_routes(model, knowing_nothing(model), 10**8)
     assert megabytes(most_probable_routes, model, knowing_nothing(model), 10**8) < 1.5

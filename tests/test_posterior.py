@@ -425,12 +425,12 @@ def test_traps_are_named_with_a_way_out_that_exists():
         ("c", "go"): Move(-1.0, {"goal": 0.5, "a": 0.5}),
     }
     data = Dataset.complete(from_moves("trap", moves, start="c"))
-    with pytest.raises(UnsupportedError, match=r"trap a, b: .* use --epsilon above 0 without --proper-only"):
+    with pytest.raises(UnsupportedError, match=r"trap a, b: .* use epsilon above 0 without proper_only"):
         bm.posterior(data.model, data)
-    with pytest.raises(UnsupportedError, match=r"trap a, b: .* leave --proper-only out"):
+    with pytest.raises(UnsupportedError, match=r"trap a, b: .* leave proper_only out"):
         bm.posterior(data.model, data, epsilon=0.5, proper_only=True)
     assert float(bm.posterior(data.model, data, epsilon=0.5).improper_mass.value) == 1.0
-    with pytest.raises(UnsupportedError, match="no parameter fits the data: use a larger --epsilon"):
+    with pytest.raises(UnsupportedError, match="no parameter fits the data: use a larger epsilon"):
         bm.posterior(data.model, data, epsilon=0.5, kernel="uniform")
 
 
@@ -484,7 +484,7 @@ def test_large_cyclic_problems_are_walked(rng):
     assert not summary.trustworthy, "ten steps a chain cannot have mixed"
     totals = np.bincount(model.pair_state, summary.action_probability.value)
     np.testing.assert_allclose(totals, 1.0)
-    with pytest.raises(UnsupportedError, match="--proper-only"):
+    with pytest.raises(UnsupportedError, match="proper_only=True"):
         bm.posterior(model, Dataset.complete(model), epsilon=0.5)
 
 
@@ -670,12 +670,12 @@ def test_positive_loop_is_fine_until_it_is_fully_observed():
 
 def test_cuts_that_are_too_large_are_refused_or_enumerated():
     model = envs.grid(3, 3)
-    with pytest.raises(UnsupportedError, match="--proper-only"):
+    with pytest.raises(UnsupportedError, match="proper_only=True"):
         bm.posterior(model, Dataset.complete(model), epsilon=0.5, engine="chart")
     summary = bm.posterior(model, Dataset.complete(model), epsilon=0.5, proper_only=True)
     assert summary.engine == "chart"
     larger = envs.grid(5, 5)
-    with pytest.raises(UnsupportedError, match=r"use --proper-only.*about 10\^\d+ cells"):
+    with pytest.raises(UnsupportedError, match=r"use proper_only=True.*about 10\^\d+ cells"):
         bm.posterior(larger, Dataset.complete(larger), epsilon=0.5)
 
 
@@ -713,7 +713,7 @@ def test_mixture_refuses_what_it_cannot_do():
     with pytest.raises(UnsupportedError):
         bm.posterior(model, Dataset.complete(model), engine="mixture")
     for engine in ("mixture", "rejection"):
-        for options, name in (({"proper_only": True}, "proper-only"), ({"samples": 10}, "samples")):
+        for options, name in (({"proper_only": True}, "proper_only"), ({"samples": 10}, "samples")):
             with pytest.raises(BadInputError, match=name):
                 bm.posterior(model, Dataset.complete(model), epsilon=1.0, engine=engine, **options)
 

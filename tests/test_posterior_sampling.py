@@ -388,7 +388,7 @@ def test_noise():
         run_episodes(model, agent, 80, seed=0)
         value = [agent.policy(np.random.default_rng(k))[0] for k in range(10)]
         assert all(model.pair_name(pair)[1] == "right" for pair in value)
-    with pytest.raises(UnsupportedError, match="bayes-br --noise-sd"):
+    with pytest.raises(UnsupportedError, match="use bayes-br with stated_noise=True"):
         make_agent("manifold", model)
 
 

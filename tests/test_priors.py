@@ -173,7 +173,7 @@ def test_data_that_contradict_the_prior():
     (warning,) = found.warnings
     assert warning == (
         'the data contradict the prior: the value of ("t", "d") is about -120, 12 prior standard deviations from its '
-        "prior mean 0: --prior-mean -1.1e+02 --prior-scale 1.1e+02 would not"
+        "prior mean 0: prior_mean=-1.1e+02, prior_scale=1.1e+02 would not"
     )
     assert found.to_dict()["warnings"] == [warning]
     assert not bm.posterior(MODEL, data, prior_mean=-110.0, prior_scale=110.0).warnings

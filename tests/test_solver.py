@@ -121,7 +121,7 @@ def test_value_iteration_bounds_its_error(rng):
 
 
 def test_value_iteration_refuses_what_it_cannot_bound():
-    with pytest.raises(UnsupportedError, match=r"after 5 sweeps.*--method pi"):
+    with pytest.raises(UnsupportedError, match=r'after 5 sweeps.*method="pi"'):
         solve(envs.grid(8, 8, slip=0.3), "vi", max_sweeps=5)
 
 

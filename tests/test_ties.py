@@ -123,7 +123,7 @@ def test_only_exact_posteriors_with_two_observed_actions_are_looked_at():
     assert ties._may_split(target)
     summary = bm.posterior(near.model, near, samples=2**15)
     assert not summary.trustworthy
-    assert "1 states differ" in summary.reason
+    assert "1 state differ" in summary.reason
     assert summary.diagnostics["near_ties"] == ["s"]
     clean = replace(summary.result, doubts=(), reason="test", diagnostics={})
     again = without_near_ties(target, clean, budget)

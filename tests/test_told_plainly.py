@@ -78,9 +78,9 @@ def test_a_remedy_that_is_in_force_is_not_named():
     """An exact reward beside one with an sd in a loop: epsilon is 0 already."""
     model = bm.envs.two_state()
     data = Dataset.from_pairs(model, [Observation("s1", "stay", -1.0, 0.5), Observation("s1", "go", -1.0)])
-    with pytest.raises(UnsupportedError, match=r"use --proper-only$"):
+    with pytest.raises(UnsupportedError, match=r"use proper_only=True$"):
         bm.advise(model, data)
-    with pytest.raises(UnsupportedError, match=r"use --proper-only or --epsilon 0$"):
+    with pytest.raises(UnsupportedError, match=r"use proper_only=True or epsilon=0$"):
         bm.advise(model, Dataset.complete(model), epsilon=0.1)
 
 

@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ from bellmanifold.commands.rows import SHOWN, All, on_the_way, print_first
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, say
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted
+from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
@@ -172,7 +173,7 @@ def solve(
     model: Model,
     discount: Discount = None,
     method: Annotated[
-        Literal["vi", "pi", "lp"] | None,
+        Method | None,
         typer.Option(
             help="Value iteration, policy iteration or linear programming; by default what suits the problem."
         ),
@@ -219,7 +220,7 @@ def _listed(items: list[str], limit: int = 4) -> str:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), on_command_line():
             warnings.simplefilter("ignore")  # other libraries' remarks are not for the user of a command
             result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
@@ -238,11 +239,14 @@ def run(arguments: list[str] | None = None) -> int:
         complain("interrupted")
         return StoppedError.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _unheard()
     except OSError as error:
         complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}")
         return DiskError.exit_code
+    except SystemExit as leaving:  # Typer's answer to a closed pipe, which is no fault
+        if isinstance(leaving.__context__, BrokenPipeError):
+            return _unheard()
+        raise
     except MemoryError:
         complain("out of memory: the problem is too large for this machine")
         return BadInputError.exit_code
@@ -251,6 +255,12 @@ def run(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         complain(f"a fault of the program: {error!r}; set BELLMANIFOLD_DEBUG=1 to see where, and please report it")
         return 70
+
+
+def _unheard() -> int:
+    """Nobody reads on (`bellmanifold ... | head -1`): end without a word, as other programs do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def main() -> None:

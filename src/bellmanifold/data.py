@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NOISELESS = (
     "deterministic rewards must repeat: correct the data, or say that rewards are noisy, by --noise-sd ETA or "
-    "--infer-noise (noise_sd=ETA or infer_noise=True in Python)"
+    "--infer-noise"
 )
 SAME_REWARD = 1e-9
 SMALLEST_SD, LARGEST_SD = 1e-100, 1e100

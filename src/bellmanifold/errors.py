@@ -1,13 +1,16 @@
 """What the library says when it cannot go on, and the exit code the command line gives it.
 
-Every message is one line and names the place, what is wrong there and the remedy.
+Every message is one line and names the place, what is wrong there and the remedy. A remedy that is an option is written
+as the command line has it, `--noise-sd 1`; a caller in Python reads `noise_sd=1` (`bellmanifold.options`).
 """
 
 from __future__ import annotations
 
 import unicodedata
-from numbers import Number, Real
+from numbers import Integral, Number, Real
 from types import FunctionType
+
+from bellmanifold.options import spoken
 
 MAX_QUOTED = 60
 
@@ -16,6 +19,9 @@ class BellmanifoldError(Exception):
     """Base of everything this package raises on purpose."""
 
     exit_code = 70
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(spoken(part) if isinstance(part, str) else part for part in said))
 
 
 class BadInputError(BellmanifoldError, ValueError):
@@ -71,6 +77,20 @@ def require_numbers(**values: object) -> None:
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise BadInputError(f"{name} is {kind_of_value(value)}: give a number")
+
+
+def require_whole(**values: object) -> None:
+    """Refuse options that are no whole numbers; None means that one is not given.
+
+    >>> require_whole(samples=1.5)
+    Traceback (most recent call last):
+    ...
+    bellmanifold.errors.BadInputError: samples is 1.5: give a whole number
+    """
+    require_numbers(**values)
+    for name, value in values.items():
+        if value is not None and not isinstance(value, Integral):
+            raise BadInputError(f"{name} is {value}: give a whole number")
 
 
 def kind_of_value(value: object) -> str:

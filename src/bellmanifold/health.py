@@ -32,6 +32,8 @@ from bellmanifold.graph import (
     reach_probability,
     reachable,
 )
+from bellmanifold.maps import map_fault
+from bellmanifold.options import spoken
 from bellmanifold.ssp import SSP, Index, require_closed
 
 if TYPE_CHECKING:
@@ -199,9 +201,10 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
         messages.append(
             f"the part that the start can reach ({int(part.sum())} of {model.n_states} states) satisfies both"
         )
+    unused = map_fault(model)
     if not verdict.components:
         messages.append("every policy is proper: the relaxed posterior is free of improper mass")
-        return messages
+        return [*messages, *([unused] if unused else [])]
     component = verdict.components[0]
     policy = improper_policy(model, component)
     played = [_pair(model, policy[s]) for s in component.states[:SHOWN]]
@@ -216,7 +219,7 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
         f"{count} set{'' if count == 1 else 's'} of recurrent states cannot be identified by a relaxed likelihood: "
         "it is constant along their direction u"
     )
-    return messages
+    return [spoken(message) for message in messages] + ([unused] if unused else [])
 
 
 def complaint(model: SSP, mean: MeanReward) -> str:

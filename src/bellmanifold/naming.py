@@ -19,13 +19,18 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     pair = model.pair_index.get((state, action))
     if pair is not None:
         return pair
+    s = find_state(model, state, where)
+    own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
+    raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: {meant(action, own, 'it has')}")
+
+
+def find_state(model: SSP, state: str, where: str) -> int:
+    """The index of a state in which something is played, or a clear error that starts with `where`."""
     if state in model.goals:
         raise BadInputError(f"{where}: {quote(state)} is a goal: nothing is played there, remove the observation")
     if state not in model.state_index:
-        raise BadInputError(f"{where}: unknown state {quote(state)}: {_meant(state, model.states)}")
-    s = model.state_index[state]
-    own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
-    raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: {_meant(action, own, 'it has')}")
+        raise BadInputError(f"{where}: unknown state {quote(state)}: {meant(state, model.states)}")
+    return model.state_index[state]
 
 
 def require_name(name: object, what: str) -> None:
@@ -47,7 +52,7 @@ def find_landing(model: SSP, state: str, where: str) -> int:
     return model.state_index[state]
 
 
-def _meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
+def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
     """The name that was meant, if one is near; else some of those there are."""
     listed = list(names)
     folded = {one.casefold(): one for one in reversed(listed)}

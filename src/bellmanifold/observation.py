@@ -68,6 +68,8 @@ def number_or_nan(value: Any, what: str) -> float:
     """A finite number, or NaN for None."""
     if value is None:
         return float("nan")
+    if isinstance(value, str):  # also one that looks like a number: "5" would be one, "5,0" and "1_0" not or another
+        raise BadInputError(f"{what} is the text {quote(value)}: give a finite number")
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -45,12 +45,12 @@ from bellmanifold.graph import (
 )
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
+from bellmanifold.options import Method
 from bellmanifold.ssp import SSP, require_closed
 
 if TYPE_CHECKING:
     import pandas
 
-Method = Literal["vi", "pi", "lp"]
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
 ROUNDS, FEWEST, SWEEPS = 30, 5, 20

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from bellmanifold.description import Description as Description
 from bellmanifold.display import Card, Columns, as_frame, as_html, picture
-from bellmanifold.errors import BadInputError, quote, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, counted, quote, require_kind, require_numbers
 from bellmanifold.stated_prior import StatedPrior as StatedPrior
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ class SSP:
 
     def __repr__(self) -> str:
         unknown = int((self.open_reward | self.open_law).sum())
-        size = f"{self.n_states} states, {self.n_pairs} pairs" + (f", {unknown} of them open" if unknown else "")
+        size = f"{counted(self.n_states, 'state')}, {counted(self.n_pairs, 'pair')}" + (
+            f", {unknown} of them open" if unknown else ""
+        )
         return f"SSP({quote(self.name)}, {size})"
 
     def card(self) -> Card:

@@ -204,7 +204,7 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
     if exact and world.has_laws and (world.model.reward_sd > 0).any():
         raise UnsupportedError(
             f"{kind.name} takes rewards to be exact, and rewards of {quote(name)} are noisy (reward_sd): "
-            "use bayes-br --stated-noise, which is told how noisy each is, or --noise-sd"
+            "use bayes-br with --stated-noise, which is told how noisy each is, or --noise-sd"
         )
 
 

@@ -68,7 +68,6 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     if answer["stop"] is not None:
         because = f"tolerance {advice.tolerance:g}" if advice.trustworthy else "the posterior is not to be trusted"
         typer.echo(f"stop: {'yes' if answer['stop'] else 'no'} ({because})")
-    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
     typer.echo("best policy:")
     print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]
@@ -76,6 +75,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
         typer.echo("what knowing a value, of a move with all that follows, would save:")
         rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
         print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, SHOWN)
+    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
 
 
 def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.interrupts import interruptible
+from bellmanifold.options import LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def learn(
         float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
     ] = None,
     laws: Annotated[
-        Literal["known", "deterministic", "dirichlet"] | None,
+        LawsName | None,
         typer.Option(
             help="Show the agent the law of every pair it plays (known, the default), or only where it lands.",
             show_default=False,

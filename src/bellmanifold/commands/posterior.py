@@ -10,7 +10,7 @@ import typer
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
 from bellmanifold.commands.rows import SHOWN, All, by_doubt, print_first
-from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, print_json
+from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, print_json, say
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
@@ -63,9 +63,8 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
     seen = counted(answer["observed_pairs"] - summary.believed, "observed pair")
     seen += f", a belief about {summary.believed} more" if summary.believed else ""
     typer.echo(f"{seen}, {width}, {_prior(answer)}")
-    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
-    if answer["log_evidence"] is not None:
-        typer.echo(f"log evidence {answer['log_evidence']:.6g} (se {answer['log_evidence_se']:.1g})")
+    for line in _first_move(summary):
+        say(line)
     for key, meaning in (
         ("improper_mass", "known from the data"),
         ("improper_mass_model", "under the true transitions"),
@@ -74,7 +73,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
     print_first(
-        ("state", "action", "optimal with probability", "se", "mean of q", "se of mean", "sd of q"),
+        ("state", "action", "optimal with probability", "se", "expected value", "se of value", "sd of value"),
         [_row(answer, *summary.target.model.pair_name(pair)) for pair in _ordered(summary)],
         "pairs",
         every,
@@ -87,6 +86,22 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
             for r in routes
         ]
         print_first((), listed, "routes", every, SHOWN_ROUTES, WIDEST_ROUTE)
+    if answer["log_evidence"] is not None:
+        typer.echo(f"log evidence {answer['log_evidence']:.6g} (se {answer['log_evidence_se']:.1g})")
+    typer.echo(f"engine {answer['engine']}: {answer['reason']}")
+
+
+def _first_move(summary: Summary) -> list[str]:
+    """The most probable move at the start, in a sentence; none where there are several starts, or no choice."""
+    model, chance = summary.target.model, summary.action_probability
+    starts = model.initial.nonzero()[0].tolist()
+    own = range(model.pair_start[starts[0]], model.pair_start[starts[0] + 1])
+    if len(starts) > 1 or len(own) < 2:
+        return []
+    best = max(own, key=lambda pair: float(chance.value[pair]))
+    state, action = model.pair_name(best)
+    value, se = float(chance.value[best]), _or_zero(float(chance.se[best]), 1e-12)
+    return [f"at the start ({state}) {action} is optimal with probability {min(1.0, value):.4f} (se {se:.1g})"]
 
 
 def _ordered(summary: Summary) -> list[int]:

@@ -18,6 +18,7 @@ from bellmanifold.commands.completion import data_files
 from bellmanifold.commands.pictures import check_picture
 from bellmanifold.commands.terminal import Model, complain
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
@@ -61,18 +62,14 @@ class PosteriorOptions:
         typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
     ] = None
     laws: Annotated[
-        Literal["known", "deterministic", "dirichlet"],
+        LawsName,
         typer.Option(help="What is known of transition laws that the problem leaves open."),
     ] = "known"
     concentration: Annotated[
         float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
     ] = None
-    engine: Annotated[
-        Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"], typer.Option(help="How to compute it.")
-    ] = "auto"
-    kernel: Annotated[Literal["gaussian", "uniform"], typer.Option(help="Shape of the relaxed likelihood.")] = (
-        "gaussian"
-    )
+    engine: Annotated[EngineName, typer.Option(help="How to compute it.")] = "auto"
+    kernel: Annotated[KernelName, typer.Option(help="Shape of the relaxed likelihood.")] = "gaussian"
     noise_sd: Annotated[
         float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
     ] = None
@@ -88,7 +85,7 @@ class PosteriorOptions:
         int | None,
         typer.Option(metavar="N", help="Points to use (at least 32,768); by default until SE <= 1e-3."),
     ] = None
-    top: Annotated[int, typer.Option(help="How many routes to report.")] = 1000
+    top: Annotated[int, typer.Option(help="How many routes to report; 0 for none.")] = 1000
     seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0
 
     def keywords(self) -> dict[str, Any]:
@@ -135,6 +132,7 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     from bellmanifold.figures.drawing import require_drawable
     from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
+    from bellmanifold.maps import map_fault
     from bellmanifold.models import load_model
     from bellmanifold.posteriors.laws import check_laws
     from bellmanifold.posteriors.target import check_rewards
@@ -144,6 +142,8 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     problem = load_model(model)
     if picture is not None:
         require_drawable(problem)
+        if fault := map_fault(problem):
+            complain(fault)
     observed = load_data(data, problem)
     with located(label(data)):
         if options.noise_sd is None and not options.infer_noise:

@@ -30,7 +30,7 @@ def from_moves(
     """Build a problem from a table (state, action) -> `Move` that starts in one state.
 
     >>> from_moves("one step", {("home", "walk"): Move(-1.0, {"goal": 1.0})}, start="home")
-    SSP("one step", 1 states, 1 pairs)
+    SSP("one step", 1 state, 1 pair)
     """
     require_kind(moves, Mapping, "moves", "give {(state, action): Move(reward, {state: probability})}, after a name")
     for key, move in moves.items():

@@ -26,8 +26,8 @@ from bellmanifold.explorer.board import make_board
 from bellmanifold.formats.files import number, record
 from bellmanifold.formats.observations import data_text
 from bellmanifold.interrupts import interruptible
+from bellmanifold.options import LawsName
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.posteriors.laws import LawsName
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.ssp import SSP
 

@@ -7,6 +7,7 @@ has a dashed stub that ends in a question mark.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -34,6 +35,7 @@ from bellmanifold.figures.names import (
 )
 from bellmanifold.figures.palette import pair_colours
 from bellmanifold.figures.positions import is_mapped, is_triangle, landings, positions
+from bellmanifold.maps import map_fault
 from bellmanifold.ssp import SSP, require_problem
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ def draw(
     """
     require_problem(model)
     require_drawable(model)
+    warn_of_map(model)
     if pies is not None and not isinstance(pies, np.ndarray) and not hasattr(pies, "pies"):
         raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
     best, words = np.zeros(model.n_pairs, dtype=bool), Words(model.name, "", "seen", "not seen")
@@ -181,6 +184,12 @@ def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: f
     figure = pyplot.figure(figsize=(width + beside, below + height + above))
     whole = below + height + above
     return figure.add_axes((0.0, below / whole, width / (width + beside), height / whole))
+
+
+def warn_of_map(model: SSP) -> None:
+    """Say why a map that the metadata seem to hold is not what is drawn."""
+    if fault := map_fault(model):
+        warnings.warn(fault, UserWarning, stacklevel=3)
 
 
 def require_drawable(model: SSP) -> None:

@@ -22,6 +22,7 @@ from bellmanifold.figures.drawing import (
     line_keys,
     new_axes,
     require_drawable,
+    warn_of_map,
 )
 from bellmanifold.figures.labels import Number, write_numbers
 from bellmanifold.figures.names import (
@@ -88,6 +89,7 @@ def draw_advice(
 
     require_problem(model)
     require_drawable(model)
+    warn_of_map(model)
     words = Words(model.name, "best policy", "tried", "not tried yet")
     if isinstance(policy, Advised):
         words = policy.words()

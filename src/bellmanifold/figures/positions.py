@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from bellmanifold.graph import state_graph
+from bellmanifold.maps import places
 from bellmanifold.ssp import SSP
 
 NEIGHBOURS, LEAST_GAP, MOST_STRETCH = 1.4, 0.7, 2.0
 """Usual distance between neighbours on a map, the least, and by how much a map is stretched for the sake of that."""
-LARGEST = 1e12
 _CELL = re.compile(r"(0|[1-9][0-9]{0,5}),(0|[1-9][0-9]{0,5})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -75,10 +75,10 @@ def is_mapped(model: SSP) -> bool:
 
 def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     """Where the metadata put states and goal, with neighbours at a distance that arrows need; None if they do not."""
-    given = model.metadata.get("positions")
-    if not isinstance(given, dict) or not all(_is_place(given.get(name)) for name in model.states):
+    given = places(model)
+    if given is None:
         return None
-    goal = next((given[name] for name in model.goals if _is_place(given.get(name))), None)
+    goal = next((given[name] for name in model.goals if name in given), None)
     place = np.array([given[name] for name in model.states], dtype=np.float64)
     place = place / max(1e-9, float(np.abs(place).max()))
     if goal is not None:
@@ -91,15 +91,6 @@ def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     place = scale * place
     beside = [place[:, 0].max() + NEIGHBOURS, place[:, 1].mean()]
     return place if goal is not None else np.vstack([place, beside])
-
-
-def _is_place(given: object) -> bool:
-    """Are these two finite numbers?"""
-    return (
-        isinstance(given, list)
-        and len(given) == 2
-        and all(isinstance(x, (int, float)) and not isinstance(x, bool) and abs(x) < LARGEST for x in given)
-    )
 
 
 def _size(model: SSP) -> tuple[int, int]:

@@ -22,7 +22,18 @@ from bellmanifold.formats.files import require_short
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
 
+SHOWN = 5
+"""Columns that an error names."""
 NEEDED, OPTIONAL = ("state", "action"), ("reward", "sd", "next")
+COSTS = ("cost", "costs", "time", "duration", "minutes", "loss", "price")
+MEANT = {
+    **dict.fromkeys(("from", "source", "node", "place", "junction", "s", "current", "start"), "state"),
+    **dict.fromkeys(("to", "road", "edge", "move", "a", "choice"), "action"),
+    **dict.fromkeys((*COSTS, "r", "value", "payoff", "gain", "return"), "reward"),
+    **dict.fromkeys(("std", "stdev", "sigma", "se", "error", "noise"), "sd"),
+    **dict.fromkeys(("next_state", "next state", "destination", "target", "s2", "end"), "next"),
+}
+"""What people call the columns."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
@@ -46,8 +57,9 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
     for line, cells in lines:
         if len(cells) != len(header):
             raise BadInputError(
-                f"line {line}: has {len(cells)} cells, the first line {len(header)}: put names that hold a "
-                f"{quote(separator)} in quotes, or correct the line"
+                f"line {line}: has {len(cells)} cells, the first line {len(header)}: "
+                + (_decimal_comma(header, cells, separator) or f"put names that hold a {quote(separator)} in quotes, ")
+                + "or correct the line"
             )
         seen.append(_observation(dict(zip(header, cells, strict=True)), line))
         places.append(f"line {line}")
@@ -78,15 +90,43 @@ def _header(cells: Sequence[str]) -> list[str]:
     """The columns by name."""
     names = [cell.strip().lower() for cell in cells]
     known = ", ".join((*NEEDED, *OPTIONAL))
+    unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
+    if unknown:
+        listed = ", ".join(quote(name) for name in unknown[:SHOWN])
+        raise BadInputError(
+            f"line 1: unknown column{'s' if len(unknown) > 1 else ''} {listed}: "
+            f"a table of observations has {known}{_meant(names, unknown)}"
+        )
     for name in names:
-        if name not in (*NEEDED, *OPTIONAL):
-            raise BadInputError(f"line 1: unknown column {quote(name)}: a table of observations has {known}")
         if names.count(name) > 1:
             raise BadInputError(f"line 1: column {quote(name)} occurs twice: keep one of them")
     for name in NEEDED:
         if name not in names:
             raise BadInputError(f"line 1: column {quote(name)} is missing: begin with a line as {known}")
     return names
+
+
+def _meant(names: Sequence[str], unknown: Sequence[str]) -> str:
+    """What unknown columns are probably meant to be, in words; nothing where that is taken."""
+    guesses: dict[str, str] = {}
+    for name in unknown:
+        meant = MEANT.get(name)
+        if meant is not None and meant not in names and meant not in guesses:
+            guesses[meant] = quote(name) + (" (a cost of 5 is a reward of -5)" if name in COSTS else "")
+    told = [f"{meant} instead of {name}" for meant, name in guesses.items()]
+    return f": write {', '.join(told)}" if told else ""
+
+
+def _decimal_comma(header: Sequence[str], cells: Sequence[str], separator: str) -> str:
+    """What to do about a number with a decimal comma that looks like two cells; empty where there is none."""
+    numbers = [header.index(name) for name in ("reward", "sd") if name in header]
+    if separator != "," or len(cells) <= len(header):
+        return ""
+    for k in numbers:
+        whole, decimals = (cell.strip() for cell in cells[k : k + 2])
+        if whole.lstrip("-").isdigit() and decimals.isdigit():
+            return f"write {whole}.{decimals}, not {whole},{decimals}, "
+    return ""
 
 
 def _observation(cells: Mapping[str, str], line: int) -> Observation:
@@ -107,7 +147,8 @@ def _number(cell: str, where: str) -> float | None:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        comma = ", with a point before the decimals" if "," in plain else ", or leave the cell empty"
+        point = plain.replace(",", ".")
+        comma = f", with a point before the decimals, as {point}" if "," in plain else ", or leave the cell empty"
         raise BadInputError(f"{where}: {quote(plain)} is not a finite number: give one{comma}")
     return found
 

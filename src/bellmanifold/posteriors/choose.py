@@ -10,6 +10,7 @@ import numpy as np
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Uniform
+from bellmanifold.options import EngineName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
@@ -18,8 +19,6 @@ from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
 from bellmanifold.posteriors.nets import PIECE
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
-
-EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.display import measured
+from bellmanifold.naming import find_pair, find_state
+from bellmanifold.ssp import SSP
 
 SHOWN = 6
 """Numbers that the text of an estimate shows."""
@@ -67,6 +69,33 @@ def systematic(weight: Float[np.ndarray, "draws"], count: int, rng: np.random.Ge
     share = np.cumsum(weight)
     level = (np.arange(count) + rng.random()) / max(count, 1) * share[-1:]
     return np.minimum(np.searchsorted(share, level), len(weight) - 1)
+
+
+@dataclass(frozen=True, repr=False)
+class PairEstimate(Estimate):
+    """A number for each pair of a problem, indexed by the pair's number or by its names.
+
+    `found["s1", "go"]` is that of one pair, `found["s1"]` are those of a state, in the order of its actions.
+
+    >>> from bellmanifold import envs
+    >>> found = PairEstimate.by_pair(envs.two_state(), Estimate.of(np.array([0.25, 0.75]), np.zeros(2)))
+    >>> found["s1", "go"], found["s1"], found[1]
+    (Estimate(0.75), Estimate(0.25, 0.75), Estimate(0.75))
+    """
+
+    model: SSP
+
+    @classmethod
+    def by_pair(cls, model: SSP, found: Estimate) -> PairEstimate:
+        """From numbers in the order of the pairs."""
+        return cls(found.value, found.se, model)
+
+    def __getitem__(self, index: Any) -> Estimate:
+        if isinstance(index, str):
+            state = find_state(self.model, index, "estimate")
+            return super().__getitem__(slice(self.model.pair_start[state], self.model.pair_start[state + 1]))
+        by_name = isinstance(index, tuple) and len(index) == 2 and all(isinstance(name, str) for name in index)
+        return super().__getitem__(find_pair(self.model, *index, "estimate") if by_name else index)
 
 
 def resolution_of(effective: float) -> float:

@@ -10,24 +10,25 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.data import Dataset, require_same_problem
-from bellmanifold.display import as_frame
-from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers
+from bellmanifold.display import Card, Columns, Shown, as_frame, measured
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers, require_whole
 from bellmanifold.kernels import Gaussian, Kernel, named_kernel
 from bellmanifold.meter import counted, metered
 from bellmanifold.noise import HalfNormal
+from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.choose import Choice, EngineName, after_doubt, choose, enumeration
+from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.known import by_solver
-from bellmanifold.posteriors.laws import LawsName, closed
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import PolicyTable, largest_error
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.summary import MANY_SDS, Summary
-from bellmanifold.posteriors.target import KernelName, Target, every_visit_target, noisy_target, relaxed_target
+from bellmanifold.posteriors.target import Target, every_visit_target, noisy_target, relaxed_target
 from bellmanifold.posteriors.ties import without_near_ties
 from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
@@ -77,7 +78,7 @@ def posterior(
             belief about all rewards.
         discount: treat the discounted problem instead.
         samples: number of points; by default as many as a standard error of 1e-3 takes.
-        top: how many routes to report.
+        top: how many routes to report; 0 for none.
         seed: fixes every result.
         prior_mean: mean of the prior of the action values, one number or one for each pair; by default what the problem
             states, or 0.
@@ -96,15 +97,8 @@ def posterior(
     """
     if engine not in get_args(EngineName):
         raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(EngineName))}")
-    require_numbers(
-        epsilon=epsilon,
-        noise_sd=noise_sd,
-        discount=discount,
-        samples=samples,
-        top=top,
-        seed=seed,
-        concentration=concentration,
-    )
+    require_numbers(epsilon=epsilon, noise_sd=noise_sd, discount=discount, concentration=concentration)
+    require_whole(samples=samples, top=top, seed=seed)
     budget = Budget(samples=samples, seed=seed, top=top)
     require_same_problem(model, data)
     if not isinstance(noise, str):
@@ -195,7 +189,7 @@ def _check_flat(data: Dataset, proper_only: bool | None) -> None:
             "no prior: give it an observation or a belief, or a number as --prior-scale"
         )
     if proper_only is False:
-        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave proper_only out")
+        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave --proper-only out")
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:
@@ -279,8 +273,8 @@ def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> 
     return HalfNormal() if infer_noise is True else infer_noise
 
 
-@dataclass(frozen=True)
-class EvidenceCurve:
+@dataclass(frozen=True, repr=False)
+class EvidenceCurve(Shown):
     """Log evidence against the prior scale.
 
     Attributes:
@@ -296,10 +290,22 @@ class EvidenceCurve:
         "nothing is explored any more"
     )
 
+    def card(self) -> Card:
+        """What it says about itself: where the evidence is largest, and what that must not be used for."""
+        best = int(np.argmax(self.log_evidence))
+        low, high = (float(self.prior_scale[k]) for k in (np.argmin(self.prior_scale), np.argmax(self.prior_scale)))
+        title = f"EvidenceCurve({len(self.se)} prior scales from {low:g} to {high:g})"
+        largest = measured(float(self.log_evidence[best]), float(self.se[best]))
+        fact = f"largest log evidence {largest}, at prior scale {self.prior_scale[best]:g}"
+        return Card(title, [fact, self.warning], (), self._columns)
+
+    def _columns(self) -> Columns:
+        columns = {"prior_scale": self.prior_scale, "log_evidence": self.log_evidence, "log_evidence_se": self.se}
+        return {name: array.tolist() for name, array in columns.items()}
+
     def to_frame(self) -> pandas.DataFrame:
         """A row per prior scale."""
-        columns = {"prior_scale": self.prior_scale, "log_evidence": self.log_evidence, "log_evidence_se": self.se}
-        return as_frame({name: array.tolist() for name, array in columns.items()})
+        return as_frame(self._columns())
 
 
 def evidence_curve(

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -38,9 +38,9 @@ from scipy.special import gammaln, logsumexp
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, quote
+from bellmanifold.options import LawsName
 from bellmanifold.ssp import SSP, Index
 
-LawsName = Literal["known", "deterministic", "dirichlet"]
 Weights = TypeVar("Weights", float, np.ndarray)
 
 LEAST, MOST = 1e-3, 10.0

@@ -15,8 +15,9 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.meter import metered
 from bellmanifold.naming import find_pair
+from bellmanifold.options import spoken
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.estimated import Estimate, PairEstimate
 from bellmanifold.posteriors.leaks import heavy_tails
 from bellmanifold.posteriors.policies import (
     PolicyTable,
@@ -71,7 +72,8 @@ class Summary(Shown):
     def reason(self) -> str:
         """Why that one, what casts doubt on it, and why it stopped."""
         flat = "the prior is flat over rewards, and only proper policies count" if self.target.prior.flat else ""
-        return "; ".join(part for part in (self.result.reason, flat, *self.result.doubts, self.result.stopped) if part)
+        parts = (self.result.reason, flat, *self.result.doubts, self.result.stopped)
+        return spoken("; ".join(part for part in parts if part))
 
     @property
     def trustworthy(self) -> bool:
@@ -104,14 +106,14 @@ class Summary(Shown):
         return self.result.table
 
     @property
-    def q_mean(self) -> Estimate:
-        """Posterior means of the action values, shape (pairs,)."""
-        return self.result.q_mean
+    def q_mean(self) -> PairEstimate:
+        """Posterior means of the action values, shape (pairs,); `q_mean["s1", "go"]` is that of one pair."""
+        return PairEstimate.by_pair(self.target.model, self.result.q_mean)
 
     @property
-    def q_sd(self) -> Estimate:
+    def q_sd(self) -> PairEstimate:
         """Posterior standard deviations of the action values, shape (pairs,)."""
-        return self.result.q_sd
+        return PairEstimate.by_pair(self.target.model, self.result.q_sd)
 
     @property
     def log_evidence(self) -> Estimate | None:
@@ -119,9 +121,9 @@ class Summary(Shown):
         return self.result.log_evidence
 
     @cached_property
-    def action_probability(self) -> Estimate:
-        """For each pair, the probability that it is optimal in its state."""
-        return action_probabilities(self.target.model, self.table)
+    def action_probability(self) -> PairEstimate:
+        """For each pair, the probability that it is optimal in its state; `action_probability["s1", "go"]` of one."""
+        return PairEstimate.by_pair(self.target.model, action_probabilities(self.target.model, self.table))
 
     @cached_property
     def routes(self) -> list[Route] | None:
@@ -185,7 +187,7 @@ class Summary(Shown):
         if best is not None and not best.ends_at_goal:
             found.append("the most probable route is a loop: --proper-only leaves loops out that are known to be such")
         tails = heavy_tails(self.target)
-        return [*found, *([tails] if tails else []), *self.remarks]
+        return [spoken(warning) for warning in (*found, *([tails] if tails else []), *self.remarks)]
 
     def _contradiction(self) -> str:
         """Where observed values lie many prior standard deviations from their prior mean, in words."""

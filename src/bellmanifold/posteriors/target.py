@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -27,12 +27,12 @@ from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.kernels import Gaussian, Kernel, Uniform
 from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
+from bellmanifold.options import KernelName
 from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combined, log_own, log_scatter, scale_table
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
-KernelName = Literal["gaussian", "uniform"]
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "uniform": Uniform()}
 LARGEST = 1e100
 """Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.chart.layout import Law
+from bellmanifold.errors import counted
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -52,7 +53,8 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
     states = near_ties(Coordinates(target), chart, budget.seed)
     if not states:
         return result
-    doubt = f"actions of {len(states)} states differ, but by less than 1e-7 of the largest reward: too little to tell"
+    doubt = f"actions of {counted(len(states), 'state')} differ, but by less than 1e-7 of the largest reward: "
+    doubt += "too little to tell"
     return result.doubted(doubt, near_ties=states)
 
 

@@ -16,9 +16,10 @@ from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
-from bellmanifold.errors import BadInputError, require_numbers
+from bellmanifold.errors import BadInputError, require_whole
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
+from bellmanifold.options import spoken
 from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, share_of_runs, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
 from bellmanifold.ssp import SSP, require_closed
@@ -193,8 +194,8 @@ def learn(
     """
     if isinstance(problem, str):
         problem = load_problem(problem)
-    require_numbers(episodes=episodes, runs=runs, seed=seed)
-    if runs < 1 or runs != int(runs):
+    require_whole(episodes=episodes, runs=runs, seed=seed)
+    if runs < 1:
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     if isinstance(problem, SSP):
         require_closed(problem, "learn")
@@ -240,8 +241,10 @@ def _varying(runs: list[Run]) -> tuple[str, ...]:
         same = np.diff(pairs[order]) == 0
         if (same & (np.abs(np.diff(rewards[order])) > SAME_REWARD)).any():
             return (
-                "what a pair pays varies, and its mean is taken for exact: "
-                "bayes-br with --noise-sd or --infer-noise takes it for noise",
+                spoken(
+                    "what a pair pays varies, and its mean is taken for exact: "
+                    "bayes-br with --noise-sd or --infer-noise takes it for noise"
+                ),
             )
     return ()
 

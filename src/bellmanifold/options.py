@@ -1,0 +1,66 @@
+"""Options that Python and the command line share: the words they take, and how they are written here and there.
+
+Messages name options as flags, `use --noise-sd 1 or --engine chart`. `spoken` makes of them what whoever reads the
+message would write: in Python `use noise_sd=1 or engine="chart"`. Errors do so by themselves
+(`bellmanifold.errors`); whatever else a person reads, warnings and reasons, passes through it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
+KernelName = Literal["gaussian", "uniform"]
+LawsName = Literal["known", "deterministic", "dirichlet"]
+Method = Literal["vi", "pi", "lp"]
+SWITCHES = ("infer_noise", "proper_only", "stated_noise")
+"""Options that are on or off."""
+CHOICES = {"engine": EngineName, "kernel": KernelName, "laws": LawsName, "method": Method}
+"""Options whose value is a word, and these words."""
+NUMBERS = ("epsilon", "prior_scale", "prior_mean", "noise_sd", "concentration", "discount", "samples", "top", "seed")
+"""Options whose value is a number."""
+_NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, *CHOICES, *NUMBERS))
+_WORDS = "|".join(word for words in CHOICES.values() for word in get_args(words))
+_VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS})\b"
+_FLAG = re.compile(rf"(\b(?:no|leave|without) )?--({_NAMES})(?![\w-])(?: ({_VALUE}))?")
+_BEGINS = re.compile(rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS) if '_' in name)})\b(?!=)")
+_commanded = False
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Whatever is said meanwhile is said to somebody who types commands."""
+    global _commanded
+    before, _commanded = _commanded, True
+    try:
+        yield
+    finally:
+        _commanded = before
+
+
+def spoken(text: str) -> str:
+    """A message with options as whoever reads it writes them: parameters in Python, flags on the command line.
+
+    >>> spoken("use --engine chart, or --noise-sd 0.5")
+    'use engine="chart", or noise_sd=0.5'
+    >>> with on_command_line():
+    ...     spoken("noise_sd is -1.0: give a positive number")
+    '--noise-sd is -1.0: give a positive number'
+    """
+    if _commanded:
+        return _BEGINS.sub(lambda found: "--" + found[1].replace("_", "-"), text)
+    said = _FLAG.sub(_parameter, text)
+    return re.sub(r"([a-z]=[\w.+-]+) (?=[a-z_]+=)", r"\1, ", said)
+
+
+def _parameter(found: re.Match[str]) -> str:
+    """A flag with its value, if it has one, as a parameter."""
+    before, name, value = found[1] or "", found[2].replace("-", "_"), found[3]
+    if name in SWITCHES and not before:
+        return f"{name}=True" + (f" {value}" if value else "")
+    if value is None:
+        return f"{before}{name}"
+    return f"{before}{name}=" + (f'"{value}"' if name in CHOICES else value)
