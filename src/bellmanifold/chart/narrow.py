@@ -147,8 +147,10 @@ def narrow_block(
                 tables[3][k, a, b] = unread if i == j else number[i, j]
     entry = np.full(successor.shape, unread)
     entry[inside] = [number[int(i), int(j)] for i, j in zip(state[pair], successor[inside], strict=True)]
-    arrays = (np.array([at for at, _ in steps]), *tables, entry, action, source)
-    return Narrow(*(jnp.asarray(array) for array in arrays), entries=len(number))
+    first, second, third, fourth = (jnp.asarray(table) for table in tables)
+    order = jnp.asarray(np.array([at for at, _ in steps]))
+    of_pairs = jnp.asarray(entry), jnp.asarray(action), jnp.asarray(source)
+    return Narrow(order, first, second, third, fourth, *of_pairs, entries=len(number))
 
 
 def _minimum_degree(joined: Bool[np.ndarray, "states states"]) -> list[tuple[int, tuple[int, ...]]]:

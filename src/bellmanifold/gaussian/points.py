@@ -36,15 +36,15 @@ def uniform_points(
     """
     children = np.random.SeedSequence([seed, dimension]).spawn(replicates)
     children = children if only is None else [children[only]]
-    orders = None if dimension <= MANY else [_order(dimension, child) for child in children]
+    orders = None if dimension <= MANY else [_order(dimension, [*child.spawn_key, seed]) for child in children]
     points = sobol_points(dimension, begin, size, [np.random.default_rng(child) for child in children], orders)
     return np.maximum(points, 2.0**-54, out=points)
 
 
-def _order(dimension: int, child: np.random.SeedSequence) -> Int[np.ndarray, "dimension"]:
+def _order(dimension: int, seed: list[int]) -> Int[np.ndarray, "dimension"]:
     """A random order of all coordinates except the first ones; of its own random numbers."""
-    rng = np.random.default_rng([*child.spawn_key, *np.atleast_1d(child.entropy)])
-    return np.append(np.arange(ORDERED), ORDERED + rng.permutation(dimension - ORDERED))
+    moved = np.random.default_rng([*seed, dimension]).permutation(dimension - ORDERED)
+    return np.append(np.arange(ORDERED), ORDERED + moved)
 
 
 def normal_points(uniform: Float[np.ndarray, "*shape"], of: int = 1) -> Float[np.ndarray, "*shape"]:
