@@ -19,24 +19,30 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
+from bellmanifold.chart.nearby import MOST_NUMBERS, MOST_SWITCHED, Base, Laws, Played
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import Pairs, Policy, leaving_policy, reaches_goal
-from bellmanifold.linear import Chain, factorised_chain
+from bellmanifold.linear import factorised_chain
 from bellmanifold.ssp import SSP
 
 STRICTLY = 1e-12
 MOST_ITERATIONS = 1000
-SWEEPS, SWEPT = 20, 50
+SWEEPS, SWEPT = 8, 50
 """Sweeps between two policies, and after how many policies there are no more of them (rounding may make two look better
 than each other)."""
 KEPT = 3
 """Factorised chains that are remembered."""
+BASES = 4
+"""Policies from which others are found: one for each chain of a posterior."""
+SMALL = 1e-12
+"""Largest residual of values that are found from others, relative to them."""
 
 Own = Int[np.ndarray, "own_states"]
 """A policy of M~: the position, among its pairs, of the pair each of its states plays."""
@@ -54,14 +60,6 @@ class Point(NamedTuple):
     q: Float[np.ndarray, "pairs"]
     log_det: float
     policy: Policy | None
-
-
-class Played(NamedTuple):
-    """A proper policy of M~ with its chain on the states where it plays solved pairs."""
-
-    policy: Own
-    inside: Int[np.ndarray, "inside"]
-    chain: Chain
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +84,12 @@ class SparseChart:
     moves: csr_array
     first: Own
     _recent: OrderedDict[bytes, Played] = field(default_factory=OrderedDict)
+    _bases: list[Base] = field(default_factory=list)
+
+    @cached_property
+    def laws(self) -> Laws:
+        """Where its pairs lead."""
+        return Laws.of(self.moves)
 
     def solve(
         self, payment: Float[np.ndarray, "pairs"], value: Float[np.ndarray, "pairs"], start: Policy | None = None
@@ -98,13 +102,58 @@ class SparseChart:
             start: a policy to start from if it is proper in M~; by default `first`.
         """
         pay = np.where(self.solved, payment[self.pairs], value[self.pairs])
+        found = None if start is None else self._solve_nearby(pay, value, self._own(start))
+        return found or self._solve(pay, value, start)
+
+    def _solve_nearby(
+        self, pay: Float[np.ndarray, "own_pairs"], value: Float[np.ndarray, "pairs"], policy: Own
+    ) -> Point | None:
+        """The same from the factors of a policy nearby; None where that does not plainly succeed."""
+        base, evaluated = self._base(policy), None
+        for _ in range(SWEPT):
+            if base is None:
+                return None
+            if base is not evaluated:
+                (there, log_det), evaluated = self._evaluate(base.played, pay), base
+            change = base.change(there, pay, policy)
+            if change is None:
+                return None
+            best = there + change[0]
+            q = pay + self.moves @ best
+            improved = self._switched(q, policy)
+            if improved is None:
+                is_solved = np.abs(q[policy] - best).max() <= SMALL * (1.0 + np.abs(best).max())
+                return self._point(value, q, log_det + change[1], policy) if is_solved else None
+            after = self._ahead(pay, q, policy)
+            policy = improved if after is None else after
+            if base.differs(policy) > MOST_SWITCHED:
+                base = self._base(policy)
+        return None
+
+    def _base(self, policy: Own) -> Base | None:
+        """A base near a policy, or the policy itself; None if M~ is large, or the policy improper or nearly trapped."""
+        near = min(self._bases, key=lambda base: base.differs(policy), default=None)
+        if near is not None and near.differs(policy) <= MOST_SWITCHED // 2:
+            return near
+        played = self._play(policy) if len(policy) ** 2 <= MOST_NUMBERS else None
+        if played is None or played.chain.factors is None:
+            return None
+        if len(self._bases) >= BASES:
+            del self._bases[0]
+        self._bases.append(Base(self.laws, played))
+        return self._bases[-1]
+
+    def _solve(
+        self, pay: Float[np.ndarray, "own_pairs"], value: Float[np.ndarray, "pairs"], start: Policy | None
+    ) -> Point:
+        """The same by policy iteration with factorised chains."""
         played = self._start(start)
         for iteration in range(MOST_ITERATIONS):
             best, log_det = self._evaluate(played, pay)
             q = pay + self.moves @ best
             improved = self._switched(q, played.policy)
             if improved is None:
-                return self._point(value, q, log_det, played)
+                return self._point(value, q, log_det, played.policy)
             after = self._play(self._ahead(pay, q, played.policy)) if iteration < SWEPT else None
             after = after or self._play(improved)
             if after is None:
@@ -173,12 +222,12 @@ class SparseChart:
         value: Float[np.ndarray, "pairs"],
         own: Float[np.ndarray, "own_pairs"],
         log_det: float,
-        played: Played,
+        played: Own,
     ) -> Point:
         q = value.copy()
         q[self.pairs] = own
         policy = self.model.pair_start[:-1].copy()
-        policy[self.states] = self.pairs[played.policy]
+        policy[self.states] = self.pairs[played]
         return Point(q, log_det, policy)
 
 

@@ -1,9 +1,15 @@
 """Walking the chart of a large cyclic problem, one chain after the other on sparse linear systems.
 
-The same coordinates and the same moves as `bellmanifold.posteriors.batch_walk`: residuals (and an unknown noise scale)
-turn together, some unobserved values are visited one at a time, idle ones are drawn anew from their law, a normal below
-a ceiling. A visit that stays idle costs nothing; one that does not changes one value, hardly ever the policy, so that
-policy iteration starts from the policy of a point nearby and its factorised chain serves again.
+The same coordinates as in `bellmanifold.posteriors.batch_walk`, and nearly the same moves: residuals (and an unknown
+noise scale) turn together, unobserved values are visited one at a time, idle ones are drawn anew from their law, a
+normal below a ceiling. A visit that stays idle costs nothing; one that does not changes one value, hardly ever the
+policy, so that policy iteration starts from the policy of a point nearby and its factorised chain serves again.
+
+Two things about visits matter for how fast chains forget. Values are visited in turn, not at random: none waits long.
+And a visit is a slice step on the line, not on an ellipse: the bracket is the whole line at first, points are drawn
+from the prior within it, and it shrinks towards the chain's place. Where k unobserved pairs of a state share a
+coordinate the posterior lies in the lower tail of the prior of their largest, and an ellipse through x and a normal
+number nu does not reach beyond sqrt(x^2 + nu^2): going down would take many visits.
 
 Where laws are open (`bellmanifold.posteriors.sparse_laws`) each chain has its own, and a chart of its own.
 """
@@ -21,6 +27,7 @@ from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
+from bellmanifold.gaussian.between import normal_between
 from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
 from bellmanifold.graph import Policy
 from bellmanifold.kernels import Gaussian
@@ -47,13 +54,15 @@ the solution without them."""
 
 
 class State(NamedTuple):
-    """Where a chain is: coordinates, action values, log likelihood, greedy policy, and laws where they are open."""
+    """Where a chain is: coordinates, action values, log likelihood, greedy policy, laws where they are open, and how
+    often it has visited a value."""
 
     x: Float[np.ndarray, "coordinates"]
     q: Float[np.ndarray, "pairs"]
     log_likelihood: float
     policy: Policy | None
     laws: SparseLaws | None = None
+    visits: int = 0
 
 
 class SparseSystem:
@@ -178,7 +187,11 @@ class SparseWalker:
                 (self._carried(before.system, old.x, rng), old.policy, self._laws(rng, before.system, old.laws))
                 for old in before.states
             ]
-        self.states: list[State] = [self.system.evaluate(x, policy, laws) for x, policy, laws in begin]
+        visits = [0] * chains if before is None else [old.visits for old in before.states]
+        self.states: list[State] = [
+            self.system.evaluate(x, policy, laws)._replace(visits=count)
+            for (x, policy, laws), count in zip(begin, visits, strict=True)
+        ]
 
     def _laws(self, rng: np.random.Generator, before: SparseSystem | None, old: SparseLaws | None) -> SparseLaws | None:
         """Laws to begin with: a chain's own where no more landings were seen since, else new ones."""
@@ -279,14 +292,16 @@ class SparseWalker:
 
 
 def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """Laws are proposed now and then, residuals turn, some unobserved values are visited, idle ones refreshed."""
+    """Laws are proposed now and then, residuals turn, the next few values are visited, idle ones refreshed."""
+    before = here.visits
     if here.laws is not None and rng.random() < LAWS_SHARE:
         here = propose_laws(system, here, rng)
     if len(system.residual) or system.coordinates.scales:
         here = turn(system, here, rng)
-    for _ in range(PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0):
-        here = visit(system, here, int(rng.integers(len(system.free))), rng)
-    return refresh(system, here, rng) if here.policy is not None else here
+    visits = PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0
+    for which in range(before, before + visits):
+        here = visit(system, here, which % len(system.free), rng)
+    return refresh(system, here, rng)._replace(visits=before + visits) if here.policy is not None else here
 
 
 def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
@@ -355,24 +370,28 @@ def turn(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
 
 
 def visit(system: SparseSystem, here: State, which: int, rng: np.random.Generator) -> State:
-    """An elliptical slice step of one unobserved value; where it stays idle nothing else changes."""
-    model, pair = system.target.model, system.free[which]
+    """A slice step of one unobserved value; where it stays idle nothing else changes."""
+    model, pair, was = system.target.model, system.free[which], float(here.x[which])
     assert here.policy is not None, "the chain has found a point of positive likelihood"
     own = slice(model.pair_start[model.pair_state[pair]], model.pair_start[model.pair_state[pair] + 1])
     is_idle, ceiling = here.policy[model.pair_state[pair]] != pair, here.q[own].max()
-    other = rng.standard_normal()
-
-    def at(angle: float) -> State:
+    level = here.log_likelihood + np.log(rng.random())
+    low, high = -np.inf, np.inf
+    for _ in range(MOST_SHRINKS):
+        tried = normal_between(low, high, rng.random())
         x = here.x.copy()
-        x[which] = here.x[which] * np.cos(angle) + other * np.sin(angle)
-        value = system.value(x[which], which)
-        if not is_idle or value >= ceiling:
-            return system.evaluate(x, here.policy, here.laws)
-        q = here.q.copy()
-        q[pair] = value
-        return here._replace(x=x, q=q)
-
-    return _slice(here, at, rng)
+        x[which] = tried
+        value = system.value(tried, which)
+        if is_idle and value < ceiling:
+            q = here.q.copy()
+            q[pair] = value
+            return here._replace(x=x, q=q)
+        there = system.evaluate(x, here.policy, here.laws)
+        if there.log_likelihood > level:
+            return there
+        del there  # large, and the next one is as large
+        low, high = (tried, high) if tried < was else (low, tried)
+    return here
 
 
 def refresh(system: SparseSystem, here: State, rng: np.random.Generator) -> State:

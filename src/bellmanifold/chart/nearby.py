@@ -1,0 +1,137 @@
+"""Values of policies that differ in a few states from one whose chain has been factorised.
+
+Let N = (I - P)^-1 belong to a policy's chain, whose value is V = N b for payments b. A policy that plays otherwise in
+the k states S has the chain P' = P + E D, with the rows D (k x n) of what changes, E the columns of the identity for S.
+Its Bellman residual at V is 0 outside of S, and inside it is the *advantage* a of what is played there now, so that
+(Woodbury)
+
+    V' = V + N E K^-1 a,    K = I - D N E,    log det(I - P') = log det(I - P) + log det K,
+
+a system of k equations instead of n. Along a walk k is small, and columns N E serve again. Nothing else is carried from
+point to point, so that rounding errors do not add up.
+
+Whatever is not plainly regular (a nearly trapped chain, an improper policy, whose K is singular) is not answered: None
+leaves it to policy iteration with factorised chains, which decides by the graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+
+from bellmanifold.linear import Chain
+
+MOST_SWITCHED = 48
+"""States in which a policy may differ."""
+LARGEST = 1e4
+"""Largest expected number of visits of a state, and largest entry of K^-1: beyond these digits are lost."""
+MOST_NUMBERS = 2**21
+"""Columns are kept where all of them are no more numbers than this."""
+
+Own = Int[np.ndarray, "states"]
+"""A policy: the pair each state plays."""
+
+
+class Laws(NamedTuple):
+    """Where pairs lead.
+
+    Attributes:
+        moves: probabilities without the goal, shape (pairs, states).
+        nexts: successors of each pair, padded by the goal, shape (pairs, nexts).
+        prob: their probabilities, padded by 0.
+    """
+
+    moves: csr_array
+    nexts: Int[np.ndarray, "pairs nexts"]
+    prob: Float[np.ndarray, "pairs nexts"]
+
+    @classmethod
+    def of(cls, moves: csr_array) -> Laws:
+        """From probabilities without the goal."""
+        pairs, states = moves.shape
+        count = np.diff(moves.indptr)
+        nexts, prob = (np.full((pairs, int(count.max(initial=1))), fill) for fill in (states, 0.0))
+        place = np.repeat(np.arange(pairs), count), np.arange(moves.nnz) - np.repeat(moves.indptr[:-1], count)
+        nexts[place], prob[place] = moves.indices, moves.data
+        return cls(moves, nexts, prob)
+
+
+class Played(NamedTuple):
+    """A proper policy with its chain on the states where it plays solved pairs; the other states end at once."""
+
+    policy: Own
+    inside: Int[np.ndarray, "inside"]
+    chain: Chain
+
+
+class Base:
+    """A policy with its factorised chain, and the columns of N that were asked for.
+
+    Args:
+        laws: where pairs lead.
+        played: the policy, whose chain has factors.
+    """
+
+    def __init__(self, laws: Laws, played: Played) -> None:
+        self.laws, self.played, self.policy = laws, played, played.policy
+        states = len(self.policy)
+        self._moves: csr_array | None = None
+        self._visits = np.zeros((states + 1, states))
+        self._known = np.zeros(states, dtype=bool)
+
+    def visits(self, states: Int[np.ndarray, "some"]) -> Float[np.ndarray, "states_and_goal some"] | None:
+        """Columns of N, the goal is a row of zeros; None where they are too large."""
+        new = states[~self._known[states]]
+        if len(new):
+            columns = np.zeros((len(self.policy), len(new)))
+            columns[new, np.arange(len(new))] = 1.0
+            inside, factors = self.played.inside, self.played.chain.factors
+            assert factors is not None, "the chain has factors"
+            own = columns[inside]
+            columns[inside] = 0.0
+            if self._moves is None:
+                self._moves = self.laws.moves[self.policy[inside]]
+            columns[inside] = factors.solve(np.asarray(own + self._moves @ columns))
+            self._visits[:-1, new] = columns
+            self._known[new] = True
+        found = self._visits[:, states]
+        return found if np.abs(found).max() < LARGEST else None
+
+    def differs(self, policy: Own) -> int:
+        """In how many states a policy plays otherwise."""
+        return int(np.count_nonzero(policy != self.policy))
+
+    def change(
+        self, there: Float[np.ndarray, "states"], pay: Float[np.ndarray, "pairs"], policy: Own
+    ) -> tuple[Float[np.ndarray, "states"], float] | None:
+        """What a policy's value and log determinant have more than the base's; None if it is not plainly proper.
+
+        Args:
+            there: the base's value.
+            pay: what pairs pay.
+            policy: another policy, not too far away.
+        """
+        (switched,) = np.nonzero(policy != self.policy)
+        if not len(switched):
+            return np.zeros(len(there)), 0.0
+        visits = self.visits(switched)
+        if visits is None:
+            return None
+        now, before = policy[switched], self.policy[switched]
+        matrix = np.eye(len(switched))
+        for pairs, sign in ((now, -1.0), (before, 1.0)):
+            matrix += sign * np.einsum("ij,ijk->ik", self.laws.prob[pairs], visits[self.laws.nexts[pairs]])
+        try:
+            inverse = np.linalg.inv(matrix)
+        except np.linalg.LinAlgError:
+            return None
+        sign, log_det = np.linalg.slogdet(matrix)
+        if sign <= 0 or not np.abs(inverse).max() < LARGEST:
+            return None
+        best = np.append(there, 0.0)
+        ahead = np.einsum("ij,ij->i", self.laws.prob[now], best[self.laws.nexts[now]])
+        gain = np.einsum("ij,j->i", inverse, pay[now] + ahead - there[switched])
+        return np.einsum("ij,j->i", visits[:-1], gain), float(log_det)

@@ -1,0 +1,31 @@
+"""A standard normal number between two bounds, far out in a tail as well as in the middle.
+
+With w uniform on (0, 1), Phi(x) = (1 - w) Phi(low) + w Phi(high) makes x a normal number that is known to lie between
+`low` and `high`. In logarithms nothing underflows in the lower tail; bounds of which the larger part lies above 0 are
+mirrored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri_exp
+
+
+def normal_between(low: float, high: float, uniform: float) -> float:
+    """The quantile `uniform` of a standard normal that lies between two bounds, which may be infinite.
+
+    >>> normal_between(-np.inf, np.inf, 0.5), round(normal_between(-np.inf, 0.0, 0.5), 6)
+    (0.0, -0.67449)
+    >>> round(normal_between(50.0, np.inf, 0.5), 4)
+    50.0139
+    """
+    if low > -high:
+        return -normal_between(-high, -low, 1.0 - uniform)
+    parts = [
+        log_ndtr(bound) + (math.log(share) if share > 0 else -np.inf)
+        for bound, share in ((low, 1.0 - uniform), (high, uniform))
+    ]
+    found = float(ndtri_exp(np.logaddexp(*parts)))
+    return min(max(found, low), high)
