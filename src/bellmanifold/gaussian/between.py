@@ -23,9 +23,9 @@ def normal_between(low: float, high: float, uniform: float) -> float:
     """
     if low > -high:
         return -normal_between(-high, -low, 1.0 - uniform)
-    parts = [
+    below, above = (
         log_ndtr(bound) + (math.log(share) if share > 0 else -np.inf)
         for bound, share in ((low, 1.0 - uniform), (high, uniform))
-    ]
-    found = float(ndtri_exp(np.logaddexp(*parts)))
+    )
+    found = float(ndtri_exp(np.logaddexp(below, above)))
     return min(max(found, low), high)
