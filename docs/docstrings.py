@@ -1,15 +1,21 @@
 """For the API reference: what differs between docstrings in the code and on the site.
 
 Examples (`>>> ...`) become blocks of code: Markdown would take their prompts for quotations. Special methods, which
-nobody calls by name, are left out. mkdocs.yml names this file as an extension of Griffe, which reads the docstrings.
+are not called by name, are left out. Formulas of modules are set (`docs/formulas.py`). mkdocs.yml names this file as an
+extension of Griffe, which reads the docstrings.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from griffe import Extension, Object
+
+sys.path.insert(0, str(Path(__file__).parent))
+from formulas import typeset
 
 EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n(?P=indent)\S.*)*", re.MULTILINE)
 
@@ -29,11 +35,13 @@ def fenced(docstring: str) -> str:
 
 
 class ForReaders(Extension):
-    """Puts fences around the examples of every docstring, and takes those of special methods away."""
+    """Puts fences around the examples of every docstring, sets formulas, and drops docstrings of special methods."""
 
     def on_object(self, *, obj: Object, **options: Any) -> None:
         """Called once for each class, function, attribute and module that Griffe has read."""
         if obj.is_function and obj.name.startswith("__"):
             obj.docstring = None  # what has no docstring is not shown
         if obj.docstring is not None:
-            obj.docstring.value = fenced(obj.docstring.value)
+            plain = obj.docstring.value
+            text = typeset(plain) if obj.is_module and ">>>" not in plain else plain
+            obj.docstring.value = fenced(text)

@@ -593,6 +593,23 @@ def test_plain_progress_says_how_far_it_is(capfd):
     ]
 
 
+def test_the_time_left_counts_work_and_waits_for_some(capfd):
+    """Of a hundred runs the last ninety cost a tenth of the others: the estimate knows, and is not given at once."""
+    now, costs = [0.0], [10.0] * 10 + [1.0] * 90
+    with Progress(100, 0, clock=lambda: now[0]) as progress:
+        progress.expect(sum(costs))
+        for cost in costs:
+            now[0] += cost
+            progress.advance(1, cost)
+    said = capfd.readouterr().err.splitlines()
+    assert said[0] == "1 of 100 runs done, about 3 min left"
+    assert "10 of 100 runs done, about 2 min left" in said
+    with Progress(100, 0, clock=lambda: now[0]) as progress:
+        now[0] += 30.0
+        progress.advance(1)
+    assert capfd.readouterr().err == "1 of 100 runs done\n"
+
+
 def test_a_bar_on_a_terminal(tmp_path):
     """The command on a pseudo-terminal draws a bar with the number of runs."""
     import pty

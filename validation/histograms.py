@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Found = dict[str, dict[str, np.ndarray]]
 """Engine -> problem -> ranks, shape (replications, quantities)."""
+WIDTH, ROW = 4.6, 0.62
+"""Inches of the picture, and of a row of panels: narrow, so that labels can be read on a page of 400 pixels."""
+LOOK = {"font.size": 8.0, "axes.titlesize": 7.5, "axes.labelsize": 8.0, "xtick.labelsize": 7.5, "axes.titlepad": 2.0}
 
 
 def read(paths: Iterable[Path]) -> tuple[Found, list[str], dict[str, int]]:
@@ -62,11 +65,12 @@ def picture(found: Found, names: list[str]) -> Figure:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from bellmanifold_paper.plots.style import PRINT, TEXT_WIDTH
+    from bellmanifold_paper.plots.style import PRINT
 
     engines = in_order(found)
-    with rc_context(PRINT):
-        figure = Figure(figsize=(TEXT_WIDTH * 1.3, 0.95 * len(engines) + 0.5), layout="constrained")
+    with rc_context(PRINT | LOOK):
+        figure = Figure(figsize=(WIDTH, ROW * len(engines) + 0.7), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.02, h_pad=0.01, hspace=0.0, wspace=0.0)
         panels = figure.subplots(len(engines), len(names), squeeze=False, sharex=True)
         width = (DRAWS + 1) / BINS
         for row, engine in zip(panels, engines, strict=True):
@@ -80,12 +84,24 @@ def picture(found: Found, names: list[str]) -> Figure:
                 axes.set_title(f"p = {p:.2g}" if p >= 1e-6 else "p < 1e-6", loc="right")
                 axes.set_ylim(0, max(1.6 * high, 1.05 * counts(column).max()))
                 axes.set_yticks([])
-            row[0].set_ylabel(engine)
+            row[0].set_ylabel(engine.replace("-", "\n", 1), rotation=0, ha="right", va="center")
         for axes, name in zip(panels[0], names, strict=True):
-            axes.text(0.5, 1.45, name, transform=axes.transAxes, ha="center")
-        for axes in panels[-1]:
-            axes.set_xlabel(f"rank among {DRAWS} draws")
+            axes.annotate(_broken(name), (0.5, 1.4), xycoords="axes fraction", ha="center", va="bottom")
+        figure.supxlabel(f"rank among {DRAWS} draws", fontsize=LOOK["axes.labelsize"])
     return figure
+
+
+def _broken(name: str) -> str:
+    """A name on two lines, broken near its middle.
+
+    >>> _broken("Q of a seen pair")
+    'Q of a\\nseen pair'
+    """
+    spaces = [k for k, letter in enumerate(name) if letter == " "]
+    if not spaces:
+        return name
+    middle = min(spaces, key=lambda k: abs(2 * k - len(name)))
+    return f"{name[:middle]}\n{name[middle + 1 :]}"
 
 
 def table(found: Found) -> str:

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, counted
 from bellmanifold.formats.files import label, write_atomically
 from bellmanifold.interrupts import interruptible
 from bellmanifold.limits import RUNS
 from bellmanifold.sweeps.plan import plan_runs
 from bellmanifold.sweeps.runner import Player, require_success, sweep
 from bellmanifold.sweeps.store import runs_in
-from bellmanifold_paper.figure_list import PaperFigure
+from bellmanifold_paper.figure_list import PaperFigure, cost
 from bellmanifold_paper.paper_runs import Cell, PaperRuns
 from bellmanifold_paper.plots.style import printed
 
@@ -49,7 +49,8 @@ def play_cells(
     wanted = [settings for figure in figures for settings in figure.settings(runs)]
     wanted += [settings for cell in also for settings in cell.settings(runs)]
     if wanted:
-        require_success(sweep(plan_runs(wanted), runs_in(out), player, widen=True))
+        played = sweep(plan_runs(wanted), runs_in(out), player, widen=True, cost=lambda run: cost([run]))
+        require_success(played)
     return PaperRuns(runs_in(out), runs)
 
 
@@ -69,9 +70,16 @@ def draw_figures(
         there = f"{done} of {len(figures)} figures are in {label(out)}; give the same command again to go on"
         with interruptible(there) as require_none, printed():
             drawn = figure.draw(runs)
+            if figure.cells and not figure.first_only:
+                _note_runs(drawn, runs.runs)
             require_none()
             files = save(drawn, out, figure.name)
         yield from files
+
+
+def _note_runs(figure: Figure, runs: int) -> None:
+    """Say in the corner of a figure how many runs its curves are from."""
+    figure.text(0.998, 0.004, counted(runs, "run"), ha="right", va="bottom", fontsize=5.5, color="0.4")
 
 
 def make_directory(out: Path) -> None:

@@ -1,4 +1,9 @@
-"""Saying how far a sweep has come: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of a sweep: a bar on a terminal, a line every ten seconds elsewhere.
+
+The time left is estimated from *work*, the expected cost of runs in any unit: runs of one plan may differ by a factor
+of ten, and a count of runs would mislead. No estimate is given before a twentieth of the work is done, since the first
+runs also compile programs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,8 @@ from bellmanifold.meter import duration
 from bellmanifold.stderr import remark
 
 SECONDS_BETWEEN_LINES = 10.0
+FIRST_SHARE = 0.05
+"""Share of the work after which the time left is estimated."""
 
 
 class Progress:
@@ -20,6 +27,7 @@ class Progress:
         self.total, self.kept, self.done = total, kept, kept
         self.clock = clock
         self.started = self.spoken = clock()
+        self.work, self.worked = float(total - kept), 0.0
 
     def __enter__(self) -> Progress:
         if self.kept:
@@ -29,15 +37,25 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def advance(self, runs: int) -> None:
-        """Some runs were finished."""
+    def expect(self, work: float) -> None:
+        """State the expected cost of all runs that are to be played; by default their number."""
+        self.work = work
+
+    def advance(self, runs: int, work: float | None = None) -> None:
+        """Count finished runs, and their share of the work: by default their number."""
         self.done += runs
+        self.worked += float(runs) if work is None else work
         now = self.clock()
         if now - self.spoken >= SECONDS_BETWEEN_LINES or self.done == self.total:
             self.spoken = now
-            left = (now - self.started) * (self.total - self.done) / (self.done - self.kept)
-            rest = f", about {duration(left)} left" if self.done < self.total else ""
-            self.say(f"{self.done} of {self.total} runs done{rest}")
+            self.say(f"{self.done} of {self.total} runs done{self.left(', about {} left')}")
+
+    def left(self, words: str) -> str:
+        """The estimated time left, put into words; empty where there is no estimate."""
+        if self.done == self.total or self.worked < max(FIRST_SHARE * self.work, 1e-9):
+            return ""
+        rate = (self.clock() - self.started) / self.worked
+        return words.format(duration(rate * max(self.work - self.worked, 0.0)))
 
     def say(self, text: str) -> None:
         """A remark that stays."""
@@ -49,14 +67,14 @@ class Bar(Progress):
 
     def __init__(self, total: int, kept: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Display
 
         super().__init__(total, kept)
-        left: Any = (TextColumn("left"), TimeRemainingColumn(), TextColumn("elapsed"), TimeElapsedColumn())
-        columns: Any = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), *left)
+        time_columns: Any = (TextColumn("{task.fields[left]}"), TextColumn("elapsed"), TimeElapsedColumn())
+        columns: Any = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), *time_columns)
         self.display = Display(*columns, console=Console(stderr=True))
-        self.task = self.display.add_task("runs", total=total, completed=kept)
+        self.task = self.display.add_task("runs", total=total, completed=kept, left="")
 
     def __enter__(self) -> Progress:
         self.display.start()
@@ -65,9 +83,10 @@ class Bar(Progress):
     def __exit__(self, *error: object) -> None:
         self.display.stop()
 
-    def advance(self, runs: int) -> None:
+    def advance(self, runs: int, work: float | None = None) -> None:
         self.done += runs
-        self.display.advance(self.task, runs)
+        self.worked += float(runs) if work is None else work
+        self.display.update(self.task, completed=self.done, left=self.left("about {} left"))
 
     def say(self, text: str) -> None:
         self.display.console.print(text, markup=False, highlight=False, soft_wrap=True)

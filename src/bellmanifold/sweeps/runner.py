@@ -1,4 +1,4 @@
-"""Running a plan: what is missing or damaged is played, by whoever plays, and put into the store.
+"""Running a plan: runs that are missing or damaged are played and put into the store.
 
 Results are written by this process only, each as soon as it arrives. So whatever happens, a crash of a worker, of the
 machine or of this program, costs the runs in flight and no more; the same command goes on from there.
@@ -57,6 +57,7 @@ def sweep(
     player: Player,
     show: Callable[[int, int], Progress] = show_progress,
     widen: bool = False,
+    cost: Callable[[RunSettings], float] = lambda run: 1.0,
 ) -> Tally:
     """Play what is missing of a plan.
 
@@ -66,6 +67,7 @@ def sweep(
         player: who plays.
         show: makes the progress display from the number of runs and the number of those already there.
         widen: a directory that belongs to another plan gets this one's runs too, instead of being refused.
+        cost: expected cost of a run, in any unit, for the estimate of the time left; by default all cost the same.
     """
     store = Store(Path(out))
     with store.claim(plan, widen):
@@ -76,7 +78,8 @@ def sweep(
             with show(tally.total, tally.kept) as progress:
                 for fault in tally.damaged:
                     progress.say(f"{fault}; playing it again")
-                _play(store, units_of(plan, list(faults)), player, (tally, progress))
+                progress.expect(sum(map(cost, faults)))
+                _play(store, units_of(plan, list(faults)), player, (tally, progress), cost)
         except KeyboardInterrupt:
             there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
             raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
@@ -90,7 +93,13 @@ def find_faults(store: Store, plan: Plan) -> dict[RunSettings, str]:
     return {run: fault for run, fault in found.items() if fault is not None}
 
 
-def _play(store: Store, units: Sequence[Unit], player: Player, watch: tuple[Tally, Progress]) -> None:
+def _play(
+    store: Store,
+    units: Sequence[Unit],
+    player: Player,
+    watch: tuple[Tally, Progress],
+    cost: Callable[[RunSettings], float],
+) -> None:
     if not units:
         return
     tally, progress = watch
@@ -104,7 +113,7 @@ def _play(store: Store, units: Sequence[Unit], player: Player, watch: tuple[Tall
             for run in unit.runs:
                 store.write(run, answer.files[run.seed])
                 tally.played += 1
-            progress.advance(len(unit.seeds))
+            progress.advance(len(unit.seeds), sum(map(cost, unit.runs)))
 
 
 def _entry(unit: Unit, failure: Failure) -> str:
