@@ -5,6 +5,9 @@ turn together, some unobserved values are visited one at a time, idle ones are d
 a ceiling. A visit that stays idle costs nothing; one that does not changes one value, hardly ever the policy, so that
 policy iteration starts from the policy of a point nearby and its factorised chain serves again.
 
+Infinitesimal residuals decide ties and, with them, determinants. Where no solved pair is on a cycle every determinant
+is 1 and they decide nothing that is weighed: they are drawn, and looked at, only where a policy is asked for.
+
 Where laws are open (`bellmanifold.posteriors.sparse_laws`) each chain has its own, and a chart of its own.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -20,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
-from bellmanifold.chart.sparse import SparseChart, sparse_chart
+from bellmanifold.chart.sparse import Point, SparseChart, sparse_chart
 from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
 from bellmanifold.graph import Policy
 from bellmanifold.kernels import Gaussian
@@ -31,6 +35,7 @@ from bellmanifold.posteriors.noise_scale import combined
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.posteriors.trace import Draw, Trace, Welford
+from bellmanifold.ssp import row_entries
 
 MOST_SHRINKS = 200
 CHARTS = 3
@@ -68,6 +73,8 @@ class SparseSystem:
         self.drawer = None if target.laws is None else Drawer(target.laws)
         self._charts: OrderedDict[int, tuple[SparseLaws, SparseChart]] = OrderedDict()
         self.alternatives = coordinates.alternatives[self.free]
+        self.beside, start = row_entries(target.model.pair_start, target.model.pair_state[self.free])
+        self.beside_start = start[:-1]
         self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
         self.size = coordinates.size
 
@@ -75,6 +82,12 @@ class SparseSystem:
     def turning(self) -> slice:
         """Coordinates that turn together: residuals and the noise scale."""
         return slice(len(self.free), None)
+
+    @cached_property
+    def ignores_residuals(self) -> bool:
+        """An exact posterior does not depend on residuals if there are no determinants."""
+        given = self.target.is_exact and self.drawer is None and isinstance(self.target.kernel, Gaussian)
+        return given and self.chart.sweep is not None
 
     def noise_scale(self, x: Float[np.ndarray, "coordinates"]) -> float:
         """eta at a point; 1 where it is known."""
@@ -88,7 +101,7 @@ class SparseSystem:
             while len(self._charts) >= CHARTS:
                 self._charts.popitem(last=False)
             model = laws.applied(self.target.laws, self.target.model)
-            self._charts[id(laws)] = laws, sparse_chart(model, self.target.observed, self.coordinates.free)
+            self._charts[id(laws)] = laws, sparse_chart(model, self.target.observed, self.coordinates.free, False)
         self._charts.move_to_end(id(laws))
         return self._charts[id(laws)][1]
 
@@ -101,6 +114,8 @@ class SparseSystem:
         value = np.full(model.n_pairs, -np.inf)
         value[model.pair_start[:-1][~target.coupled]] = 0.0
         value[self.free] = self.values(x)
+        if self.ignores_residuals:
+            return self._without_residuals(x, chart.solve(target.reward, value))
         residual = x[len(self.free) : len(self.free) + len(self.residual)]
         correction = 0.0
         if not isinstance(kernel, Gaussian):
@@ -126,6 +141,25 @@ class SparseSystem:
         if splits and TIE_WIDTH * square > TILT:
             square = self._squares(chart.solve(plain, point.q, point.policy).q)
         return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy, laws)
+
+    def moved(self, here: State, x: Float[np.ndarray, "coordinates"], which: int, value: float) -> State:
+        """Evaluate a point that differs from another in one unobserved value."""
+        if not self.ignores_residuals or here.policy is None:
+            return self.evaluate(x, here.policy, here.laws)
+        before = Point(here.q, 0.0, here.policy)
+        return self._without_residuals(x, self.chart.moved(before, self.target.reward, int(self.free[which]), value))
+
+    def _without_residuals(self, x: Float[np.ndarray, "coordinates"], point: Point) -> State:
+        """A point, weighed where residuals do not count."""
+        return State(x, point.q, 0.0 if self.prior.flat else -0.5 * self._squares(point.q), point.policy)
+
+    def with_ties_split(self, here: State, rng: np.random.Generator) -> Float[np.ndarray, "pairs"]:
+        """Action values with infinitesimal residuals, also where these are not weighed: then they are drawn."""
+        if not (self.ignores_residuals and self.split.any()):
+            return here.q
+        payment = self.target.reward.copy()
+        payment[self.residual] += self.split * rng.standard_normal(len(self.residual))
+        return self.chart.solve(payment, here.q).q
 
     def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:
         """The largest unobserved value of each state that has one."""
@@ -163,7 +197,12 @@ class SparseSystem:
 class SparseWalker:
     """Chains of slice steps on sparse systems; as `bellmanifold.posteriors.batch_walk.BatchWalker`."""
 
-    least, most = 20, 20
+    least = 20
+
+    @property
+    def most(self) -> int:
+        """Steps between two draws that are played, whatever the number of unobserved pairs, where they are dear."""
+        return 2**62 if self.system.ignores_residuals else self.least
 
     def __init__(
         self, coordinates: Coordinates, rng: np.random.Generator, chains: int, before: SparseWalker | None = None
@@ -179,6 +218,7 @@ class SparseWalker:
                 for old in before.states
             ]
         self.states: list[State] = [self.system.evaluate(x, policy, laws) for x, policy, laws in begin]
+        self._shown = [state.q for state in self.states]  # the same with ties split
 
     def _laws(self, rng: np.random.Generator, before: SparseSystem | None, old: SparseLaws | None) -> SparseLaws | None:
         """Laws to begin with: a chain's own where no more landings were seen since, else new ones."""
@@ -211,13 +251,14 @@ class SparseWalker:
             for _ in range(steps):
                 self.states[chain] = step(self.system, self.states[chain], rng)
                 advance("steps")
+            self._shown[chain] = self.system.with_ties_split(self.states[chain], rng)
 
     def draw(self, chain: int) -> Draw:
         """Where a chain is now."""
         model, q = self.coordinates.target.model, self.states[chain].q
         mean, _ = self.system.member_moments(q)
         at_start = float(model.initial @ np.nan_to_num(model.best(q)))
-        return Draw(model.greedy(q), at_start, mean[self.coordinates.stand_in])
+        return Draw(model.greedy(self._shown[chain]), at_start, mean[self.coordinates.stand_in])
 
     def record(
         self, rng: np.random.Generator, steps: int, kept: list[Float[np.ndarray, "pairs"]] | None = None
@@ -243,7 +284,7 @@ class SparseWalker:
                 advance("steps")
                 if kept is not None and k % KEPT_EVERY == 0:
                     kept.append(here.q)
-                policies[number, k] = model.greedy(here.q)[coupled]
+                policies[number, k] = model.greedy(self.system.with_ties_split(here, rng))[coupled]
                 eta = [self.system.noise_scale(here.x)] * scales
                 values[number, k] = np.append(model.best(here.q)[coupled], eta)
                 mean, variance = self.system.member_moments(here.q)
@@ -282,7 +323,7 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
     """Laws are proposed now and then, residuals turn, some unobserved values are visited, idle ones refreshed."""
     if here.laws is not None and rng.random() < LAWS_SHARE:
         here = propose_laws(system, here, rng)
-    if len(system.residual) or system.coordinates.scales:
+    if (len(system.residual) or system.coordinates.scales) and not system.ignores_residuals:
         here = turn(system, here, rng)
     for _ in range(PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0):
         here = visit(system, here, int(rng.integers(len(system.free))), rng)
@@ -367,7 +408,7 @@ def visit(system: SparseSystem, here: State, which: int, rng: np.random.Generato
         x[which] = here.x[which] * np.cos(angle) + other * np.sin(angle)
         value = system.value(x[which], which)
         if not is_idle or value >= ceiling:
-            return system.evaluate(x, here.policy, here.laws)
+            return system.moved(here, x, which, value)
         q = here.q.copy()
         q[pair] = value
         return here._replace(x=x, q=q)
@@ -380,7 +421,8 @@ def refresh(system: SparseSystem, here: State, rng: np.random.Generator) -> Stat
     target, free = system.target, system.free
     state = target.model.pair_state[free]
     assert here.policy is not None, "the chain has found a point of positive likelihood"
-    ceiling = (target.model.best(here.q)[state] - system.prior.mean[free]) / system.prior.sd[free]
+    best = np.maximum.reduceat(here.q[system.beside], system.beside_start) if len(free) else np.zeros(0)
+    ceiling = (best - system.prior.mean[free]) / system.prior.sd[free]
     log_below = np.log(rng.random(len(free))) + system.alternatives * log_ndtr(ceiling)
     is_idle = here.policy[state] != free
     x, q = here.x.copy(), here.q.copy()
