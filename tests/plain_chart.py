@@ -13,7 +13,7 @@ class PlainChart:
     """What `bellmanifold.chart.sparse.SparseChart` computes, without its savings."""
 
     def __init__(self, model, solved):
-        self.model, self.solved = model, solved
+        self.model, self.solved, self.sweep = model, solved, None
         self.first = leaving_policy(model, solved)
 
     def solve(self, payment, value, start=None):

@@ -22,10 +22,9 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import (
-    SparseSystem,
     SparseWalker,
-    State,
     _slice,
     refresh,
     step,

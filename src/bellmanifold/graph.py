@@ -275,6 +275,14 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
     return depth + moves
 
 
+def has_cycle(model: SSP, allowed: Pairs) -> bool:
+    """Can a state be met again by allowed pairs?"""
+    if (allowed[model.next_pair] & (model.next_state == model.pair_state[model.next_pair])).any():
+        return True
+    count, _ = connected_components(state_graph(model, allowed), connection="strong")
+    return bool(count <= model.n_states)
+
+
 def last_first(model: SSP, may_stay: bool = False) -> Int[np.ndarray, "states"] | None:
     """The states in an order in which moves lead only to states before, or to the own state; None if there is none.
 

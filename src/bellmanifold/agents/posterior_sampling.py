@@ -8,8 +8,9 @@ made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`),
   further policies are drawn from the same points.
 - By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of slice
   steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
-  walked on sparse systems. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cuts`) are
-  walked too, within the parameters that are not known to be improper; the diagnostic `proper_only` says so.
+  walked on sparse systems, and so are exact posteriors of large problems without known cycles, which one sweep
+  solves. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cuts`) are walked too, within
+  the parameters that are not known to be improper; the diagnostic `proper_only` says so.
 
 Method A of the paper computes the probability of every route first and then draws a route. It looks at the transitions
 of all pairs to enumerate routes, so it is an option for deterministic problems only.
@@ -44,6 +45,7 @@ from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.graph import has_cycle
 from bellmanifold.jax_setup import random_key
 from bellmanifold.limits import ROUTES
 from bellmanifold.noise import HalfNormal
@@ -232,6 +234,8 @@ class PosteriorSampling:
         """Where the next draws come from."""
         if self.settings.method == "A":
             return _Routes(target, int(rng.integers(2**31)))
+        if _is_swept(target):
+            return Walk(target, None, rng, self._source)
         try:
             chart = known_chart_of(target)
         except TooLargeError:
@@ -241,6 +245,12 @@ class PosteriorSampling:
             if drawn is not None:
                 return drawn
         return Walk(target, chart, rng, self._source)
+
+
+def _is_swept(target: Target) -> bool:
+    """Is it a large exact posterior that one sweep solves at a point? Then nothing has to be compiled."""
+    given = target.is_exact and target.laws is None and target.model.n_pairs > MOST_PAIRS
+    return given and not has_cycle(target.model, target.observed)
 
 
 class _Importance:

@@ -12,7 +12,8 @@ batches. Three things keep a point cheap:
   linear system. A policy that is greedy for such a V and improper holds a class with gain >= 0. The step is then taken
   again without sweeps: a policy that becomes improper by strict improvements alone proves that the gain is positive.
 
-Only states whose policy plays a solved pair enter a system; the others end at once and pay their value.
+Only states whose policy plays a solved pair enter a system; the others end at once and pay their value. Where solved
+pairs are on no cycle there is no system at all: one sweep does it (`bellmanifold.chart.sweeping`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.chart.nearby import MOST_NUMBERS, MOST_SWITCHED, Base, Laws, Played
+from bellmanifold.chart.sweeping import LevelSweep, level_sweep
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import Pairs, Policy, leaving_policy, reaches_goal
 from bellmanifold.linear import factorised_chain
@@ -74,6 +76,7 @@ class SparseChart:
         solved: which of its pairs are solved, shape (own pairs,).
         moves: its transition law without the goal, shape (own pairs, own states).
         first: a proper policy of M~.
+        may_sweep: whether to look for an order in which one sweep solves it.
     """
 
     model: SSP
@@ -83,6 +86,7 @@ class SparseChart:
     solved: Bool[np.ndarray, "own_pairs"]
     moves: csr_array
     first: Own
+    may_sweep: bool = True
     _recent: OrderedDict[bytes, Played] = field(default_factory=OrderedDict)
     _bases: list[Base] = field(default_factory=list)
 
@@ -90,6 +94,11 @@ class SparseChart:
     def laws(self) -> Laws:
         """Where its pairs lead."""
         return Laws.of(self.moves)
+
+    @cached_property
+    def sweep(self) -> LevelSweep | None:
+        """How it is solved where solved pairs are on no cycle; None elsewhere."""
+        return level_sweep(self.ended, self.solved) if self.may_sweep else None
 
     def solve(
         self, payment: Float[np.ndarray, "pairs"], value: Float[np.ndarray, "pairs"], start: Policy | None = None
@@ -102,6 +111,9 @@ class SparseChart:
             start: a policy to start from if it is proper in M~; by default `first`.
         """
         pay = np.where(self.solved, payment[self.pairs], value[self.pairs])
+        if self.sweep is not None:
+            q = self.sweep.solve(pay)
+            return self._point(value, q, 0.0, self.ended.greedy(q))
         found = None if start is None else self._solve_nearby(pay, value, self._own(start))
         return found or self._solve(pay, value, start)
 
@@ -163,6 +175,29 @@ class SparseChart:
             "policy iteration did not settle: rounding makes two policies look better than each other"
         )
 
+    def moved(self, point: Point, payment: Float[np.ndarray, "pairs"], pair: int, value: float) -> Point:
+        """The solution where one pair that is not solved is worth something else, from the solution before.
+
+        Args:
+            point: the solution before.
+            payment: what solved pairs pay.
+            pair: which one.
+            value: its new action value.
+        """
+        assert point.policy is not None, "there was a solution"
+        own = int(np.searchsorted(self.pairs, pair))
+        found = None
+        if self.sweep is not None:
+            found = self.sweep.moved(point.q[self.pairs], payment[self.pairs], own, value)
+        q = point.q.copy()
+        if found is None:
+            q[pair] = value
+            return self.solve(payment, q, point.policy)
+        q[self.pairs] = found.q
+        policy = point.policy.copy()
+        policy[self.states[found.states]] = self.pairs[found.greedy]
+        return Point(q, 0.0, policy)
+
     def _evaluate(
         self, played: Played, pay: Float[np.ndarray, "own_pairs"]
     ) -> tuple[Float[np.ndarray, "own_states"], float]:
@@ -222,22 +257,23 @@ class SparseChart:
         value: Float[np.ndarray, "pairs"],
         own: Float[np.ndarray, "own_pairs"],
         log_det: float,
-        played: Own,
+        greedy: Own,
     ) -> Point:
         q = value.copy()
         q[self.pairs] = own
         policy = self.model.pair_start[:-1].copy()
-        policy[self.states] = self.pairs[played]
+        policy[self.states] = self.pairs[greedy]
         return Point(q, log_det, policy)
 
 
-def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None) -> SparseChart:
+def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_sweep: bool = True) -> SparseChart:
     """The chart of a problem for one set of solved pairs.
 
     Args:
         model: the problem.
         solved: pairs whose Bellman equation holds.
         counts: unsolved pairs that may have a value; by default all; a state with any needs one.
+        may_sweep: whether to look for an order in which one sweep solves it: not worth it for a few points.
 
     Raises:
         UnsupportedError: if some state can reach neither the goal nor an unsolved pair surely.
@@ -258,7 +294,7 @@ def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None) -> Spar
             "the observed pairs trap some state: no policy reaches the goal or an unobserved pair from there; "
             "use --discount 0.99"
         )
-    return SparseChart(model, ended, states, pairs, solved[pairs], moves, first)
+    return SparseChart(model, ended, states, pairs, solved[pairs], moves, first, may_sweep)
 
 
 def _ended(model: SSP, solved: Pairs, states: Own, pairs: Int[np.ndarray, "own_pairs"]) -> SSP:

@@ -11,168 +11,46 @@ from the prior within it, and it shrinks towards the chain's place. Where k unob
 coordinate the posterior lies in the lower tail of the prior of their largest, and an ellipse through x and a normal
 number nu does not reach beyond sqrt(x^2 + nu^2): going down would take many visits.
 
-Where laws are open (`bellmanifold.posteriors.sparse_laws`) each chain has its own, and a chart of its own.
+Points are evaluated by `bellmanifold.posteriors.sparse_system`; where laws are open each chain has its own.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
-from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.gaussian.between import normal_between
-from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
 from bellmanifold.graph import Policy
-from bellmanifold.kernels import Gaussian
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.batch_walk import PICKS
-from bellmanifold.posteriors.coordinates import TIE_WIDTH, Coordinates
-from bellmanifold.posteriors.noise_scale import combined
+from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Moments
-from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
+from bellmanifold.posteriors.sparse_laws import SparseLaws
+from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.trace import Draw, Trace, Welford
 
 MOST_SHRINKS = 200
-CHARTS = 3
-"""Charts that are kept, one for each point's laws."""
 LAWS_SHARE = 0.25
 """The share of the steps that propose laws: these take the longest."""
 ROWS = 2
 """How often such a step proposes laws of pairs that may be greedy: of one, two, four ... of them, or of all."""
 KEPT_EVERY = 4
 """Steps between two points of a chain that are kept."""
-TILT = 1e-4
-"""Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
-the solution without them."""
-
-
-class State(NamedTuple):
-    """Where a chain is: coordinates, action values, log likelihood, greedy policy, laws where they are open, and how
-    often it has visited a value."""
-
-    x: Float[np.ndarray, "coordinates"]
-    q: Float[np.ndarray, "pairs"]
-    log_likelihood: float
-    policy: Policy | None
-    laws: SparseLaws | None = None
-    visits: int = 0
-
-
-class SparseSystem:
-    """A posterior in its coordinates on a sparse chart: values of free pairs, residuals, noise scale, in this order."""
-
-    def __init__(self, coordinates: Coordinates) -> None:
-        target = coordinates.target
-        self.coordinates, self.target, self.prior = coordinates, target, target.prior
-        self.free, self.residual = np.flatnonzero(coordinates.free), np.flatnonzero(coordinates.residual)
-        self.solved = np.flatnonzero(coordinates.solved)
-        self.chart: SparseChart = sparse_chart(target.model, target.observed, coordinates.free)
-        self.drawer = None if target.laws is None else Drawer(target.laws)
-        self._charts: OrderedDict[int, tuple[SparseLaws, SparseChart]] = OrderedDict()
-        self.alternatives = coordinates.alternatives[self.free]
-        self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
-        self.size = coordinates.size
-
-    @property
-    def turning(self) -> slice:
-        """Coordinates that turn together: residuals and the noise scale."""
-        return slice(len(self.free), None)
-
-    def noise_scale(self, x: Float[np.ndarray, "coordinates"]) -> float:
-        """eta at a point; 1 where it is known."""
-        table = self.target.noise_scale
-        return 1.0 if table is None else float(np.exp(np.interp(x[-1], table.normal, table.log_scale)))
-
-    def chart_with(self, laws: SparseLaws) -> SparseChart:
-        """The chart for some laws of the open pairs; the last few are kept."""
-        assert self.target.laws is not None, "some laws are open"
-        if id(laws) not in self._charts:
-            while len(self._charts) >= CHARTS:
-                self._charts.popitem(last=False)
-            model = laws.applied(self.target.laws, self.target.model)
-            self._charts[id(laws)] = laws, sparse_chart(model, self.target.observed, self.coordinates.free)
-        self._charts.move_to_end(id(laws))
-        return self._charts[id(laws)][1]
-
-    def evaluate(
-        self, x: Float[np.ndarray, "coordinates"], start: Policy | None, laws: SparseLaws | None = None
-    ) -> State:
-        """Evaluate a point, starting from a policy near it."""
-        target, model, kernel = self.target, self.target.model, self.target.kernel
-        chart = self.chart if laws is None else self.chart_with(laws)
-        value = np.full(model.n_pairs, -np.inf)
-        value[model.pair_start[:-1][~target.coupled]] = 0.0
-        value[self.free] = self.values(x)
-        residual = x[len(self.free) : len(self.free) + len(self.residual)]
-        correction = 0.0
-        if not isinstance(kernel, Gaussian):
-            drawn = kernel.from_normal(jnp.asarray(residual))
-            residual, correction = np.asarray(drawn), float(jnp.sum(kernel.log_correction(drawn)))
-        reward, width = target.reward[self.residual], self.noise_scale(x) * self.width
-        if target.own_precision is not None and target.own_mean is not None:
-            own = target.own_mean[self.residual], target.own_precision[self.residual]
-            reward, width = combined(reward, width, *own, np)
-        plain, payment = target.reward.copy(), target.reward.copy()
-        plain[self.residual] = reward + width * residual
-        payment[self.residual] = plain[self.residual] + self.split * residual
-        splits = bool(self.split.any())
-        point = chart.solve(payment, value, start)
-        if point.policy is None and splits:  # infinitesimal residuals must not undo a loop that costs less
-            point = chart.solve(plain, value, start)
-        del payment, value  # large; unobserved values are in q as well
-        if point.policy is None:
-            return State(x, point.q, -np.inf, None, laws)
-        if target.prior.flat:
-            return State(x, point.q, correction, point.policy, laws)
-        square = self._squares(point.q)
-        if splits and TIE_WIDTH * square > TILT:
-            square = self._squares(chart.solve(plain, point.q, point.policy).q)
-        return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy, laws)
-
-    def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:
-        """The largest unobserved value of each state that has one."""
-        largest = largest_of_normals(x[: len(self.free)], self.alternatives)
-        return self.prior.mean[self.free] + self.prior.sd[self.free] * largest
-
-    def value(self, x: float, which: int) -> float:
-        """The value of one free pair."""
-        largest = float(largest_of_normals(np.array([x]), self.alternatives[which : which + 1])[0])
-        return float(self.prior.mean[self.free[which]] + self.prior.sd[self.free[which]] * largest)
-
-    def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
-        """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
-        with np.errstate(over="ignore"):  # a loop that is hardly ever left may be worth more than numbers hold
-            return float(np.square(self.prior.standardised(q)[self.solved]).sum())
-
-    def followed(self, here: State) -> Float[np.ndarray, "followed"]:
-        """Probabilities of landings that were seen, and the concentration."""
-        if here.laws is None or self.target.laws is None:
-            return np.zeros(0)
-        rows, landings = self.target.laws.seen
-        return np.append(np.asarray(here.laws.law[rows, landings]).ravel(), here.laws.concentration)
-
-    def member_moments(
-        self, q: Float[np.ndarray, "pairs"]
-    ) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
-        """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
-        mean, variance = np.where(np.isfinite(q), q, 0.0), np.zeros(len(q))
-        own = (q[self.free], self.alternatives, self.prior.mean[self.free], self.prior.sd[self.free])
-        mean[self.free], _ = member_moments(*own, np.zeros(len(self.free)))
-        _, variance[self.free] = member_moments(*own, mean[self.free])
-        return mean, variance
 
 
 class SparseWalker:
     """Chains of slice steps on sparse systems; as `bellmanifold.posteriors.batch_walk.BatchWalker`."""
 
-    least, most = 20, 20
+    least = 20
+
+    @property
+    def most(self) -> int:
+        """Steps between two draws that are played, whatever the number of unobserved pairs, where they are dear."""
+        return 2**62 if self.system.ignores_residuals else self.least
 
     def __init__(
         self, coordinates: Coordinates, rng: np.random.Generator, chains: int, before: SparseWalker | None = None
@@ -192,6 +70,7 @@ class SparseWalker:
             self.system.evaluate(x, policy, laws)._replace(visits=count)
             for (x, policy, laws), count in zip(begin, visits, strict=True)
         ]
+        self._shown = [state.q for state in self.states]  # the same with ties split
 
     def _laws(self, rng: np.random.Generator, before: SparseSystem | None, old: SparseLaws | None) -> SparseLaws | None:
         """Laws to begin with: a chain's own where no more landings were seen since, else new ones."""
@@ -224,13 +103,14 @@ class SparseWalker:
             for _ in range(steps):
                 self.states[chain] = step(self.system, self.states[chain], rng)
                 advance("steps")
+            self._shown[chain] = self.system.with_ties_split(self.states[chain], rng)
 
     def draw(self, chain: int) -> Draw:
         """Where a chain is now."""
         model, q = self.coordinates.target.model, self.states[chain].q
         mean, _ = self.system.member_moments(q)
         at_start = float(model.initial @ np.nan_to_num(model.best(q)))
-        return Draw(model.greedy(q), at_start, mean[self.coordinates.stand_in])
+        return Draw(model.greedy(self._shown[chain]), at_start, mean[self.coordinates.stand_in])
 
     def record(
         self, rng: np.random.Generator, steps: int, kept: list[Float[np.ndarray, "pairs"]] | None = None
@@ -256,7 +136,7 @@ class SparseWalker:
                 advance("steps")
                 if kept is not None and k % KEPT_EVERY == 0:
                     kept.append(here.q)
-                policies[number, k] = model.greedy(here.q)[coupled]
+                policies[number, k] = model.greedy(self.system.with_ties_split(here, rng))[coupled]
                 eta = [self.system.noise_scale(here.x)] * scales
                 values[number, k] = np.append(model.best(here.q)[coupled], eta)
                 mean, variance = self.system.member_moments(here.q)
@@ -296,7 +176,7 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
     before = here.visits
     if here.laws is not None and rng.random() < LAWS_SHARE:
         here = propose_laws(system, here, rng)
-    if len(system.residual) or system.coordinates.scales:
+    if (len(system.residual) or system.coordinates.scales) and not system.ignores_residuals:
         here = turn(system, here, rng)
     visits = PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0
     for which in range(before, before + visits):
@@ -386,7 +266,7 @@ def visit(system: SparseSystem, here: State, which: int, rng: np.random.Generato
             q = here.q.copy()
             q[pair] = value
             return here._replace(x=x, q=q)
-        there = system.evaluate(x, here.policy, here.laws)
+        there = system.moved(here, x, which, value)
         if there.log_likelihood > level:
             return there
         del there  # large, and the next one is as large
@@ -399,7 +279,8 @@ def refresh(system: SparseSystem, here: State, rng: np.random.Generator) -> Stat
     target, free = system.target, system.free
     state = target.model.pair_state[free]
     assert here.policy is not None, "the chain has found a point of positive likelihood"
-    ceiling = (target.model.best(here.q)[state] - system.prior.mean[free]) / system.prior.sd[free]
+    best = np.maximum.reduceat(here.q[system.beside], system.beside_start) if len(free) else np.zeros(0)
+    ceiling = (best - system.prior.mean[free]) / system.prior.sd[free]
     log_below = np.log(rng.random(len(free))) + system.alternatives * log_ndtr(ceiling)
     is_idle = here.policy[state] != free
     x, q = here.x.copy(), here.q.copy()
