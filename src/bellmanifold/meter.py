@@ -1,9 +1,9 @@
-"""How far a long call has come: a bar with an estimate of what is left.
+"""Progress of long calls: a bar with an estimate of the time left.
 
-Whoever works says so, `expect("points", 4096)` and `advance("points", 1024)`, and knows nothing of who listens. Nobody
-does unless a call has opened a meter (`metered`), and even then nothing is shown in the first two seconds. A terminal
-gets a bar on stderr, which goes away at the end; a notebook a line that is written anew; elsewhere nothing is said,
-unless `progress=True` asks for lines on stderr. Numbers never depend on it.
+Code that takes time reports its progress, `expect("points", 4096)` and `advance("points", 1024)`, whether or not it is
+shown. It is shown only within a call that has opened a meter (`metered`), and only after two seconds: on a terminal as
+a bar on stderr that disappears at the end, in a notebook as a line that is updated, elsewhere not at all unless
+`progress=True` asks for lines on stderr. Results never depend on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BETWEEN_LINES = 10.0
 
 @runtime_checkable
 class Display(Protocol):
-    """What shows how far work has come."""
+    """Shows progress."""
 
     def open(self, title: str) -> None: ...
 
@@ -39,13 +39,13 @@ class Display(Protocol):
 
 @dataclass
 class Count:
-    """How many of what are done.
+    """A count of finished work.
 
     Attributes:
         unit: what is counted, in the plural.
-        done: how many.
-        total: of how many, as far as one can tell; None if one cannot.
-        first: how many were done when the counting began.
+        done: number done.
+        total: expected total; None if unknown.
+        first: number done when counting began.
         began: when that was.
     """
 
@@ -105,14 +105,14 @@ class Meter:
                     display.close()
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
-        """From now on so many of these are to be done."""
+        """Start counting this unit, up to a total."""
         same = unit == self.count.unit
         first, began = (self.count.first, self.count.began) if same else (done, time.monotonic())
         self.count = Count(unit, done, total, first, began)
         self._look()
 
     def advance(self, unit: str, by: float | int) -> None:
-        """So many more are done; what nobody expects is not counted."""
+        """Count more of a unit; units other than the expected one are ignored."""
         if unit == self.count.unit:
             self.count.done += by
             self._look()
@@ -200,14 +200,14 @@ _current: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 def expect(unit: str, total: float | int | None, done: float | int = 0) -> None:
-    """Say that so many of these are to be done, as far as one can tell, and how many are."""
+    """Announce a unit of work, its expected total (None if unknown), and how much of it is done."""
     meter = _current.get()
     if meter is not None:
         meter.expect(unit, total, done)
 
 
 def advance(unit: str, by: float | int = 1) -> None:
-    """Say that so many more of these are done."""
+    """Report progress in a unit."""
     meter = _current.get()
     if meter is not None:
         meter.advance(unit, by)
@@ -215,7 +215,7 @@ def advance(unit: str, by: float | int = 1) -> None:
 
 @contextmanager
 def metered(title: str, progress: bool | None = None) -> Iterator[None]:
-    """Show how far what happens inside has come; within another call that does so, it is that one which shows it.
+    """Show the progress of the enclosed code; within another metered call, the outer one shows it.
 
     Args:
         title: what is going on.
@@ -230,9 +230,9 @@ def metered(title: str, progress: bool | None = None) -> Iterator[None]:
 
 @contextmanager
 def counted(title: str, unit: str, total: int, progress: bool | None = None) -> Iterator[Callable[..., None]]:
-    """Show how many of so many are done, and nothing of what happens inside.
+    """Show how many of a total are done, without the progress of the steps inside.
 
-    Hands over a function that counts one more, or as many as it is told.
+    Yields a function that counts one more, or the number it is given.
     """
     outer = _current.get() is not None or progress is False
     meter = Meter(title, None if outer else _display(bool(progress)))
