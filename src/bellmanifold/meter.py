@@ -1,9 +1,9 @@
 """Progress of long calls: a bar with an estimate of the time left.
 
-Code that takes time reports its progress, `expect("points", 4096)` and `advance("points", 1024)`, whether or not it is
-shown. It is shown only within a call that has opened a meter (`metered`), and only after two seconds: on a terminal as
-a bar on stderr that disappears at the end, in a notebook as a line that is updated, elsewhere not at all unless
-`progress=True` asks for lines on stderr. Results never depend on it.
+Whoever works says so, `expect("points", 4096)` and `advance("points", 1024)`, and knows nothing of who listens. Nobody
+does unless a call has opened a meter (`metered`), and even then nothing is shown in the first two seconds. A terminal
+gets a bar on stderr, which goes away at the end; a notebook a line that is written anew; elsewhere nothing is said,
+unless `progress=True` asks for lines on stderr. Numbers never depend on it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Meter:
                     display.close()
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
-        """Start counting this unit, up to a total."""
+        """From now on so many of these are to be done."""
         same = unit == self.count.unit
         first, began = (self.count.first, self.count.began) if same else (done, time.monotonic())
         self.count = Count(unit, done, total, first, began)

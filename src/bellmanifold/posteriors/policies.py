@@ -315,7 +315,7 @@ def _extensions(
 
 
 def largest_error(model: SSP, table: PolicyTable, top: int) -> float:
-    """The largest standard error of the action probabilities and, where there are routes, of the first `top`."""
+    """The largest standard error of the action probabilities and, where there are routes, of so many of them."""
     error = float(action_probabilities(model, table).se.max(initial=0.0))
     if not has_routes(model):
         return error

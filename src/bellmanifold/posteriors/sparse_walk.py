@@ -2,7 +2,7 @@
 
 The same coordinates and the same moves as `bellmanifold.posteriors.batch_walk`: residuals (and an unknown noise scale)
 turn together, some unobserved values are visited one at a time, idle ones are drawn anew from their law, a normal below
-a ceiling. A visit that stays idle costs nothing; one that does not changes one value, rarely the policy, so that
+a ceiling. A visit that stays idle costs nothing; one that does not changes one value, hardly ever the policy, so that
 policy iteration starts from the policy of a point nearby and its factorised chain serves again.
 
 Where laws are open (`bellmanifold.posteriors.sparse_laws`) each chain has its own, and a chart of its own.
@@ -139,7 +139,7 @@ class SparseSystem:
 
     def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
         """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
-        with np.errstate(over="ignore"):  # a loop that is rarely left may have a value beyond the range of doubles
+        with np.errstate(over="ignore"):  # a loop that is hardly ever left may be worth more than numbers hold
             return float(np.square(self.prior.standardised(q)[self.solved]).sum())
 
     def followed(self, here: State) -> Float[np.ndarray, "followed"]:
