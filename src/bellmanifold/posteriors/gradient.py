@@ -259,7 +259,7 @@ def sample_chains(
     draws: int = 1000,
     seed: int = 0,
 ) -> Summary:
-    """Draw from the posterior of any Q_theta by chains.
+    """Draw from the posterior of any Q_theta with Markov chains.
 
     Args:
         model: the problem.
