@@ -37,7 +37,7 @@ def bandwidth(numbers: int = 2**25, repeats: int = 5) -> float:
 
 
 def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
-    """A job that sends at least so many coordinate vectors through the batch chart; half of the pairs are solved."""
+    """A job that sends at least `draws` coordinate vectors through the batch chart; half of the pairs are solved."""
     chart, rng = batch_chart(model), np.random.default_rng(0)
     solved = rng.random(model.n_pairs) < 0.5
     batch = max(64, BATCH_NUMBERS // model.n_pairs // 64 * 64)
@@ -59,7 +59,7 @@ def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
 
 
 def one_by_one(model: bm.SSP, draws: int) -> Callable[[], object]:
-    """A job that solves so many coordinate vectors on sparse systems, each from the policy of the one before."""
+    """A job that solves `draws` coordinate vectors on sparse systems, each from the policy of the one before."""
     rng = np.random.default_rng(0)
     solved = rng.random(model.n_pairs) < 0.5
     chart = sparse_chart(model, solved)

@@ -53,7 +53,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row should reach: at least so many times faster than its peer, or at most so many seconds.
+    """What a row should reach: a speed-up over its peer, at least, or a time in seconds, at most.
 
     Attributes:
         ratio: least ratio.

@@ -13,7 +13,11 @@ from pathlib import Path
 
 FORMULAS = tomllib.loads((Path(__file__).parent / "formulas.toml").read_text(encoding="utf-8"))
 GREEK = "theta|epsilon|sigma|Sigma|eta|xi|mu"
-SYMBOL = re.compile(rf"(?<![\w\\`$.])(?:(?:{GREEK})(?:_[A-Za-z]\b)?|[A-Za-z]_(?:mu|[a-z]{{1,2}}))(?![\w`])")
+WORDS = "scale|mean|sd"
+"""Words that are symbols where they have an index."""
+SYMBOL = re.compile(
+    rf"(?<![\w\\`$.])(?:(?:{GREEK})(?:_[A-Za-z]\b)?|(?:{WORDS})_[a-z]|[A-Za-z]_(?:mu|[a-z]{{1,2}}))(?![\w`])"
+)
 SET = re.compile(r"(`[^`]*`|\$\$.*?\$\$|\$[^$]*\$)", re.DOTALL)
 """Code and formulas, which stay as they are."""
 BLOCK = re.compile(r"(?:^ {4}.+\n?)+", re.MULTILINE)
@@ -69,4 +73,5 @@ def _outside(text: str, pattern: re.Pattern[str], put: Callable[[re.Match[str]],
 
 def _symbol(text: str) -> str:
     name, _, index = (f"\\{part}" if part in GREEK.split("|") else part for part in text.partition("_"))
+    name = f"\\text{{{name}}}" if name in WORDS.split("|") else name
     return f"{name}_{{{index}}}" if index else name

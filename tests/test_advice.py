@@ -351,7 +351,7 @@ def test_open_laws_need_a_word_about_them(cli, tmp_path):
     for form in ((), ("--json",)):
         code, out, err = cli("advise", str(model), str(data), *form)
         assert (code, out) == (2, "")
-        assert 'pair ("a", "x") was observed, but nobody knows where it leads' in err
+        assert 'pair ("a", "x") was observed, but its transition law is unknown' in err
         assert "use --laws deterministic or --laws dirichlet" in err
         assert err.count("\n") == 1
     code, out, err = cli("advise", str(model), str(data), "--laws", "deterministic", "--json")

@@ -37,7 +37,7 @@ def test_some_rows_and_how_many_more(capfd):
     print_first((), rows, "things", every=True, most=3)
     print_first((), [], "things", every=False)
     out = capfd.readouterr().out.splitlines()
-    assert out[:5] == ["  a  b", "  0  x", "  1  x", "  2  x", "... and 2 things more (--all prints them)"]
+    assert out[:5] == ["  a  b", "  0  x", "  1  x", "  2  x", "... and 2 more things (--all prints them)"]
     assert len(out) == 10
 
 
@@ -64,8 +64,8 @@ def test_pairs_that_matter_come_first():
 @pytest.mark.parametrize(
     ("arguments", "more"),
     [
-        (("solve", "env:grid?rows=8&columns=8"), "... and 23 states more (--all prints them)"),
-        (("env", "show", "env:grid?rows=8&columns=8"), "pairs more (--all prints them)"),
+        (("solve", "env:grid?rows=8&columns=8"), "... and 23 more states (--all prints them)"),
+        (("env", "show", "env:grid?rows=8&columns=8"), "more pairs (--all prints them)"),
     ],
 )
 def test_all_prints_every_row(cli, arguments, more):
@@ -89,8 +89,8 @@ def test_posterior_lists_what_matters_first(cli, tmp_path):
     assert code == 0
     rows = [line.split() for line in out.splitlines() if line.startswith("  ") and "," in line.split()[0]]
     assert rows[0][0] == "0,0"
-    assert "... and 16 pairs more (--all prints them)" in out
-    assert "routes more (--all prints them)" in out
+    assert "... and 16 more pairs (--all prints them)" in out
+    assert "more routes (--all prints them)" in out
     code, whole, _ = cli("posterior", "env:deep-sea?depth=7", data, "--all", "--top", "20")
     assert code == 0
     assert "more (--all" not in whole

@@ -270,7 +270,7 @@ def test_moves_that_are_not_rare_one_by_one():
 
 @pytest.mark.parametrize("proper_only", [False, True])
 def test_many_loops_that_are_hardly_ever_left_are_refused(proper_only):
-    with pytest.raises(LargeCutError, match="hardly ever left") as refusal:
+    with pytest.raises(LargeCutError, match="rarely exited") as refusal:
         covering(replace(waiting([2e-3] * 7), proper_only=proper_only))
     assert ("proper_only=True" in str(refusal.value)) != proper_only
 

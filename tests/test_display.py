@@ -166,7 +166,7 @@ def test_warnings_come_first():
 
 def test_cards():
     card = Card("Thing(1)", [f"fact {k}" for k in range(9)], ["mind"])
-    assert as_text(card).splitlines()[-1] == "  ... and 6 lines more"
+    assert as_text(card).splitlines()[-1] == "  ... and 6 more lines"
     assert as_text(Card("x" * 500)) == "x" * 95 + "…"
     assert re.sub("<[^>]*>", " ", as_html(Card("a & b"))).split() == ["a", "&amp;", "b"]
     columns = {"a_b": [1.5, 2.5], "a_b_se": [0.1, 0.0], "on": [True, np.bool_(False)], "who": ["x", None]}

@@ -172,7 +172,7 @@ def test_grid_leaves_out_what_the_start_cannot_reach():
         ("env:grid?rows=0", "at least 1"),
         ("env:grid?rows=100000&columns=100000", "make it smaller"),
         ("env:grid?walls=9,9", "outside"),
-        ("env:grid?walls=a", "is no cell"),
+        ("env:grid?walls=a", "is not a cell"),
         ("env:grid?start=4,4", "choose two cells"),
         ("env:grid?walls=0,0", "a wall stands there"),
         ("env:grid?goal=1,1&walls=1,1", "a wall stands there"),

@@ -217,7 +217,7 @@ def test_what_is_lacking_is_named():
             next_prob=[1.0] * 5,
         )
     )
-    with pytest.raises(BadInputError, match=r'\("a", "x"\) lacks reward and 2 pairs more'):
+    with pytest.raises(BadInputError, match=r'\("a", "x"\) lacks reward and 2 more pairs'):
         require_closed(wide, "check")
     require_closed(envs.two_state(), "solve")
 

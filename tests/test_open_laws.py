@@ -404,7 +404,7 @@ def test_engines_that_take_given_laws_only():
     for engine in ("mixture", "hmc", "nuts", "rejection"):
         with pytest.raises(UnsupportedError, match=f"the {engine} engine takes given transition laws only"):
             asked(ONE, data, engine=engine, epsilon=0.1)
-    with pytest.raises(BadInputError, match="nobody knows where it leads"):
+    with pytest.raises(BadInputError, match="its transition law is unknown"):
         bm.posterior(ONE, data)
     with pytest.raises(BadInputError, match='is not deterministic: use laws="dirichlet"'):
         bm.posterior(ONE, data, laws="deterministic")

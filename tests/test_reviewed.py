@@ -29,7 +29,7 @@ def test_what_is_missed_is_said_by_posteriors_draws_and_agents():
     model, data = part_of_a_loop()
     summary = bm.posterior(model, data, prior_scale=1.0)
     assert not summary.trustworthy
-    with pytest.raises(UnsupportedError, match="no draws: observed loops are hardly ever left"):
+    with pytest.raises(UnsupportedError, match="no draws: observed loops are rarely exited"):
         _ = summary.draws
     agent = make_agent("manifold", model, {"prior_scale": 1.0})
     agent.observe(data.pair, data.reward)

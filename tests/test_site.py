@@ -1,10 +1,12 @@
 """The documentation as a site: every page is found, set and searched without asking the network for anything."""
 
+import ast
 import functools
 import http.server
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -119,6 +121,17 @@ def test_references_lead_somewhere(site):
     for page in pages(site):
         prose = re.sub(r"<(pre|script|code)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
         assert not re.findall(r"\]\[[a-z_.]*\]", prose), page.name
+
+
+def test_formulas_of_docstrings_are_set(site):
+    """Every formula of `docs/formulas.toml` is in a docstring, and every indented line there is one of them."""
+    modules = re.findall(r"^::: (\S+)", (ROOT / "docs" / "api" / "inside.md").read_text(), re.MULTILINE)
+    files = [ROOT / "src" / (name.replace(".", "/") + ".py") for name in modules]
+    stale = runpy.run_path(str(ROOT / "docs" / "formulas.py"))["stale"]
+    assert stale([ast.get_docstring(ast.parse(path.read_text())) for path in files]) == []
+    page = (site / "api" / "inside.html").read_text()
+    assert r"\theta_i &amp;= \text{payment}_i + \sum_{s'}" in page
+    assert "theta_i" not in re.sub(r'<(span|div) class="arithmatex">.*?</\1>|<pre.*?</pre>', "", page, flags=re.DOTALL)
 
 
 def test_what_others_wrote_carries_its_licence(site):

@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--first", type=int, default=0, help="skip so many of the sample")
+    parser.add_argument("--first", type=int, default=0, help="number of mutants of the sample to skip")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant after so long")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that the tests of a mutant may take")
     parser.add_argument("--out", type=Path, required=True)

@@ -161,7 +161,7 @@ def check(
         for message in messages:
             say(f"- {message}")
         if len(messages) < len(health.messages):
-            typer.echo(f"... and {len(health.messages) - len(messages)} remarks more (--all prints them)")
+            typer.echo(f"... and {len(health.messages) - len(messages)} more remarks (--all prints them)")
         if not health.holds:
             typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
     if not health.holds:

@@ -3,8 +3,8 @@
 A pair's transition law counts as known once the pair has been observed (the paper's assumption), unless the problem
 leaves it open: then what is known of it is where it led, as far as that was recorded.
 
-A reward may have a standard deviation of its own: a measurement with a known error, or a belief about a move nobody
-tried (an observation with an sd that leads nowhere). The rewards of one pair fall into three classes,
+A reward may have a standard deviation of its own: a measurement with a known error, or a belief about an untried
+move (an observation with an sd that leads nowhere). The rewards of one pair fall into three classes,
 
 - *plain* ones without an sd of their own, which are as noisy as all such rewards: their number m, their mean and the
   scatter around it are sufficient, whatever the noise turns out to be;
@@ -94,10 +94,10 @@ class Dataset(Shown):
         sd: the standard deviation of each reward; NaN where it has none of its own, 0 where it is exact,
             shape (observations,).
         next: where each led; -1 where that was not recorded, n_states for the goal, shape (observations,).
-        places: where each was found, for messages: "line 3" of a table; empty if nobody said.
+        places: where each was found, for messages: "line 3" of a table; empty if unknown.
 
     Raises:
-        BadInputError: for observations that say nothing, or what cannot be.
+        BadInputError: for observations that are empty or impossible.
 
     >>> from bellmanifold import Observation, envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
@@ -185,13 +185,13 @@ class Dataset(Shown):
         )
 
     def with_belief(self, mean: float, sd: float) -> Dataset:
-        """The same data, and the same belief about the reward of every pair that has a law in the problem.
+        """The same data with a belief about the reward of every pair that has a law in the problem.
 
         The map is known, the costs are not: each such pair gets one more observation with this sd, which leads nowhere.
 
         Args:
-            mean: what such a pair pays, about.
-            sd: give or take this much, a standard deviation; positive.
+            mean: expected reward of such a pair.
+            sd: standard deviation of the belief; positive.
         """
         require_numbers(mean=mean, sd=sd)
         if not abs(mean) <= LARGEST_SD:
@@ -207,7 +207,7 @@ class Dataset(Shown):
         return len(self.pair)
 
     def card(self) -> Card:
-        """What it says about itself: how much was observed, and the observations."""
+        """Text and table for display: how much was observed, and the observations."""
         seen = f"{int(self.observed.sum())} of {self.model.n_pairs} pairs observed"
         return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self._columns)
 
@@ -252,23 +252,23 @@ class Dataset(Shown):
 
     @cached_property
     def count(self) -> Int[np.ndarray, "pairs"]:
-        """How many rewards without an sd of their own each pair paid."""
+        """Number of rewards without an sd of their own, per pair."""
         return np.bincount(self.pair[self._is_plain], minlength=self.model.n_pairs)
 
     @cached_property
     def observed(self) -> Bool[np.ndarray, "pairs"]:
-        """Of which pairs is any reward known, whatever its sd?"""
+        """Mask of pairs with at least one reward, whatever its sd."""
         return np.asarray((self.count > 0) | (self.own_count > 0) | self.exact, dtype=np.bool_)
 
     @cached_property
     def tries(self) -> Int[np.ndarray, "pairs"]:
-        """How often each pair was tried: beliefs, rewards with an sd that led nowhere, are no trials."""
+        """Number of trials per pair; beliefs (rewards with an sd and no landing) do not count."""
         is_belief = (self.sd > 0) & (self.next < 0)
         return np.bincount(self.pair[~is_belief], minlength=self.model.n_pairs)
 
     @cached_property
     def free(self) -> Bool[np.ndarray, "pairs"]:
-        """Of which pairs is no reward known?"""
+        """Mask of pairs without any reward."""
         return ~self.observed
 
     @cached_property
@@ -285,7 +285,7 @@ class Dataset(Shown):
 
     @cached_property
     def own_count(self) -> Int[np.ndarray, "pairs"]:
-        """How many rewards with a positive sd of their own each pair has."""
+        """Number of rewards with a positive sd of their own, per pair."""
         return np.bincount(self.pair[self._is_own], minlength=self.model.n_pairs)
 
     @cached_property
@@ -311,12 +311,12 @@ class Dataset(Shown):
 
     @cached_property
     def own_log_sd(self) -> Float[np.ndarray, "pairs"]:
-        """Sum of log sd over those rewards: with it the density of the rewards, not only its shape, is known."""
+        """Sum of log sd over those rewards, which normalises their density."""
         return self._sum(self._is_own, np.log(np.where(self._is_own, self.sd, 1.0)))
 
     @cached_property
     def exact(self) -> Bool[np.ndarray, "pairs"]:
-        """Which pairs have a reward of sd 0?"""
+        """Mask of pairs with a reward of sd 0."""
         exact = np.zeros(self.model.n_pairs, dtype=np.bool_)
         exact[self.pair[self._is_exact]] = True
         return exact
@@ -416,7 +416,7 @@ class Dataset(Shown):
 
 
 def require_data(data: object) -> None:
-    """Refuse what is no data set."""
+    """Raise unless `data` is a Dataset."""
     require_kind(data, Dataset, "data", "give a bm.Dataset, as bm.Dataset.from_pairs(model, [...]) makes it of a list")
 
 
@@ -431,7 +431,7 @@ def require_same_problem(model: SSP, data: Dataset) -> None:
 
 
 def require_plain(data: Dataset, what: str) -> None:
-    """Refuse rewards with an sd of their own, where a method takes all rewards for equally noisy, or for exact."""
+    """Raise for rewards with an sd of their own, where a method assumes equally noisy or exact rewards."""
     own = ~np.isnan(data.sd)
     if own.any():
         raise BadInputError(

@@ -1,4 +1,4 @@
-"""A problem as whoever makes one describes it: plain arrays, which `bellmanifold.assembly` turns into an `SSP`."""
+"""The description of a problem: plain arrays, which `bellmanifold.assembly` turns into an `SSP`."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def as_text(card: Card) -> str:
     """A card as a few lines."""
     lines = [f"warning: {warning}" for warning in card.warnings] + list(card.facts)
     left_out = len(lines) - MOST_LINES
-    shown = lines if left_out <= 0 else [*lines[: MOST_LINES - 1], f"... and {left_out + 1} lines more"]
+    shown = lines if left_out <= 0 else [*lines[: MOST_LINES - 1], f"... and {left_out + 1} more lines"]
     return "\n  ".join(_cut(printable(line), WIDTH) for line in (card.title, *shown))
 
 

@@ -73,7 +73,7 @@ def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remed
 
 
 def require_numbers(**values: object) -> None:
-    """Refuse options that are no numbers; None means that one is not given."""
+    """Raise for options that are not numbers; None means not given."""
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise BadInputError(f"{name} is {kind_of_value(value)}: give a number")

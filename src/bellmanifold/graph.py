@@ -377,7 +377,7 @@ def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int
 
 
 def _touches(model: SSP, states: Nodes) -> Pairs:
-    """Which pairs may lead to one of these states (the goal is the last)? Nobody knows it of open laws: they count."""
+    """Mask of pairs that may lead to one of these states (the goal is the last); pairs with open laws may."""
     return np.asarray(model.over_successors(np.logical_or, states[model.next_state], True), dtype=np.bool_)
 
 

@@ -94,7 +94,7 @@ def manifold(
         data: observations with deterministic rewards.
         q_of: parameters -> action values by pair, a JAX function.
         log_prior: log density of the parameters, a JAX function.
-        parameters: how many parameters there are.
+        parameters: number of parameters.
 
     Raises:
         BadInputError: if q_of does not return one finite number per pair.

@@ -162,7 +162,7 @@ class Health(Shown):
 
 
 def check(model: SSP, discount: float | None = None, full: bool = False) -> Health:
-    """Say whether the theory applies to a problem, and why not where it does not.
+    """Check whether the theory applies to a problem, and if not, why.
 
     Args:
         model: the problem.

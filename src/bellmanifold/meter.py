@@ -1,4 +1,4 @@
-"""How far a long call has come: a bar with an estimate of what is left.
+"""Progress of long calls: a bar with an estimate of the time left.
 
 Whoever works says so, `expect("points", 4096)` and `advance("points", 1024)`, and knows nothing of who listens. Nobody
 does unless a call has opened a meter (`metered`), and even then nothing is shown in the first two seconds. A terminal
@@ -33,7 +33,7 @@ FEW_STEPS, FEW_SECONDS = 3, 10.0
 
 @runtime_checkable
 class Display(Protocol):
-    """What shows how far work has come."""
+    """Shows progress."""
 
     def open(self, title: str) -> None: ...
 
@@ -44,13 +44,13 @@ class Display(Protocol):
 
 @dataclass
 class Count:
-    """How many of what are done.
+    """A count of finished work.
 
     Attributes:
         unit: what is counted, in the plural.
-        done: how many.
-        total: of how many, as far as one can tell; None if one cannot.
-        first: how many were done when the counting began.
+        done: number done.
+        total: expected total; None if unknown.
+        first: number done when counting began.
         began: when that was.
         steps: how often more of them were done.
     """
@@ -134,7 +134,7 @@ class Meter:
         self._look()
 
     def advance(self, unit: str, by: float | int) -> None:
-        """So many more are done; what nobody expects is not counted."""
+        """Count more of a unit; units other than the expected one are ignored."""
         if unit == self.count.unit:
             self.count.step(self.count.done + by)
             self._look()
@@ -233,14 +233,14 @@ _current: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 def expect(unit: str, total: float | int | None, done: float | int = 0) -> None:
-    """Say that so many of these are to be done, as far as one can tell, and how many are."""
+    """Announce a unit of work, its expected total (None if unknown), and how much of it is done."""
     meter = _current.get()
     if meter is not None:
         meter.expect(unit, total, done)
 
 
 def advance(unit: str, by: float | int = 1) -> None:
-    """Say that so many more of these are done."""
+    """Report progress in a unit."""
     meter = _current.get()
     if meter is not None:
         meter.advance(unit, by)
@@ -248,7 +248,7 @@ def advance(unit: str, by: float | int = 1) -> None:
 
 @contextmanager
 def metered(title: str, progress: bool | None = None) -> Iterator[None]:
-    """Show how far what happens inside has come; within another call that does so, it is that one which shows it.
+    """Show the progress of the enclosed code; within another metered call, the outer one shows it.
 
     Args:
         title: what is going on.
@@ -263,9 +263,9 @@ def metered(title: str, progress: bool | None = None) -> Iterator[None]:
 
 @contextmanager
 def counted(title: str, unit: str, total: int, progress: bool | None = None) -> Iterator[Callable[..., None]]:
-    """Show how many of so many are done, and nothing of what happens inside.
+    """Show how many of a total are done, without the progress of the steps inside.
 
-    Hands over a function that counts one more, or as many as it is told.
+    Yields a function that counts one more, or the number it is given.
     """
     outer = _current.get() is not None or progress is False
     meter = Meter(title, None if outer else _display(bool(progress)))

@@ -57,7 +57,7 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
     """
     for key in features:
         if key not in model.pair_index:
-            raise BadInputError(f"features: {_pair(key)} is no pair of the problem: remove it")
+            raise BadInputError(f"features: {_pair(key)} is not a pair of the problem: remove it")
     rows: list[np.ndarray] = []
     for key in model.pair_index:
         if key not in features:
@@ -65,7 +65,7 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
         try:
             row = np.asarray(features[key], dtype=np.float64)
         except (TypeError, ValueError):
-            raise BadInputError(f"features: {_pair(key)} has something that is no number: correct it") from None
+            raise BadInputError(f"features: {_pair(key)} has an entry that is not a number: correct it") from None
         if row.ndim != 1 or len(row) != len(rows[0] if rows else row) or not len(row):
             raise BadInputError(f"features: {_pair(key)} has shape {row.shape}: give vectors of one positive length")
         if not np.isfinite(row).all():

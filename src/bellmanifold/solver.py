@@ -168,7 +168,7 @@ def solve(
     verdict = assumption_2(model)
     if not verdict.holds:
         raise UnsupportedError(
-            f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a near-by problem)"
+            f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a nearby problem)"
         )
     if method not in (None, "vi", "pi", "lp"):
         raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")

@@ -11,7 +11,7 @@ whatever the number of actions or successors of a single state or pair. The goal
 successor number S: it is never inferred from probability missing in a row, because ten times 0.1
 leaves 1e-16 and 1e-16 is not a way out.
 
-A pair may be *open*: nobody knows what it pays (its reward is NaN) or where it leads (its row is empty), or both.
+A pair may be *open*: its reward is unknown (NaN), its transition law is unknown (an empty row), or both.
 What a person believes about action values before any data may be stated with the problem (`StatedPrior`). What needs a
 whole problem asks for it with `require_closed`; what never looks at the open pairs takes `SSP.closed_at_goal`.
 
@@ -56,13 +56,13 @@ class SSP:
         initial: probability that an episode starts in each state, shape (S,).
         pair_state: the state of each pair, non-decreasing, shape (pairs,).
         pair_action: index into `actions`, shape (pairs,).
-        reward: expected reward of each pair, NaN where nobody knows it, shape (pairs,).
+        reward: expected reward of each pair, NaN where it is unknown, shape (pairs,).
         reward_sd: standard deviation of the reward's Gaussian noise when it is simulated, shape (pairs,).
-        next_start: the successors of pair i are next_start[i]:next_start[i + 1], none where nobody knows them,
+        next_start: the successors of pair i are next_start[i]:next_start[i + 1], none where they are unknown,
             shape (pairs + 1,).
         next_state: successor states; S is the goal; ascending within a pair, shape (successors,).
         next_prob: their probabilities, all positive, shape (successors,).
-        metadata: whatever the file said under "metadata".
+        metadata: the content of "metadata" in the file.
         prior: what is stated about action values before any data; None for nothing.
         open_discount: what the problem was discounted by, for laws that are open: a law p that is learnt counts as
             open_discount * p, and the rest leads to the goal. Rows that are given hold their discount already.
@@ -101,7 +101,7 @@ class SSP:
         return f"SSP({quote(self.name)}, {size})"
 
     def card(self) -> Card:
-        """What it says about itself in a notebook: a row per pair, and a picture if it is small."""
+        """Table and, for small problems, a picture, for display in a notebook."""
         starts = [f"{quote(self.states[s])} with {self.initial[s]:.3g}" for s in np.flatnonzero(self.initial)[:3]]
         more = ", ..." if int((self.initial > 0).sum()) > len(starts) else ""
         start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
@@ -156,22 +156,22 @@ class SSP:
 
     @cached_property
     def open_reward(self) -> Bool[np.ndarray, "pairs"]:
-        """Of which pairs nobody knows what they pay."""
+        """Mask of pairs with an unknown reward."""
         return np.isnan(self.reward)
 
     @cached_property
     def open_law(self) -> Bool[np.ndarray, "pairs"]:
-        """Of which pairs nobody knows where they lead."""
+        """Mask of pairs with an unknown transition law."""
         return np.asarray(np.diff(self.next_start) == 0)
 
     @cached_property
     def is_open(self) -> bool:
-        """Is anything about some pair left open?"""
+        """Whether the reward or the law of any pair is unknown."""
         return bool((self.open_reward | self.open_law).any())
 
     @cached_property
     def is_deterministic(self) -> bool:
-        """Is it known that every pair has a single successor? Not of a pair whose law is open."""
+        """Whether every pair is known to have a single successor; False if any law is open."""
         return bool((np.diff(self.next_start) == 1).all())
 
     def pair_name(self, pair: Index) -> tuple[str, str]:
@@ -260,12 +260,12 @@ class SSP:
         state: Int[np.ndarray, "entries"],
         prob: Float[np.ndarray, "entries"],
     ) -> SSP:
-        """The same problem with other laws of some pairs.
+        """The same problem with the laws of some pairs replaced.
 
         Laws of pairs that were open are discounted by `open_discount`; others are taken as they are.
 
         Args:
-            pairs: which ones, ascending.
+            pairs: pairs whose laws are replaced, ascending.
             start: where each compressed row of the new laws begins, and where the last one ends; an empty row is open.
             state: successors in these rows, ascending within a row; the goal is number S.
             prob: probability of each successor.
@@ -284,7 +284,7 @@ class SSP:
         return other._discounted(self.open_law & ~other.open_law, self.open_discount)
 
     def opened(self) -> SSP:
-        """The same states and actions with every reward and every law open: what someone knows who was told nothing."""
+        """The same states and actions with every reward and every law open."""
         return replace(
             self,
             reward=np.full(self.n_pairs, np.nan),
@@ -294,7 +294,7 @@ class SSP:
         )
 
     def closed_at_goal(self) -> SSP:
-        """Every open law leads to the goal and every open reward is 0: for what never looks at open pairs."""
+        """The problem with open laws leading to the goal and open rewards 0, for code that never uses open pairs."""
         if not self.is_open:
             return self
         unknown = np.flatnonzero(self.open_law)
@@ -365,7 +365,7 @@ class SSP:
 
 
 def require_problem(model: object) -> None:
-    """Refuse what is no problem.
+    """Raise unless `model` is an SSP.
 
     Raises:
         BadInputError: naming the remedy.
@@ -375,7 +375,7 @@ def require_problem(model: object) -> None:
 
 
 def require_closed(model: SSP, what: str) -> None:
-    """Refuse a problem of which something is left open.
+    """Raise if the problem has open pairs.
 
     Args:
         model: the problem.
@@ -391,7 +391,7 @@ def require_closed(model: SSP, what: str) -> None:
     shown = [
         f"({', '.join(quote(name) for name in model.pair_name(i))}) lacks {_lacking(model, i)}" for i in unknown[:3]
     ]
-    more = f" and {len(unknown) - len(shown)} pairs more" if len(unknown) > len(shown) else ""
+    more = f" and {counted(len(unknown) - len(shown), 'more pair')}" if len(unknown) > len(shown) else ""
     raise BadInputError(
         f"{what} needs the whole problem, but pair {', '.join(shown)}{more}: give what they lack in the problem file, "
         "or ask `posterior`, which takes open problems"
@@ -424,7 +424,7 @@ def by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray,
 
 
 def pair_columns(model: SSP) -> Columns:
-    """Pairs as columns of a table; where one leads as {state: probability}, None where nobody knows."""
+    """Pairs as columns of a table; where one leads as {state: probability}, None where it is unknown."""
     rows = [slice(a, b) for a, b in zip(model.next_start[:-1], model.next_start[1:], strict=True)]
     laws = [zip(map(model.state_name, model.next_state[r]), model.next_prob[r].tolist(), strict=True) for r in rows]
     return {

@@ -23,9 +23,9 @@ PRIOR_SCALE = 10.0
 TRUTH = (-2.0, -1.0)
 COMPLETE, PARTIAL = np.array([True, True]), np.array([True, False])
 WIDTHS = np.array([2.0, 3.0, 5.0, 9.0, 14.0])
-"""Pieces of an integral end at so many scales from each peak."""
+"""Pieces of an integral end at these distances from each peak, in its scales."""
 FAR = np.array([-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0])
-"""And at so many scales of the prior."""
+"""And at these multiples of the prior scale."""
 NODES = 20
 
 Points = Float[np.ndarray, "*shape"]

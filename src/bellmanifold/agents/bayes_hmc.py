@@ -4,8 +4,8 @@ Before every episode a chain starts from a prior draw, is tuned and walks on (`b
 point is played. Step size and preconditioner carry over to the next episode. The first episode plays a prior draw.
 
 A chain of one run keeps a processor waiting, so the runs of a block are played in step and their chains are moved by
-one program. Each chain has its own key, data and tuning: nothing passes between runs. Whoever asks first for a policy
-of the next episode has all chains moved; the others find theirs ready.
+one program. Each chain has its own key, data and tuning: nothing passes between runs. The first run that asks for a
+policy of the next episode moves all chains; the others find theirs ready.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ With `replan` an episode goes on instead. Whenever a pair was played that was ne
 what it saw since it last looked, and looks again: it names another policy. A policy that can reach neither the goal nor
 anything new gives way to the best way home by what is known; if there is none, to the shortest way to something new; if
 there is neither, the episode ends as a loop. New pairs run out and ways home arrive, so episodes end. Where laws are
-unknown nobody can tell, and the cap is what is left.
+unknown this cannot be checked, and only the cap on moves ends an episode.
 
 Agents need no base class. Besides `policy` and `observe` an agent may have
 
@@ -347,7 +347,7 @@ def _loop_detector(
 ) -> Callable[[int, int, bool], bool]:
     """After a move from a state to another (with a pair that was new or not): can nothing new or good follow?
 
-    Where nobody knows the laws that is a guess, from where pairs led so far: good enough to look again, not to give up.
+    Where laws are unknown this is a guess from past landings: good enough to look again, not to give up.
     """
     model = world.model
     if not world.may_loop or not (world.has_laws or replan):

@@ -2,8 +2,8 @@
 
 A field is an option: its name is what plans and the command line call it, its default is what holds unless it is given,
 and the function that makes the field says which values are sound and what to ask for instead. So a new option is one
-line here; the agent reads it from the record it is made with. Whoever wants an option that several agents share puts
-it into a record that theirs inherit.
+line here; the agent reads it from the record it is made with. An option that several agents share
+belongs in a record that theirs inherit.
 
 Records live together in this module, which imports nothing heavy: `learn` and plans check options without the agents.
 """

@@ -6,7 +6,7 @@ problem fits a batch a few chains walk side by side, which costs little more tha
 by the time a chain is played again it has made as many visits as there are unobserved pairs. A walk has one draw at a
 time: it knows no probabilities of routes, and its belief about actions is that draw.
 
-Walks stay within the parameters that are not known to be improper, and may miss loops that are hardly ever left; the
+Walks stay within the parameters that are not known to be improper, and may miss loops that are rarely left; the
 diagnostic `proper_only` says whether that leaves anything out.
 """
 

@@ -4,7 +4,7 @@ The same map as `bellmanifold.chart.batch`, for problems whose strong components
 batches. Three things keep a point cheap:
 
 - Only M~ itself is looked at: solved pairs, the states that have one or may be reached by one, and for each of these
-  the unsolved pairs that count. Nothing grows with the part of the problem that nobody has seen.
+  the unsolved pairs that count. Nothing grows with the unobserved part of the problem.
 - A walk moves a little at a time, so the greedy policy of the last point is nearly that of the next, and the points
   tried in one step all begin with the same policy. Its chain is factorised once; the last few factorisations are kept.
 - Sweeps of value iteration stand between two policies. They start from a proper policy's value, so they only rise

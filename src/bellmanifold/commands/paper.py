@@ -31,7 +31,7 @@ def _missing() -> None:
 
 
 def ledger_section(directory: Path) -> str:
-    """The ledger of `reproduce` as a part of a report; empty where there is none, or nobody who can read it."""
+    """The ledger of `reproduce` as a part of a report; empty without one, or without the package that reads it."""
     path = directory / "claims.json"
     if not path.exists():
         return ""

@@ -28,21 +28,21 @@ def print_first(
     most: int = SHOWN,
     widest_last: int = WIDEST,
 ) -> None:
-    """The first rows of a table, and how many there are more; all of them if that is wanted.
+    """Print the first rows of a table and how many are left out, or all of them.
 
     Args:
         head: names of the columns; empty for none.
         rows: the rows, those that matter most first.
-        what: they are, in the plural.
+        what: what the rows are, in the plural.
         every: print them all.
-        most: so many otherwise.
+        most: maximum number of rows otherwise.
         widest_last: characters that a cell of the last column may have.
     """
     shown = rows if every or len(rows) <= most else rows[:most]
     if shown:
         print_table([head, *shown] if head else list(shown), widest_last)
     if len(shown) < len(rows):
-        typer.echo(f"... and {len(rows) - len(shown)} {what} more (--all prints them)")
+        typer.echo(f"... and {len(rows) - len(shown)} more {what} (--all prints them)")
 
 
 def on_the_way(model: SSP, played: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:

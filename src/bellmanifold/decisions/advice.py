@@ -12,7 +12,7 @@ The best policy is chosen on one half of the draws and judged on the other, both
 on the draws it was chosen on, its loss would look too small. So the estimates err on the side of caution: the policy
 that half of the draws prefer is at most as good as the best, and the loss is not understated.
 
-Draws whose greedy policy is improper have no values, so posteriors that leave such policies mass are refused.
+Draws whose greedy policy is improper have no values, so posteriors that give probability to such policies are refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SHOWN = 5
 LAW_POLICIES = 24
 """Greedy policies of draws that are candidates where every draw has laws of its own."""
 NOTHING = -1e6
-"""A free pair is worth so many times what others are where only solved pairs are to be played."""
+"""Value of free pairs, relative to others, where only solved pairs are to be played."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def _best(draws: JointDraws, half: Bool[np.ndarray, "draws"]) -> Int[np.ndarray,
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Advice(Shown):
-    """What to do, and what to try.
+    """The best policy now, and what to try next.
 
     Attributes:
         summary: the posterior.
@@ -138,7 +138,7 @@ class Advice(Shown):
         gain: the value of a trial of every pair.
         uncertain: pairs whose value is not known, shape (pairs,).
         tried: how often each pair was tried, shape (pairs,).
-        tolerance: an expected loss up to which to stop; None if nobody asked.
+        tolerance: an expected loss up to which to stop; None if not given.
     """
 
     summary: Summary
@@ -160,7 +160,7 @@ class Advice(Shown):
 
     @property
     def stop(self) -> bool | None:
-        """Whether the expected loss is at most the tolerance, if the posterior is to be trusted; None without one."""
+        """Whether the expected loss is at most the tolerance, and the posterior trustworthy; None without one."""
         if self.tolerance is None:
             return None
         return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
@@ -172,7 +172,7 @@ class Advice(Shown):
 
     @cached_property
     def policy(self) -> dict[str, str]:
-        """The best policy in the states that it can come to, as far as is known: state -> action."""
+        """The best policy in the states that it is known to reach: state -> action."""
         model, own = self.target.model, self.decision.policy
         reached = Walks(self.target.support, self.target.observed).reached(own[None], model.initial)[0]
         return dict(model.pair_name(own[state]) for state in np.flatnonzero(reached))
@@ -185,7 +185,7 @@ class Advice(Shown):
 
     @cached_property
     def telling(self) -> Bool[np.ndarray, "pairs"]:
-        """Pairs that another trial would tell something about: a reward and a law that are known stay what they are."""
+        """Pairs about which another trial would be informative: not those whose reward and law are known."""
         target = self.target
         return ~target.observed | target.open | ((target.scale > 0) & (not target.epsilon))
 
@@ -220,7 +220,7 @@ class Advice(Shown):
         }
 
     def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]:
-        """For pictures: the pairs that the best policy plays, gains of those that a trial tells of, what was tried."""
+        """For pictures: pairs that the best policy plays, gains of informative trials, pairs that were tried."""
         played = np.zeros(len(self.uncertain), dtype=bool)
         played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
         return played, np.where(self.telling, self.gain.value, 0.0), np.asarray(self.tried > 0, dtype=np.bool_)
@@ -241,7 +241,7 @@ class Advice(Shown):
         )
 
     def sentences(self) -> tuple[str, str]:
-        """What to do, in two sentences that a person understands."""
+        """The advice in two plain sentences."""
         loss = float(self.expected_loss.value)
         if not self.uncertain.any() or loss <= 0.0:
             return "Stopping now costs nothing.", "No trial could improve on the best policy."
@@ -260,7 +260,7 @@ class Advice(Shown):
         return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
 
     def card(self) -> Card:
-        """What it says about itself: what to do, what stopping costs, what to try."""
+        """Text and table for display: what to do, what stopping costs, what to try."""
         loss, best = self.expected_loss, self.decision
         stop = "" if self.stop is None else ", stop" if self.stop else ", go on"
         title = f"Advice(expected loss {measured(float(loss), float(loss.se))}{stop})"
@@ -299,19 +299,18 @@ def advise(
     progress: bool | None = None,
     **options: Any,
 ) -> Advice:
-    """What to do with what is known, what that may cost, and what to try next.
+    """Advise on the best policy now, on its expected loss, and on what to try next.
 
     Args:
         model: the problem.
-        data: observations of it; with none the prior speaks.
+        data: observations of it; without any, advice is based on the prior.
         tolerance: an expected loss up to which to stop.
-        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
-            notebooks.
+        progress: show progress, once it takes more than two seconds; by default on terminals and in notebooks.
         options: keywords of `bellmanifold.posterior`.
 
     Raises:
         BadInputError: for wrong arguments or contradicting data.
-        UnsupportedError: where the posterior leaves improper policies any mass, or has no draws.
+        UnsupportedError: if the posterior gives improper policies any probability, or has no draws.
 
     >>> from bellmanifold import envs
     >>> model = envs.two_state()
@@ -345,7 +344,7 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
 
 
 def check_proper(target: Target) -> None:
-    """Refuse posteriors that leave improper policies any mass.
+    """Refuse posteriors that give improper policies any probability.
 
     Raises:
         UnsupportedError: naming the remedy.
@@ -353,7 +352,7 @@ def check_proper(target: Target) -> None:
     if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
-            "the posterior leaves policies mass that never reach the goal, and these have no value: use --proper-only"
+            "the posterior gives probability to policies that never reach the goal and have no value: use --proper-only"
             + exact
         )
 

@@ -2,7 +2,7 @@
 
 In a draw theta a solved pair i pays what its equation says, payment_i = theta_i - sum p_i(s') max_a theta(s', a), with
 the law p_i of the draw; for an exact reward that is the reward. A free pair pays its value theta_u and ends: what comes
-after it nobody knows, and theta_u is what it is worth if all goes on as well as possible. So each draw is a whole
+after it is unknown, and theta_u is what it is worth under optimal play. So each draw is a whole
 decision problem M~, in which every policy has a value, and the best has V*(s) = max_a theta(s, a).
 
 Draws come from importance sampling where that weighs well, else from chains; they are independent, or follow each other
@@ -38,15 +38,15 @@ from bellmanifold.posteriors.weight import weigh_normals
 BLOCKS = 64
 """Blocks of draws; half of them choose, the other half judges."""
 MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**15, 2**12, 2**21
-"""Importance draws: as many as hold so many numbers, within these bounds."""
+"""Bounds for the number of importance draws, and for the numbers that they hold."""
 MORE = 2**17
-"""Uneven draws are resampled from this many, or fewer if these are more numbers than may be kept."""
+"""Uneven draws are resampled from this many, or fewer if memory does not allow it."""
 LAW_DRAWS, LAW_NUMBERS = 2**11, 2**23
 """Draws that keep laws of their own, and numbers of the laws that they are resampled from."""
 STRETCHES, STRETCH, LEAST_STRETCH, FULL = 16, 50, 10, 8
-"""Points kept of each chain, steps between two of them, at least and with a budget of so many rounds."""
+"""Points kept per chain, steps between two of them (most and least), and the number of rounds that allows the most."""
 LEAST_STRETCHES, SPARSE_STRETCH = 16, 4
-"""The same of chains on sparse systems, of which at least so many points are kept."""
+"""The least number of points per chain on sparse systems, and the steps between them."""
 TIE = 1e-6
 """Values that differ by less than this share of their size are the same: ties at epsilon 0 are split by 1e-8 of it."""
 

@@ -33,9 +33,9 @@ EDGES, FEW_EDGES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98), (0.1, 0.5, 0.9)
 KNOTS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 """Quantiles between which advantages are linear in theta_i."""
 SURE = 4.0
-"""A group's mean payment counts as its own if it is so many standard errors from the mean of all draws."""
+"""A group's mean payment counts as its own if it is SURE standard errors from the mean of all draws."""
 CHANCE = 5.0
-"""A regression explains more than chance if its F statistic is so many standard deviations above its mean."""
+"""A regression explains more than chance if its F statistic is CHANCE standard deviations above its mean."""
 
 
 class Trials:

@@ -32,7 +32,7 @@ Policies = Int[np.ndarray, "_ states"]
 HELD = 2**23
 """Numbers in an array of transition probabilities that is eliminated at a time."""
 WORST = 1e15
-"""No policy is taken to be worse than the best by more than this, in units of a tie: a law of a draw may hardly ever
+"""No policy is taken to be worse than the best by more than this, in units of a tie: a law of a draw may rarely
 leave a loop."""
 DENSE = 300
 """Chains on more states are factorised one by one."""

@@ -35,7 +35,7 @@ def from_moves(
     require_kind(moves, Mapping, "moves", "give {(state, action): Move(reward, {state: probability})}, after a name")
     for key, move in moves.items():
         of_pair = isinstance(key, tuple) and len(key) == 2
-        require(of_pair, f"moves: {key!r} is no pair: name a state and an action, (state, action)")
+        require(of_pair, f"moves: {key!r} is not a pair: name a state and an action, (state, action)")
         require_kind(move, Move, f"moves[{key!r}]", "give Move(reward, {state: probability})")
         require_kind(move.successors, Mapping, f"moves[{key!r}]: successors", "give {state: probability}")
         for number in (move.reward, move.reward_sd, *move.successors.values()):

@@ -97,7 +97,7 @@ def _cell(text: str, what: str, size: tuple[int, int]) -> tuple[int, int]:
     try:
         row, col = (int(part) for part in text.split(","))
     except ValueError:
-        raise BadInputError(f"{what}: {quote(text)} is no cell: write row,column as in 1,2") from None
+        raise BadInputError(f"{what}: {quote(text)} is not a cell: write row,column as in 1,2") from None
     if not (0 <= row < size[0] and 0 <= col < size[1]):
         raise BadInputError(f"{what}: cell {quote(text)} lies outside the {size[0]} x {size[1]} grid")
     return row, col

@@ -24,7 +24,7 @@ def roads(slip: float = 0.0) -> SSP:
     """The road network with its true costs.
 
     Args:
-        slip: the chance that a driver misses the turn and takes another road of the junction, each alike.
+        slip: probability that a driver misses the turn and takes another road of the junction, all equally likely.
 
     >>> roads()
     SSP("roads", 39 states, 132 pairs)

@@ -132,7 +132,7 @@ class _Reader:
                 name, _, value = text.partition(":")
                 self.values[name.strip()] = self._number(value)
         else:
-            raise self.refuse("there is no @model: this is no DRN file")
+            raise self.refuse("there is no @model: this is not a DRN file")
         if kind is None:
             raise BadInputError("there is no @type: write @type: MDP or @type: DTMC before @model")
 
@@ -162,7 +162,7 @@ class _Reader:
     def _successor(self, text: str) -> None:
         number, colon, value = text.partition(":")
         if not colon or not self.choice_label:
-            raise self.refuse(f"{quote(text)} is no successor of an action: write STATE : PROBABILITY below one")
+            raise self.refuse(f"{quote(text)} is not a successor of an action: write STATE : PROBABILITY below one")
         self.next_state.append(self._whole(number))
         self.next_prob.append(self._number(value))
 
@@ -197,7 +197,7 @@ class _Reader:
         try:
             return str(json.loads(text))
         except ValueError:
-            raise self.refuse(f"{quote(text)} is no name in quotes: close the quotes") from None
+            raise self.refuse(f"{quote(text)} is not a name in quotes: close the quotes") from None
 
     def _rewards(self, text: str | None) -> list[float]:
         found = [] if text is None else [self._number(part) for part in text.split(",") if part.strip()]
@@ -211,7 +211,7 @@ class _Reader:
         try:
             return int(text)
         except ValueError:
-            raise self.refuse(f"{quote(text.strip())} is no number of a state") from None
+            raise self.refuse(f"{quote(text.strip())} is not the number of a state") from None
 
     def _number(self, text: str) -> float:
         try:
@@ -224,7 +224,7 @@ class _Reader:
         try:
             return float(Fraction(text.replace(" ", "")))
         except (ValueError, ZeroDivisionError, OverflowError):
-            raise self.refuse(f"{quote(text)} is no number: only numbers and fractions can be read") from None
+            raise self.refuse(f"{quote(text)} is not a number: only numbers and fractions can be read") from None
 
     def problem(self, asked: str | None, path: str) -> SSP:
         """The problem of a property."""
@@ -249,7 +249,7 @@ class _Reader:
         )
 
     def _default(self) -> Question:
-        """What is asked where nobody says it."""
+        """The question that is asked by default."""
         for reward, sense in ((COST, "min"), (REWARD, "max")):
             if reward in self.rewards and GOAL in self.labelled:
                 return read_question(f'R{{"{reward}"}}{sense}=? [F "{GOAL}"]')

@@ -63,9 +63,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _require_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what might never end, or keep whoever opens it waiting: named pipes, devices and sockets.
+    """Refuse files that may never end or may block the reader: named pipes, devices and sockets.
 
-    A pipe that this process was started with is another matter: somebody wrote `<(...)` or `|`, and feeds it.
+    A pipe that this process was started with, by `<(...)` or `|`, is accepted.
     """
     mode = os.stat(path).st_mode
     own = stat.S_ISFIFO(mode) and _OWN_PIPE.fullmatch(os.fspath(path))

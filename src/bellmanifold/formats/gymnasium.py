@@ -92,13 +92,13 @@ def _initial(env: gymnasium.Env[Any, Any], count: int) -> tuple[np.ndarray, np.n
 
 
 def require_environment(env: object, what: str) -> None:
-    """Refuse what is no Gymnasium environment."""
+    """Raise unless `env` is a Gymnasium environment."""
     if hasattr(env, "unwrapped"):
         return
     remedy = (
         f"gymnasium.make({quote(env)}) makes one" if isinstance(env, str) else "give one, as gymnasium.make makes it"
     )
-    raise BadInputError(f"{what} is {kind_of_value(env)}, no Gymnasium environment: {remedy}")
+    raise BadInputError(f"{what} is {kind_of_value(env)}, not a Gymnasium environment: {remedy}")
 
 
 def has_table(env: gymnasium.Env[Any, Any]) -> bool:

@@ -64,7 +64,7 @@ def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
 
 
 def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write a data file, every reward given that is known: npz or a table (.csv) if the name ends so, else JSON."""
+    """Write a data file with every known reward: npz or a table for names ending in .npz or .csv, else JSON."""
     require_data(data)
     require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if os.fspath(path).endswith(".npz"):

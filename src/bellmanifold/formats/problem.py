@@ -1,6 +1,6 @@
 """The problem files `bellmanifold.ssp/1` and `ssp/2`, in JSON and as their `.npz` twins for large problems.
 
-In version 2 a pair may lack "next" (nobody knows where it leads), "reward" (nobody knows what it pays), or both, and a
+In version 2 a pair may lack "next" (its law is unknown), "reward" (its reward is unknown), or both, and a
 "prior" {"mean": m, "sd": s} of the action value may be stated, for the whole problem or in a pair. "open_discount" is
 what the problem was discounted by already, for laws that are open (`SSP`); "discount" counts for all laws.
 
@@ -59,7 +59,7 @@ def read_problem(path: str | os.PathLike[str]) -> SSP:
 
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
-    """Write a problem file: npz, or DRN for model checkers, if the name ends so, else JSON."""
+    """Write a problem file: npz, or DRN for model checkers, for names ending in .npz or .drn, else JSON."""
     require_problem(model)
     require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if not os.fspath(path).endswith((".npz", ".json", ".drn")):
@@ -161,11 +161,11 @@ def _pair(value: Any, where: str, version: int) -> Mapping[str, Any]:
 
 
 def _refuse_nothing(fields: Mapping[str, Any], where: str, version: int) -> None:
-    """In version 2 whoever knows nothing says nothing: null and {} might be mistakes."""
+    """In version 2 unknown entries are left out: null and {} might be mistakes."""
     for key, nothing in (("reward", (None,)), ("next", (None, {}))):
         if version > 1 and key in fields and fields[key] in nothing:
             found = "null" if fields[key] is None else "empty"
-            raise BadInputError(f"{where}: {key} is {found}: leave it out where nobody knows it")
+            raise BadInputError(f"{where}: {key} is {found}: leave it out if it is unknown")
 
 
 def _prior(fields: Mapping[str, Any], where: str) -> tuple[float, float]:

@@ -1,8 +1,9 @@
 """A PRISM or JANI file built into an explicit model by Storm: a program of its own, started by `formats.storm`.
 
-Storm writes messages to the standard output whatever happens, and a fault in it ends the process. Here that harms
-nobody: a request comes as JSON on the standard input, and answers go to a folder: `outcome.json`, either {"error": ...}
-or what the model is, and beside it `model.umb`, Storm's binary archive, `target.npy`, and the variables' values.
+Storm writes messages to the standard output whatever happens, and a fault in it ends the process. Here that does
+no harm: a request comes as JSON on the standard input, and answers go to a folder: `outcome.json`, either
+{"error": ...} or what the model is, and beside it `model.umb`, Storm's binary archive, `target.npy`, and the values of
+the variables.
 """
 
 from __future__ import annotations

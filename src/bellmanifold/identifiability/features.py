@@ -43,7 +43,7 @@ class LinearFit:
         parameters: theta, shape (features,).
         q: its action values, shape (pairs,).
         sum_of_squares: S(theta); 0 where the model can solve the observed equations.
-        cells: how many choices of greedy actions there are.
+        cells: number of choices of greedy actions.
     """
 
     parameters: Float[np.ndarray, "features"]

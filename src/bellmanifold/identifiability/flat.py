@@ -74,7 +74,7 @@ def flat_cones(model: SSP) -> list[FlatCone]:
 
 
 def lies_in_cone(model: SSP, cone: FlatCone, q: Float[np.ndarray, "pairs"]) -> bool:
-    """Has q a greedy action that maximises u, in every state from which the component can be reached?"""
+    """Whether q has a greedy action that maximises u in every state from which the component can be reached."""
     u = cone.direction
     greedy = q == model.best(q)[model.pair_state]
     maximal = u == model.best(u)[model.pair_state]
@@ -177,7 +177,7 @@ def flat_direction(data: Dataset, policy: Int[np.ndarray, "states"]) -> Float[np
 
 
 def lipschitz_bound(observed_pairs: int, lipschitz: float = 1.0) -> float:
-    """2 sqrt(n) L: by how much n residuals together may change when the parameters move by 1 (Lemma lipschitz).
+    """2 sqrt(n) L, a bound on the change of n residuals when the parameters move by 1 (Lemma lipschitz).
 
     Args:
         observed_pairs: n.

@@ -41,7 +41,7 @@ class LikelihoodMass:
     """The integral of the likelihood over a policy's cell.
 
     Attributes:
-        finite: is it?
+        finite: whether it is finite.
         log_bound: the proof's upper bound, in logs; infinite where the policy is improper or pairs are missing.
         log_mass: the mass itself, in logs; infinite where it is, None where it is finite but has no such formula
             (improper policies without a flat direction, incomplete data).

@@ -1,6 +1,6 @@
 """Walking the chart of a problem that fits a batch: many chains in one compiled program.
 
-In the chart's coordinates a step is made of three moves, each of which keeps the posterior:
+In the chart's coordinates a step is made of four moves, each of which leaves the posterior invariant:
 
 - residuals, and an unknown noise scale, turn together on an ellipse (`bellmanifold.samplers.elliptical`);
 - a few unobserved pairs are visited one at a time (`bellmanifold.samplers.coordinatewise`): the posterior forbids
@@ -8,10 +8,11 @@ In the chart's coordinates a step is made of three moves, each of which keeps th
 - those that are not the best choice of their state are idle below its value, and are refreshed;
 - open laws (`bellmanifold.posteriors.laws`): the law of one pair at a time is proposed from its Dirichlet, and accepted
   with the ratio of the weights. Laws are drawn by NumPy, which is thirty times as fast at it, for some steps ahead.
-  Laws hold the concentration fast, so between these a chain forgets some laws, or all or none of them, draws the
-  concentration given the other laws and the landings, and then the forgotten laws anew: one proposal, accepted as any.
+  The laws nearly determine the concentration, so between these a chain forgets some laws, or all or none of them,
+  draws the concentration given the other laws and the landings, and then the forgotten laws anew: one proposal, which
+  is accepted or rejected as any other.
   Every other proposal of a single law is *local*: an exact reward of a pair that mostly stays fixes how rarely it
-  leaves, and fresh laws hardly ever hit that. With a total G from Gamma(sum c) the numbers g = G p are independent
+  leaves, and fresh laws rarely match that. With a total G from Gamma(sum c) the numbers g = G p are independent
   Gamma(c_k), c the shapes of the Dirichlet. One of them is multiplied by e^d, d normal of some width; besides the ratio
   of the weights the chance to accept has the factor exp(c_k d - g_k (e^d - 1)), the ratio of densities of log g_k.
 
@@ -51,15 +52,15 @@ from bellmanifold.samplers import coordinatewise, elliptical
 from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 
 PICKS, ROWS = 8, 4
-"""Unobserved pairs that each chain visits in a step, if there are so many, and open laws that it proposes."""
+"""Number of unobserved pairs that each chain visits in a step, at most, and of open laws that it proposes."""
 STRETCH, SHORT = 10, 5
-"""Steps for which open laws are drawn at a time, also where drawing all laws is cheap."""
+"""Number of steps for which open laws are drawn at a time; the second where drawing all laws is cheap."""
 CHEAP = 2**16
-"""Up to so many numbers in all laws of all chains."""
+"""Size of all laws of all chains up to which drawing them is cheap."""
 NARROWEST, WIDEST = 0.1, 10.0
 """Widths of local proposals of the logarithm of a probability: log-uniform between these."""
 FORGOTTEN = np.array([0.0, 0.25, 0.5, 1.0])
-"""Chances to forget a law: each chain takes any of these."""
+"""Probabilities of forgetting a law: each chain draws one of these."""
 
 
 class BatchWalker:

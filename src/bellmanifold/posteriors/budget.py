@@ -11,13 +11,13 @@ from bellmanifold.errors import BadInputError
 
 @dataclass(frozen=True)
 class Budget:
-    """What bounds the work of engines.
+    """Limits of an engine's computation.
 
     Attributes:
         accuracy: largest standard error of a reported probability, unless a number of samples is asked for.
-        samples: number of points; None for as many as the accuracy takes, within limits.
+        samples: number of points; None for enough to reach the accuracy, within limits.
         seed: fixes every result.
-        top: how many routes are reported.
+        top: number of routes to report.
         enough: an effective sample size below this is too low to trust.
         coordinates: most coordinates for importance sampling; more are walked.
         points: most points of importance sampling.
@@ -61,7 +61,7 @@ class Budget:
             raise BadInputError(f"seed is {self.seed}: give a number that is not negative")
 
     def points_needed(self, points: int, error: float, most: int) -> int:
-        """About how many points the accuracy takes: they double, and the error that so many leave falls as 1/sqrt.
+        """Estimated number of points for the accuracy: points are doubled, and the error falls as 1 / sqrt(points).
 
         >>> Budget().points_needed(1024, 4e-3, 2**20)
         16384

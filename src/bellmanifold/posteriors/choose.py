@@ -1,4 +1,4 @@
-"""Which engine suits a posterior: a pure function of the target, what is asked and the budget."""
+"""The choice of an engine: a function of the target, the engine asked for and the budget."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ Residuals that are not Gaussian are functions of normal numbers (`bellmanifold.k
 be inferred is one more normal number, turned into eta by its table (`bellmanifold.posteriors.noise_scale`).
 
 At epsilon = 0 the residuals are kept with an infinitesimal width: they split exact ties between observed actions as the
-limit epsilon -> 0 splits them, and change nothing else. In a loop that is hardly ever left they would add up to a
+limit epsilon -> 0 splits them, and change nothing else. In a loop that is rarely left they would add up to a
 finite width, so there are none: ties are not split there.
 
-**Loops that are hardly ever left**, exact posteriors: a class of observed pairs that leaks with probability L is worth
-some v if nobody leaves it by choice. The cell in which every unobserved exit is worth less has little prior mass and a
-weight of 1/L, so that points from the prior miss it. For every such loop a coin decides whether its exits are drawn
-from their prior or *below* what lingering is worth, given all else: V', the value without these exits. A point where
-none of them is greedy has V = V', so the density of the mixture of all tosses, relative to the prior, is
+**Loops that are rarely left**, exact posteriors: a class of observed pairs that leaks with probability L is worth
+some v to a policy that never chooses to leave it. The cell in which every unobserved exit is worth less has little
+prior mass and a weight of 1/L, so that points from the prior miss it. For every such loop a coin decides whether its
+exits are drawn from their prior or *below* what lingering is worth, given all else: V', the value without these exits.
+A point where none of them is greedy has V = V', so the density of the mixture of all tosses, relative to the prior, is
 
     prod_loops (1 + t) / 2,    t = prod_{exits u} Phi((V(s_u) - mean_u) / sd_u)^-k_u  if no exit is greedy, else 0,
 
@@ -52,7 +52,7 @@ TIE_WIDTH = 1e-8
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of observed pairs that is left, but hardly ever.
+    """A loop of observed pairs that is rarely left.
 
     Attributes:
         states: where it goes.
@@ -163,7 +163,7 @@ class Coordinates:
 
     @property
     def frontier(self) -> int:
-        """Those of them that are no laws."""
+        """The number of these that are not laws."""
         return self.scales + int(self.free.sum()) + int((self.residual & (self.target.scale > 0)).sum())
 
     def trapped(self) -> UnsupportedError:

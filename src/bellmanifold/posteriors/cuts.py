@@ -25,7 +25,7 @@ Whether some class breaks this for a given j is a question about the best mean r
 j and -1 for every pair of F: there is one if and only if that is positive, and Howard's iteration returns it. Then its
 heaviest pair is cut, too.
 
-Loops that are left, but hardly ever, are cut, too. They are not improper, and yet almost as hard to meet by points of
+Loops that are rarely left are cut, too. They are not improper, and yet almost as hard to meet by points of
 the chart: where a greedy policy comes back to a state N times before it leaves, values of a moderate size need
 residuals in a window of width 1/N, where points weigh N. How rare single moves are does not tell: four states that are
 each left backwards with probability 0.97 hold a policy for tens of thousands of steps. So the question is asked for
@@ -64,7 +64,7 @@ MAX_CUT = 6
 """Pairs of a cut, or loops, at most: all subsets are enumerated."""
 SHARE = 0.25
 """The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
-MISSED = "observed loops are hardly ever left, and points do not find their policies"
+MISSED = "observed loops are rarely exited, and the sample misses policies that stay in them"
 
 
 class LargeCutError(UnsupportedError):
@@ -114,7 +114,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         proper = "" if target.proper_only else "--proper-only, "
         exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
         raise LargeCutError(
-            f"the observed loops, closed or hardly ever left, can only be cut open by more than {most} pairs, "
+            f"the observed loops, closed or rarely exited, can only be cut open by more than {most} pairs, "
             f"too many to enumerate: use {proper}{exactly}for few cells, --engine mixture"
         )
     treatments = _treatments(target, cut)
@@ -124,7 +124,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
 
 
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
-    """What chains in non-centred coordinates do not find, in words: loops that are hardly ever left.
+    """What chains in non-centred coordinates miss, in words: loops that are rarely left.
 
     Args:
         target: the posterior.
@@ -165,7 +165,7 @@ def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) 
 
     Args:
         target: the posterior.
-        most: give up after so many pairs.
+        most: give up beyond this number of pairs.
         avoided: pairs that are cut only where no other pair of the class is nearly as heavy.
 
     Returns:
@@ -202,7 +202,7 @@ def _longest_stay(target: Target, left: Bool[np.ndarray, "pairs"]) -> Lingering 
 
 
 def proper_cut_set(target: Target, most: int = MAX_CUT) -> list[int]:
-    """Observed pairs that meet the loops which are left, but hardly ever; closed classes are not cut open."""
+    """Observed pairs that meet the loops which are rarely left; closed classes are not cut open."""
     return [found.pair for found in _lingering(target, most)]
 
 
@@ -257,11 +257,11 @@ def stationary_law(
     return law[np.searchsorted(ordered, states)]
 
 
-# --- loops that are hardly ever left --------------------------------------------------------------------------------
+# --- loops that are rarely left -------------------------------------------------------------------------------------
 
 
 def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | None = None) -> list[Lingering]:
-    """Loops that are left, but hardly ever, each cut open before the next is looked for; at most `most` + 1 of them.
+    """Loops that are rarely left, each cut open before the next is looked for; at most `most` + 1 of them.
 
     Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
     class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
@@ -307,7 +307,7 @@ def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingeri
 
 
 def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ...], str]:
-    """The loops of an exact posterior that are hardly ever left, with their exits, and what that does not cover."""
+    """The loops of an exact posterior that are rarely left, with their exits, and what these do not cover."""
     found = _lingering(target, most)
     if len(found) > most:
         return (), MISSED
@@ -342,7 +342,7 @@ def _lingers_in_part(target: Target, loop: Lingering) -> bool:
 
 
 def _left_otherwise(target: Target, loop: Lingering) -> bool:
-    """Whether a loop can be left by observed pairs that it does not play, towards values nobody knows."""
+    """Whether a loop can be left by observed pairs that it does not play, towards unknown values."""
     model, inside = target.model, np.isin(target.model.pair_state, loop.states)
     others = target.observed & inside & ~np.isin(np.arange(model.n_pairs), loop.pairs)
     seen = np.zeros(model.n_states + 1, dtype=bool)

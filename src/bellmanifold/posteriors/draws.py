@@ -1,10 +1,10 @@
-"""Draws of all action values from a posterior, for whoever wants numbers instead of summaries.
+"""Draws of all action values from a posterior.
 
 The chart's points hold the largest of a state's unobserved values; here the others are filled in below it (which one is
 the largest is uniform), and pairs of states the data do not touch get a draw from their prior. *Weighted draws* carry
 importance weights, or come from chains and weigh the same.
 
-**Draws of equal weight.** Who plots draws, or hands them to ArviZ, ignores weights. So `equal_draws` chooses k of n
+**Draws of equal weight.** Plotting code and ArviZ ignore weights. So `equal_draws` chooses k of n
 points with weights w_i (which sum to 1) such that point i is chosen with probability k w_i: systematic sampling. That
 needs k w_i <= 1, so k is 1 / max w, rounded down; then no point is chosen twice, and for any quantity x with mean m
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 DRAWS = 8192
 MORE_DRAWS, BATCHES = 2**17, 16
-"""Where draws are uneven this many are weighed, or fewer if these are more numbers than may be kept; with open laws,
-where that is too few, so many batches of them."""
+"""Number of points that are weighed where weights are uneven (fewer if memory does not allow it), and, with open laws,
+of batches of these."""
 ROUNDING = 1e-9
 """Weights that are equal up to rounding count as equal."""
 GROUPS, LEAST_IN_GROUP = 4, 4
-"""Independent draws are told as so many chains, so that R-hat can be computed, if each has so many."""
+"""Independent draws are split into GROUPS pseudo-chains of at least LEAST_IN_GROUP draws, so that R-hat is defined."""
 
 
 def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:

@@ -20,7 +20,7 @@ SHOWN = 6
 class Estimate:
     """A number, or an array of them, with standard errors of the same shape.
 
-    It is indexed like an array, and NumPy takes it for its values.
+    It is indexed like an array, and NumPy functions use its values.
 
     >>> found = Estimate.of(np.array([0.31234, 0.5]), np.array([0.0042, 0.0]))
     >>> found
@@ -100,7 +100,7 @@ class PairEstimate(Estimate):
 
 
 def resolution_of(effective: float) -> float:
-    """The error of the probability of what no draw met: its mean after so many failures, from a flat prior."""
+    """Standard error of the probability of what no draw met: its mean after `effective` failures, from a flat prior."""
     return 1.0 / (effective + 2.0)
 
 

@@ -234,7 +234,7 @@ def sample_chains(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Summary:
-    """Draw from the posterior of any Q_theta by chains.
+    """Draw from the posterior of any Q_theta with Markov chains.
 
     Args:
         model: the problem.

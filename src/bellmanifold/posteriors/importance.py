@@ -24,8 +24,8 @@ GOOD = 0.2
 DISAGREEMENT = 5.0
 """Two cuts disagree if their improper masses differ by more than this many standard errors, and by the accuracy."""
 MORE_FOR_MEANS, SHARP = 4, 0.01
-"""Where laws are open, up to so many times the points that probabilities take, until the standard errors of means are
-at most so much of the standard deviations of the values."""
+"""With open laws, up to MORE_FOR_MEANS times the points needed for probabilities are drawn, until the standard errors
+of means are at most SHARP times the standard deviations of the values."""
 UNEVEN = "importance weights are too uneven"
 
 
@@ -77,8 +77,8 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
 def _has_sharp_means(target: Target, drawn: Sample) -> bool:
     """Whether means of action values are known well beside their spread; only asked of open laws under a normal prior.
 
-    There few points, with loops that are hardly ever left, hold much of a mean and little of any probability. Under a
-    flat prior such means may not exist at all.
+    There a few points, with loops that are rarely left, dominate a mean while carrying little probability. Under a flat
+    prior such means may not exist at all.
     """
     if target.laws is None or target.prior.flat:
         return True

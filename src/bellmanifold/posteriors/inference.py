@@ -1,4 +1,4 @@
-"""One call from data to answers: choose an engine, run it until the answers are sharp enough, say why."""
+"""One call from data to answers: choose an engine, and run it until the answers are accurate enough."""
 
 from __future__ import annotations
 
@@ -82,14 +82,13 @@ def posterior(
         seed: fixes every result.
         prior_mean: mean of the prior of the action values, one number or one for each pair; by default what the problem
             states, or 0.
-        prior: mean and sd of single pairs, {(state, action): (mean, sd)}; these come first.
+        prior: mean and sd of single pairs, {(state, action): (mean, sd)}; these take precedence.
         reward_belief: (mean, sd) of a belief about the reward of every pair that has a law in the problem; a flat prior
             is then the default.
         laws: what is known of laws that the problem leaves open: nothing may depend on them ("known"), each leads to
             the one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
-        concentration: of the Dirichlet prior of these; inferred unless given.
-        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
-            notebooks.
+        concentration: concentration of the Dirichlet prior; inferred unless given.
+        progress: show progress, once it takes more than two seconds; by default on terminals and in notebooks.
 
     Raises:
         BadInputError: for wrong arguments or contradicting data.
@@ -193,7 +192,7 @@ def _check_flat(data: Dataset, proper_only: bool | None) -> None:
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:
-    """The answers of a posterior that is given as such.
+    """The answers of a posterior given as a `Target`.
 
     Args:
         target: the posterior.

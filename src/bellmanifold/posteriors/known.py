@@ -35,9 +35,9 @@ REPLICATES = 32
 FIRST = 11
 """Binary logarithm of the points of each net that are looked at first; each has a mirror image."""
 LEAST = 2**15
-"""Where memory does not hold so many points, ties are left to walks."""
+"""Ties are left to walks where memory does not hold this many points."""
 LEAST_DRAWS, MOST_DRAWS = 256, 8192
-"""Draws, all alike, for whoever asks for some."""
+"""Bounds for the number of draws, all alike, that `summary.draws` gets."""
 MOST_TIED = 2048
 """So many tied pairs may have a dense covariance."""
 
@@ -106,7 +106,7 @@ def everything_known(target: Target, budget: Budget) -> Known | None:
 def _can_split(known: Known, optimal: Bool[np.ndarray, "own_pairs"], budget: Budget) -> bool:
     """Whether ties are few enough, and exact.
 
-    A loop of tied pairs costs less than rounding, and one that is hardly ever left adds rounding up: no exact ties.
+    A loop of tied pairs costs less than rounding, and one that is rarely left accumulates rounding: no exact ties.
     """
     few = len(known.tied) <= MOST_TIED and known.most_points(budget) >= LEAST
     loops = few and (end_components(known.chart.ended, optimal) or lingering_loops(known.target) != ((), ""))
@@ -173,7 +173,7 @@ class _Split:
 
 
 def _split(known: Known, budget: Budget) -> _Split:
-    """Points until every probability is as accurate as asked for, or so many as asked for."""
+    """Points until every probability is as accurate as asked for, or the number asked for."""
     if not len(known.tied):
         return _Split(np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)), 1.0, 1)
     asked = None if budget.samples is None else int(np.ceil(np.log2(max(1.0, budget.samples / (2 * REPLICATES)))))

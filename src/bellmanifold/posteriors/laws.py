@@ -1,4 +1,4 @@
-"""Transition laws that nobody has shown: what landings say about them.
+"""Unknown transition laws: what landings say about them.
 
 Of a pair whose law is *open* only landings are known: n_s times it led to s. Its law has the prior Dirichlet(a b), b
 the base law (uniform over all states and the goal) and a the concentration, independent of the action values; landings
@@ -16,8 +16,8 @@ A chain that holds laws p knows more: given these, a has density prior(a) prod_i
 some of them, their landings take the place of their laws.
 
 **Small shapes.** A gamma number with shape 0.001 underflows more often than not. Its logarithm does not: log G(c) =
-log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is taken for that: every policy
-then reaches the goal, as it does with probability 1.
+log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is replaced by 1e-300: every
+policy then reaches the goal, as it does with probability 1.
 
 **Whether the posterior exists.** The weight 1 / |det A| grows as a class of pairs is left less and less often. Where
 the class pays nothing on average, and exactly, nothing else falls with it: the integral over its leak L is that of
@@ -50,7 +50,7 @@ KNOTS = 129
 DENSE = 64
 """Problems with more states are not solved in batches, and their laws are kept as few landings."""
 LEAST_LOG = -690.0
-"""Logarithm of the least probability: smaller ones are taken for this."""
+"""Logarithm of the smallest probability: smaller ones are replaced by it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +234,7 @@ def check_laws(data: Visits, laws: LawsName) -> None:
     wanted, several = np.flatnonzero(data.observed & model.open_law), np.diff(landed.indptr)
     if laws == "known" and len(wanted):
         raise BadInputError(
-            f"{_named(data, wanted[0])} was observed, but nobody knows where it leads: give its next in the "
+            f"{_named(data, wanted[0])} was observed, but its transition law is unknown: give its next in the "
             "problem file, or use --laws deterministic or --laws dirichlet"
         )
     if laws != "deterministic":
@@ -254,7 +254,7 @@ def check_laws(data: Visits, laws: LawsName) -> None:
 
 
 def _closed(model: SSP) -> SSP:
-    """Every open law leads to the goal; what nobody knows a pair to pay stays unknown."""
+    """Every open law leads to the goal; unknown rewards stay unknown."""
     return replace(model.closed_at_goal(), reward=model.reward)
 
 

@@ -25,9 +25,9 @@ from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 HOPE = 4.0
-"""A class may pay something if it would, were every reward so many of its standard deviations larger."""
+"""A class may pay if it would with every reward raised by this many of its standard deviations."""
 MOST_LOOKED_AT = 64
-"""Landings that are taken away, one after the other."""
+"""Maximum number of landings that are removed, one at a time."""
 
 
 def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd or --discount 0.99") -> None:
@@ -47,15 +47,16 @@ def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd
     if idle is not None:
         raise UnsupportedError(
             f"the pairs that may stay in {state_names(target.model, np.sort(idle.loop))} pay nothing on average, and "
-            "their laws are unknown: the posterior does not exist, as the less a loop is left the more it weighs; "
-            f"{remedy}"
+            "their laws are unknown: the posterior does not exist, since its density diverges as the exit probability "
+            f"goes to 0; {remedy}"
         )
 
 
 def lacking_variance(target: Target) -> str:
     """Why the weights of a posterior that exists may have no variance, in words; empty if they have one.
 
-    Neither importance nor chains that propose laws can be trusted then: what is left hardly ever weighs too much.
+    Then neither importance sampling nor chains that propose laws can be trusted: rarely exited loops get too much
+    weight.
     """
     laws = target.laws
     if laws is None or not _may_idle(target):
@@ -92,8 +93,8 @@ def heavy_tails(target: Target) -> str:
         return ""
     names = state_names(target.model, np.sort(found))
     return (
-        f"values that may come from staying in {names} have no {what}, since that may pay and was hardly ever seen to "
-        "end: there q_mean and q_sd say little (probabilities are sound); give a number as --prior-scale, or "
+        f"values that may come from staying in {names} have no {what}: staying may pay off, few exits were observed; "
+        "q_mean and q_sd say little there (probabilities are sound); give a number as --prior-scale, or "
         "--discount 0.99"
     )
 
@@ -152,7 +153,7 @@ def _idle_class(target: Target, support: SSP, most: float) -> MeanReward | None:
     Args:
         target: the posterior.
         support: the problem in which open laws lead only where they were seen to lead.
-        most: weight of what nobody saw.
+        most: weight of landings that were not observed.
     """
     exact, laws, model = _exact(target), target.laws, replace(support, reward=target.reward)
     assert laws is not None, "only asked where laws are open"

@@ -33,7 +33,7 @@ from bellmanifold.posteriors.weight import Weighed, weigh
 PIECE = 1024
 """Points that are weighed at a time; also the smallest net."""
 CALL_PIECES, CALL_NUMBERS = 16, 2**19
-"""Pieces that go through a compiled program in one call: so many, or fewer if they hold more numbers than that."""
+"""Maximum number of pieces that go through a compiled program in one call, and of the numbers they hold."""
 REPLICATES = 32
 """Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
 MOST_KEPT = 2**25
@@ -171,7 +171,7 @@ Distinct: TypeAlias = tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows"],
 
 
 def distinct(codes: UInt64[np.ndarray, "n"], policies: int) -> Distinct:
-    """The distinct ones of the codes of so many possible policies: by counting where these are few, else by sorting."""
+    """The distinct codes of policies: by counting if there are few possible policies, else by sorting."""
     if policies > FEW_POLICIES:
         return np.unique(codes, return_index=True, return_inverse=True)
     place = np.full(policies, -1)
@@ -345,7 +345,7 @@ class _Pieces(NamedTuple):
 
 
 def pieces_in_call(pairs: int) -> int:
-    """How many pieces of points of so many pairs are weighed in one call: a power of two."""
+    """Number of pieces that are weighed in one call, a power of two, for points of a given number of pairs."""
     most = max(1, CALL_NUMBERS // (PIECE * pairs))
     return min(CALL_PIECES, 1 << (most.bit_length() - 1))
 
@@ -364,7 +364,7 @@ class _Call(NamedTuple):
 
 
 def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
-    """Points of the reference distribution, so many pieces at a time; few enough are kept for the next posterior."""
+    """Points of the reference distribution, some pieces at a time; small sets are cached for the next posterior."""
     dimension, _, size, replicates, _ = part
     if 2 * dimension * size * replicates <= MOST_KEPT:
         return iter(_kept_calls(part, groups, pieces))

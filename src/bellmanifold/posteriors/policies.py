@@ -278,11 +278,11 @@ def _by_bound(beginning: _Beginning) -> tuple[float, tuple[int, ...]]:
 
 
 class _Best:
-    """The most probable of the beginnings that were added: at most so many, and no more than memory holds.
+    """The most probable of the beginnings that were added: at most `most`, and no more than memory holds.
 
     Args:
-        most: how many are kept where memory holds them.
-        asked: how many routes were asked for: so many must be kept.
+        most: number kept if memory allows.
+        asked: number of routes asked for, all of which must be kept.
     """
 
     def __init__(self, most: int, asked: int) -> None:
@@ -320,7 +320,7 @@ class _Best:
         fit = int(np.searchsorted(held, self.room, side="right")) if is_full else len(ordered)
         if fit < min(self.asked, len(ordered)) and self.asked > ALWAYS:
             raise TooManyRoutesError(
-                f"top is {self.asked}: so many routes take more than {self.room:,} {ROUTES.unit}: "
+                f"top is {self.asked}: that many routes take more than {self.room:,} {ROUTES.unit}: "
                 f"give a smaller --top, or set {ROUTES.variable} if memory allows"
             )
         self._kept = ordered[: max(fit, self.asked)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Weighted means and squared deviations of the action values, and of what else is followed, in replicates.
+    """Weighted means and squared deviations of the action values and other tracked quantities, in replicates.
 
     Deviations are taken from each replicate's own mean, and pooled by the formula of Chan, Golub and LeVeque (1983), so
     that a small spread about a large value survives.
@@ -50,7 +50,7 @@ class Moments:
         return cls(*_pool(weight, mean, square))
 
     def grouped(self, groups: int) -> Moments:
-        """Every run of consecutive rows as one replicate, so many of them."""
+        """Consecutive rows pooled into a number of replicates."""
         pairs = self.mean.shape[1]
         weight, mean = self.weight.reshape(groups, -1).T, self.mean.reshape(groups, -1, pairs).swapaxes(0, 1)
         return Moments(*_pool(weight, mean, self.square.reshape(groups, -1, pairs).swapaxes(0, 1)))
@@ -71,7 +71,7 @@ class Moments:
         return replace(self, mean=self.mean[:, pairs], square=self.square[:, pairs])
 
     def standing(self, stand_in: Int[np.ndarray, "pairs"]) -> Moments:
-        """With each pair's column replaced by that of the pair that stands for it; what else is followed stays."""
+        """With each pair's column replaced by that of the pair that stands for it; other tracked quantities stay."""
         return self.of_pairs(np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1])))
 
     def estimate(self, target: Target) -> tuple[Estimate, Estimate]:

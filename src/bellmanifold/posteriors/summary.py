@@ -51,10 +51,10 @@ class Summary(Shown):
 
     Attributes:
         target: the posterior.
-        result: what the engine found: weighted policies, moments, evidence, and how far to trust them.
-        budget: bounded the work; says how many routes are reported, and fixes the draws.
-        believed: how many of the observed pairs nobody tried: there are beliefs about them.
-        remarks: what else is to be said about the data and the options that were given.
+        result: what the engine computed: weighted policies, moments, evidence, diagnostics.
+        budget: limits of the computation, number of routes to report, and seed.
+        believed: number of observed pairs that were never tried: there are beliefs about them.
+        remarks: further remarks on the data and the options.
     """
 
     target: Target
@@ -92,7 +92,7 @@ class Summary(Shown):
 
     @property
     def diagnostics(self) -> Mapping[str, Any]:
-        """Whatever else the engine measured."""
+        """Further measurements of the engine."""
         return self.result.diagnostics
 
     @property
@@ -174,7 +174,7 @@ class Summary(Shown):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What a reader should know before believing the numbers, most important first."""
+        """Warnings about the numbers, most important first."""
         found = [f"not to be trusted: {doubt}" for doubt in self.result.doubts]
         found += [self._contradiction()] if self._contradiction() else []
         known = self.improper_mass
@@ -247,12 +247,12 @@ class Summary(Shown):
 
     @cached_property
     def draws(self) -> xarray.Dataset:
-        """Draws of all action values, each of the same weight, as ArviZ takes them.
+        """Equally weighted draws of all action values, in ArviZ's layout.
 
         An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` where it is inferred,
-        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. Of
-        weighted points as many are chosen as they are worth without repeats (`bellmanifold.posteriors.draws`); chains
-        come as they were walked.
+        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. Weighted
+        points are resampled without repeats, as many as their weights allow (`bellmanifold.posteriors.draws`); chains
+        are returned as they are.
 
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
@@ -278,7 +278,7 @@ class Summary(Shown):
     def weighted_draws(self) -> xarray.Dataset:
         """All points that draws are chosen from, with their `weight`, which sums to 1: `q` by draw and pair.
 
-        Whoever computes with weights has less noise than with `draws`; points of weight 0 are left out.
+        Weighted averages of these have less noise than averages of `draws`; points of weight 0 are left out.
         """
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
@@ -287,7 +287,7 @@ class Summary(Shown):
             return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
 
     def card(self) -> Card:
-        """What it says about itself: how far to trust it, the most probable route, actions with their values."""
+        """Text and table for display: diagnostics, the most probable route, actions with their values."""
         model, target, evidence = self.target.model, self.target, self.log_evidence
         kind = "exact" if self.epsilon == 0 else f"epsilon {self.epsilon or 0.0:g}"
         kind = "noisy" if self.epsilon is None or (self.epsilon == 0 and (target.scale > 0).any()) else kind
@@ -390,7 +390,7 @@ class Summary(Shown):
         }
 
     def _end(self, route: Route) -> str:
-        """How a route ends: at the goal, in a loop, or at a pair of which nobody knows where it leads."""
+        """How a route ends: at the goal, in a loop, or at a pair whose law is unknown."""
         no_law = self.target.no_law
         if no_law is not None and no_law[route.pairs[-1]]:
             return "open"

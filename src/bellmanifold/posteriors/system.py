@@ -202,7 +202,7 @@ def chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
 
 
 def known_chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
-    """The same for whoever must not look at pairs that were not observed.
+    """The same for agents, which must not look at pairs that were not observed.
 
     Raises:
         TooLargeError: if the known part of the problem does not fit a batch.

@@ -142,7 +142,7 @@ class Target:
 
     @cached_property
     def support(self) -> SSP:
-        """The problem in which open laws lead only where they were seen to lead; back if nobody saw that.
+        """The problem in which open laws lead only where they were seen to lead, or back if no landing was seen.
 
         What a law does often in some draws, it does always here: these are the loops that open laws may close.
         """

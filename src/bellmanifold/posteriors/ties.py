@@ -89,7 +89,7 @@ def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[st
 
 
 def points_of(padded: int) -> int:
-    """In how many points a problem of so many padded pairs is looked at."""
+    """Number of points at which a problem with `padded` padded pairs is checked."""
     return int(np.clip(MOST_NUMBERS // padded, LEAST_POINTS, POINTS))
 
 

@@ -169,18 +169,17 @@ def learn(
     discount: float | int | None = None,
     **options: Any,
 ) -> Learning:
-    """Let an agent learn a problem several times from nothing.
+    """Run an agent on a problem several times, each time from scratch.
 
     Args:
         problem: an `SSP`, a name as the commands take it, or a Gymnasium environment, which is stepped from outside.
         agent: its name, one of `bellmanifold.agents.registry.AGENTS`; an object of your own with `policy(rng)` and
             `observe(pairs, rewards)`, of which every run has a copy; or a class or function that makes one.
-        episodes: how many each run plays.
-        runs: how many; run i has the seed `seed + i`, and draws the order of every state's actions from it.
-        seed: fixes everything but the seconds.
+        episodes: number of episodes per run.
+        runs: number of runs; run i has the seed `seed + i`, which also orders every state's actions.
+        seed: fixes every result except running times.
         after_run: called with each run as soon as it is done, to store it.
-        progress: show how many episodes were played, once it takes more than two seconds; by default on terminals and
-            in notebooks.
+        progress: show progress, once it takes more than two seconds; by default on terminals and in notebooks.
         discount: learn the discounted problem instead: every move ends with probability 1 - discount.
         options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
 

@@ -77,7 +77,7 @@ class Yardstick:
         Args:
             model: the problem.
             optimum: if it is known already.
-            most_cached: values of so many policies are remembered at a time.
+            most_cached: maximum number of policies whose values are cached.
         """
         self.model, self._most_cached = model, most_cached
         self.reachable: Bool[np.ndarray, "pairs"] = reachable(model, model.initial > 0)[model.pair_state]

@@ -138,7 +138,7 @@ def play_runs(
     Args:
         problem: an `SSP` or a Gymnasium environment.
         agent: name of the agent.
-        episodes: how many each run plays.
+        episodes: number of episodes per run.
         seeds: of the runs; a seed fixes everything but the seconds.
         options: the agent's options; its defaults where they are missing or None.
         optimum: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
@@ -186,7 +186,7 @@ def _play_block(
     for _ in range(episodes):
         took = sum(recorder.next_episode() for recorder in recorders)
         for recorder in recorders:
-            recorder.seconds.append(took / len(recorders))  # whoever plays first may work for all
+            recorder.seconds.append(took / len(recorders))  # the first agent may do the work of all
         if after_episode is not None:
             after_episode()
     return [recorder.run(kind, options) for recorder in recorders]

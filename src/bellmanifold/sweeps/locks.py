@@ -1,9 +1,9 @@
-"""Who else works in a directory.
+"""Which other processes work in a directory.
 
 A sweep that has not finished its first run has nothing to show for itself, and one of another plan could take its
-directory. So whoever works in a directory holds a shared lock of it (flock) until the work is done; the kernel lifts
-the lock when a program ends, however it ends, and nothing is left behind. Who gets the lock alone knows that nobody
-else is there.
+directory. So every process that works in a directory holds a shared lock of it (flock) until the work is done; the
+kernel releases the lock when a program ends, however it ends, and nothing is left behind. A process that gets the lock
+exclusively knows that no other works there.
 
 The lock is seen on one machine, and on others as far as the file system tells them. Where it knows no locks, everyone
 seems to be alone.
@@ -22,7 +22,7 @@ class Presence:
     """A program's presence in a directory, from its construction until `close`.
 
     Attributes:
-        alone: nobody else is there, and nobody else can come before `share`.
+        alone: no other process holds the lock, and none can take it before `share`.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -9,8 +9,8 @@ A file's name is a function of the run's settings alone: a readable part and 16 
 are written under a temporary name, synced and renamed, so a file that exists under its own name is complete, and two
 programs that write the same run at once leave one of two whole files.
 
-`plan.json` says which plan the directory belongs to: its runs and digests of its problems. Whoever names the runs it
-reads, and so is not misled by others, may widen the plan instead of keeping to it.
+`plan.json` says which plan the directory belongs to: its runs and digests of its problems. A reader that names
+the runs it wants is not misled by others, and may widen the plan instead of keeping to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Result files of others: arrays that fit together, and settings that make sense.
 
-A seal says that a file was not damaged, not who wrote it. Whoever reads files that may come from anywhere checks here
+A seal says that a file was not damaged, not who wrote it. Files that may come from anywhere are checked here:
 that every array has the shape and every index the range that the rest of the program relies on.
 """
 
