@@ -19,6 +19,7 @@ from bellmanifold.posteriors.policies import (
     ALWAYS,
     PolicyTable,
     TooManyRoutesError,
+    _all_reach_goal,
     action_probabilities,
     entries,
     improper_mass,
@@ -402,3 +403,23 @@ def all_answers(model, table, policy):
     yield improper_mass_model(model, table, np.random.default_rng(3))
     routes = most_probable_routes(model, table, 40)
     yield Estimate(*(np.array([getattr(route, name) for route in routes]) for name in ("probability", "se")))
+
+
+def test_policies_that_arrive_are_found_by_following_them(rng):
+    """Moves that are not random are followed twice as far each time: as a search by single moves finds."""
+    moves = {
+        (str(k), str(a)): Move(-1.0, {str(rng.integers(9)) if rng.random() < 0.8 else "goal": 1.0})
+        for k in range(9)
+        for a in range(3)
+    }
+    model = from_moves("anywhere", moves, start="0")
+    policy = rng.integers(0, 3, size=(3000, 9)) + model.pair_start[:-1]
+    solved = rng.random(model.n_pairs) < 0.9
+    ends = np.where(solved, model.next_state[model.next_start[:-1]], 9)
+    found = _all_reach_goal(model, policy, solved)
+    assert 0 < found.sum() < len(found)
+    for row, arrives in zip(policy[:300], found[:300], strict=True):
+        reached = {9}
+        for _ in range(9):
+            reached |= {state for state in range(9) if ends[row[state]] in reached}
+        assert arrives == (len(reached) == 10)

@@ -156,6 +156,19 @@ def eliminate_batch(
     return jnp.stack(pivots), jnp.stack(x)
 
 
+def censored(
+    moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], first: int
+) -> tuple[Float[Array, "batch"], Float[Array, "first first batch"], Float[Array, "first batch"]]:
+    """The chain watched at its first states only: its moves and what leaves, and the log-determinant of the others."""
+    log_det = jnp.zeros(out.shape[-1])
+    for k in range(len(out) - 1, first - 1, -1):
+        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
+        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
+        moves, out = moves[:k, :k] + share[:, None] * moves[k, :k], out[:k] + share * out[k]
+        log_det = log_det + jnp.log(pivot)
+    return log_det, moves, out
+
+
 def eliminate_in_loops(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:

@@ -28,6 +28,8 @@ class Budget:
         cut: most pairs of a cut.
         cells, cell_points: most cells the mixture enumerates, and most points it spends on them.
         rounds: most rounds of slice chains.
+        walked: operations of slice chains, as `BatchChart.work` counts them: about a minute of one processor. Large
+            problems are walked by fewer chains in fewer rounds.
         sparse_steps: steps of all slice chains on sparse systems.
         chart: what fits a batch chart.
     """
@@ -47,6 +49,7 @@ class Budget:
     cells: int = 2**17
     cell_points: int = 2**25
     rounds: int = 8
+    walked: int = 2**31
     sparse_steps: int = 2000
     chart: ChartLimits = LIMITS
 

@@ -33,6 +33,8 @@ from bellmanifold.ssp import SSP
 PSEUDO_REPLICATES = 64
 DRAWN_POLICIES = 4096
 """Policies drawn in each replicate to find the improper mass under the true transitions."""
+FOLLOWED = 2**20
+"""States of policies that are followed at a time."""
 DENSE = 0.1
 SPARSE, SMALL = 0.25, 2**18
 """Weights of which a smaller share is positive are kept as a sparse matrix, unless there are few."""
@@ -64,9 +66,7 @@ def weights_of(
     return csc_array(coo_array((weight, (replicate, row)), shape=shape))
 
 
-def entries(
-    weights: Weights,
-) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+def entries(weights: Weights) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"], Float[np.ndarray, "n"]]:
     """Replicate, row and weight wherever that is not 0."""
     if isinstance(weights, np.ndarray):
         replicate, row = np.nonzero(weights)
@@ -406,8 +406,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
     drawn = np.arange(len(table.whole)) if len(table.whole) > 1 else np.zeros(PSEUDO_REPLICATES, dtype=np.int64)
     part = np.zeros(len(drawn))
     for k, replicate in enumerate(drawn):
-        weight = by_replicate[[replicate]]
-        weight = (weight if isinstance(weight, np.ndarray) else weight.toarray())[0]
+        weight = np.asarray(by_replicate[[replicate]].sum(axis=0))
         chance = weight / (weight.sum() or 1.0)
         rows = rng.choice(len(policy), DRAWN_POLICIES, p=chance) if weight.sum() > 0 else np.zeros(0, dtype=np.int64)
         chosen = policy[rows]
@@ -421,6 +420,10 @@ def _all_reach_goal(
     model: SSP, policy: Int[np.ndarray, "rows states"], solved: Bool[np.ndarray, "pairs"]
 ) -> Bool[np.ndarray, "rows"]:
     """For each policy: does every state reach the goal with positive probability, hence surely?"""
+    if model.is_deterministic:
+        many = max(1, FOLLOWED // (model.n_states + 1))
+        parts = (_all_arrive(model, policy[k : k + many], solved) for k in range(0, len(policy), many))
+        return np.concatenate([np.zeros(0, dtype=bool), *parts])
     arrives = np.zeros((len(policy), model.n_states + 1), dtype=bool)
     arrives[:, -1] = True
     longest = int(np.diff(model.next_start).max())
@@ -434,3 +437,14 @@ def _all_reach_goal(
             arrives[:, :-1] |= before[rows, model.next_state[entry]]
         if (arrives == before).all():
             return np.asarray(arrives.all(axis=1))
+
+
+def _all_arrive(
+    model: SSP, policy: Int[np.ndarray, "rows states"], solved: Bool[np.ndarray, "pairs"]
+) -> Bool[np.ndarray, "rows"]:
+    """The same where moves are not random: all are followed for twice as many moves each time."""
+    after = np.full((len(policy), model.n_states + 1), model.n_states)
+    after[:, :-1] = np.where(solved[policy], model.next_state[model.next_start[policy]], model.n_states)
+    for _ in range(model.n_states.bit_length()):
+        after = np.take_along_axis(after, after, axis=1)
+    return np.asarray((after == model.n_states).all(axis=1))

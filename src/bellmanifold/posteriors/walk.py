@@ -35,10 +35,12 @@ from bellmanifold.posteriors.trace import Trace
 
 Walker: TypeAlias = BatchWalker | SparseWalker
 
-CHAINS, ROUND = 256, 250
-"""Chains of a posterior, and steps of a round; one round, not recorded, warms them up."""
+CHAINS, FEWEST_CHAINS, ROUND = 256, 32, 250
+"""Chains of a posterior, also where they take long, and steps of a round; one round, not recorded, warms them up."""
 END_ROUNDS = 2
 """Rounds the chains walk before their ends are taken for draws; more, up to the budget's, if they have not mixed."""
+HOPELESS = 4
+"""Walks that would take longer than this times what they may are refused."""
 SPARSE_CHAINS = 4
 MOST_LOST = 0.05
 """If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
@@ -69,8 +71,10 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
     """Slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
     coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
     rng = np.random.default_rng(budget.seed)
-    walker = walker_of(coordinates, chart_of(target, budget.chart), rng, CHAINS)
-    rounds = 1 if budget.samples is None else max(1, budget.samples // (CHAINS * ROUND))
+    chart = chart_of(target, budget.chart)
+    chains, most = bounds(chart, budget)
+    walker = walker_of(coordinates, chart, rng, chains)
+    rounds = 1 if budget.samples is None else max(1, budget.samples // (chains * ROUND))
     expect("steps", ROUND * (1 + rounds))
     walker.advance(rng, ROUND)
     missed = "" if coordinates.centred else missed_by_walks(target, batch=True, most=budget.cut)
@@ -79,14 +83,33 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
         expect("steps", ROUND * (1 + rounds), ROUND * (1 + len(parts)))
         parts += [walker.record(rng, ROUND) for _ in range(rounds - len(parts))]
         result = _result(coordinates, Trace.joined(parts), f"{why}: slice chains instead").doubted(missed)
-        if missed or budget.samples is not None or rounds >= budget.rounds:
+        if missed or budget.samples is not None or rounds >= most:
             return result
         if (
             result.trustworthy
             and largest_error(target.model, result.table, budget.top, budget.accuracy) <= budget.accuracy
         ):
             return result
-        rounds *= 2
+        rounds = min(2 * rounds, most)
+
+
+def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
+    """How many chains walk, and at most for how many rounds, so that large problems come back, too.
+
+    Raises:
+        UnsupportedError: if even a few chains would take far too long, unless a number of samples is asked for.
+    """
+    steps = budget.walked // chart.work
+    chains = CHAINS
+    while chains > FEWEST_CHAINS and chains * 2 * ROUND > steps:
+        chains //= 2
+    if chains * 2 * ROUND > HOPELESS * steps and budget.samples is None:
+        minutes = chains * 2 * ROUND * chart.work / budget.walked
+        raise UnsupportedError(
+            f"a walk through {chart.model.n_pairs} pairs would take about {minutes:.0f} minutes: "
+            f"use --samples {chains * ROUND} to walk nevertheless, or look at a smaller problem"
+        )
+    return chains, max(1, min(budget.rounds, steps // (chains * ROUND) - 1))
 
 
 def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWalker | None:
