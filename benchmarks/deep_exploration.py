@@ -25,7 +25,7 @@ from measuring import Goal, Row, Times, report
 import bellmanifold as bm
 from bellmanifold.runs.run import Run
 
-EPISODES = {10: 60, 20: 100, 50: 150, 100: 280, 200: 560}
+EPISODES = {10: 60, 20: 100, 50: 180, 100: 320, 200: 600}
 """More than solving is known to take."""
 GOALS = {50: Goal(seconds=10.0), 100: Goal(seconds=60.0), 200: Goal(seconds=600.0)}
 
@@ -90,6 +90,7 @@ NEAREST = {"nearest": ("nearest", {})}
 REPLAN = {"directed, replan": ("manifold", {"explore": "directed", "replan": True})}
 NEAREST_ON = {"nearest, replan": ("nearest", {"replan": True})}
 NOISY = {"directed, stated noise": ("bayes-br", {"explore": "directed", "stated_noise": True})}
+OPEN = {"directed, dirichlet": ("manifold", {"explore": "directed", "laws": "dirichlet"})}
 SMALL = THOMPSON | DIRECTED | OPTIMISTIC | NEAREST
 SEA = "env:deep-sea?depth={}&convention=bsuite"
 CASES = {
@@ -97,10 +98,13 @@ CASES = {
     "deep-sea-10": Case("env:deep-sea?depth=10", 200, agents=SMALL),
     "pyramid-5": Case("env:pyramid?depth=5", 200, agents=SMALL),
     "swirl-5": Case("env:swirl?depth=5", 200, agents=SMALL),
-    "bsuite-20": Case(SEA.format(20), EPISODES[20], agents=DIRECTED | NEAREST),
-    "bsuite-50": Case(SEA.format(50), EPISODES[50], agents=DIRECTED | NEAREST),
-    "bsuite-100": Case(SEA.format(100), EPISODES[100], agents=DIRECTED | NEAREST),
-    "bsuite-200": Case(SEA.format(200), EPISODES[200], 1, agents=DIRECTED | NEAREST),
+    "bsuite-20": Case(SEA.format(20), EPISODES[20], agents=DIRECTED | OPTIMISTIC | NEAREST),
+    "bsuite-50": Case(SEA.format(50), EPISODES[50], agents=DIRECTED | OPTIMISTIC | NEAREST),
+    "bsuite-100": Case(SEA.format(100), EPISODES[100], agents=DIRECTED | OPTIMISTIC | NEAREST),
+    "bsuite-200": Case(SEA.format(200), EPISODES[200], agents=DIRECTED | OPTIMISTIC | NEAREST),
+    "laws-10": Case(SEA.format(10), 60, agents=OPEN),
+    "laws-20": Case(SEA.format(20), 160, agents=OPEN),
+    "laws-40": Case(SEA.format(40), 300, 1, agents=OPEN),
     "stochastic-20": Case(SEA.format(20) + "&stochastic=true", 500, agents=NOISY),
     "stochastic-50": Case(SEA.format(50) + "&stochastic=true", 500, agents=NOISY),
     "cliff": Case("gym:CliffWalking-v1", 150, agents=THOMPSON | DIRECTED | REPLAN | NEAREST_ON),

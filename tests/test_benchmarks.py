@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import measuring
 import numpy as np
 import numpy_hmc
+import peers
 import posteriors as posterior_rows
 import published_method
 import pytest
@@ -127,6 +129,22 @@ def test_rows_judge_their_goals():
     assert not measuring.Row("x", ours, None, measuring.Goal(seconds=1.5)).met
     assert measuring.Row("x", ours).met is None
     assert "4.5 (2.67-10)" in run.table([row.to_dict()])
+
+
+def a_run(agent, setting, regret, solved=None):
+    return peers.Played("bsuite-10", agent, setting, 0, regret, 1.0, solved, 0.0)
+
+
+def test_peers_are_shown_at_their_best():
+    """By the least regret, or by the episode at which runs are solved; one that never is counts as if it were later."""
+    sea = [a_run("psrl", 0, 9.0), a_run("psrl", 3, 2.0), a_run("rlsvi", 0, 5.0)]
+    sea = [replace(run, problem="deep-sea-5") for run in sea]
+    *_, line = peers.table(sea).splitlines()
+    assert line == "| deep-sea-5 | 9.0 | 2.0 | noise_sd 0.03 | 5.0 | 5.0 | noise_sd 1, prior_scale 1 |"
+    bsuite = [a_run("psrl", 0, 0.0, 300), a_run("psrl", 0, 0.0), a_run("psrl", 1, 0.0, 350), a_run("rlsvi", 0, 1.0)]
+    *_, line = peers.table(bsuite).splitlines()
+    told = "300 (300 to 300, 1 of 2 never) | 350 (350 to 350) | noise_sd 0.3"
+    assert line == f"| bsuite-10 | {told} | never solved | never solved | noise_sd 1, prior_scale 1 |"
 
 
 def test_the_gpu_script_needs_the_core_alone(tmp_path):

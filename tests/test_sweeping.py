@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.posterior_sampling import _is_swept
+from bellmanifold.agents.posterior_sampling import PosteriorSampling, _is_swept
+from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.chart.sweeping import MOST_TOUCHED, level_sweep
 from bellmanifold.data import Dataset
@@ -157,6 +160,25 @@ class Anew(SparseSystem):
 
     def moved(self, here, x, which, value):
         return self.evaluate(x, here.policy, here.laws)
+
+
+def test_what_was_not_played_is_not_looked_at():
+    """Other rewards and other laws where nothing was played: the same policies, to the bit, of a large deep sea."""
+    sea = envs.deep_sea(34)
+    seen = np.flatnonzero(sea.pair_state < 20)
+    unseen = np.delete(np.arange(sea.n_pairs), seen)
+    reward, landing = sea.reward.copy(), sea.next_state.copy()
+    reward[unseen], landing[sea.next_start[unseen]] = 7.0, sea.n_states
+    policies = []
+    for model in (sea, replace(sea, reward=reward, next_state=landing)):
+        agent, rng = (
+            PosteriorSampling(model, SamplingSettings(epsilon=0.0, explore="directed")),
+            np.random.default_rng(0),
+        )
+        agent.observe(seen, sea.reward[seen])
+        policies.append([agent.policy(rng) for _ in range(3)])
+        assert agent._source.walker.system.chart.model is model
+    np.testing.assert_array_equal(*policies)
 
 
 def test_large_exact_posteriors_without_cycles_are_swept():

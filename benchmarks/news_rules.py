@@ -1,0 +1,121 @@
+"""What is news where rewards are noisy or laws unknown: three rules for `--explore directed`, on the same seeds.
+
+    python benchmarks/news_rules.py [PROBLEM ...] [--runs 10] [--workers N] [--out FILE.json]
+
+- "unseen", what the library does: pairs that were never played.
+- "seen less than three times": a pair is news until its third time.
+- "unsure": unseen pairs, and pairs seen less than three times of which the posterior says with a probability between 5%
+  and 95% that they are optimal. (While the agent walks there is one draw and no probability: then as "unseen".)
+
+A pair that is known and news at once counts for the coin, too: a draw that plays it explores. Regret is completed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+from unknown_laws import LAKE, problem_of
+
+LEAST = 3
+SURE = 0.05
+RULES = ("unseen", "seen less than three times", "unsure")
+NOISY = ("bayes-br", {"explore": "directed", "stated_noise": True})
+OPEN = ("manifold", {"explore": "directed", "laws": "dirichlet"})
+PROBLEMS: dict[str, tuple[str, int, tuple[str, dict[str, Any]]]] = {
+    "stochastic-20": ("env:deep-sea?depth=20&convention=bsuite&stochastic=true", 200, NOISY),
+    "dirichlet-deep-sea-10": ("env:deep-sea?depth=10", 100, OPEN),
+    "dirichlet-frozen-lake": (LAKE, 100, OPEN),
+    "dirichlet-grid-4": ("env:grid?rows=4&columns=4&slip=0.1", 100, OPEN),
+    "dirichlet-grid-6": ("env:grid?rows=6&columns=6&slip=0.1", 100, OPEN),
+}
+
+
+def curious(rule: str, model: Any, settings: Any) -> Any:
+    """An agent for which something else is news."""
+    from bellmanifold.agents.news import Knowledge
+    from bellmanifold.agents.posterior_sampling import PosteriorSampling
+
+    class Curious(PosteriorSampling):
+        """It may want to see again what it has seen."""
+
+        def _directed(self, drawn, rng):
+            memory, again = self.memory, self.memory.count < LEAST
+            if rule == "unsure":
+                share = self._source.beliefs().action_probability
+                again = again & (share > SURE) & (share < 1.0 - SURE)
+            news = ~memory.observed if rule == "unseen" else ~memory.observed | again
+            knowledge = Knowledge(memory.known_model, memory.observed, news)
+            self._explores, self._drawn = knowledge.meets_news(drawn), drawn
+            self.diagnostics["explores"] = float(self._explores)
+            return knowledge.towards_news(drawn, rng) if self._explores else drawn
+
+    return Curious(model, settings)
+
+
+def play(job: tuple[str, str, int]) -> dict[str, Any]:
+    """One run: its completed regret, the share of episodes that explored, and processor time."""
+    from bellmanifold.agents.registry import find_agent
+    from bellmanifold.runs.environment import use_one_thread
+    from bellmanifold.runs.run import play_run
+
+    use_one_thread()
+    name, rule, seed = job
+    source, episodes, (agent, options) = PROBLEMS[name]
+    began, kind = process_time(), replace(find_agent(agent), make=partial(curious, rule))
+    run = play_run(problem_of(source), kind, episodes, seed, options)
+    return {
+        "problem": name,
+        "rule": rule,
+        "seed": seed,
+        "regret": float(np.sum(run.completed_regret)),
+        "explored": float(np.nanmean(run.diagnostics["explores"])),
+        "cpu_seconds": process_time() - began,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Mean completed regret with its standard deviation over runs, and what share of the episodes explored."""
+    lines = ["| problem | runs | " + " | ".join(RULES) + " |", "|---" * (len(RULES) + 2) + "|"]
+    for name in PROBLEMS:
+        cells, runs = [], 0
+        for rule in RULES:
+            own = [row for row in rows if (row["problem"], row["rule"]) == (name, rule)]
+            regret, runs = np.array([row["regret"] for row in own]), len(own)
+            spread = f" ({regret.std(ddof=1):.3g})" if runs > 1 else ""
+            explored = np.mean([row["explored"] for row in own]) if own else 0.0
+            cells.append(f"{regret.mean():.4g}{spread}, {explored:.0%} explore" if own else "-")
+        if runs:
+            lines.append(f"| {name} | {runs} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Play everything and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=", ".join(PROBLEMS))
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if unknown := set(given.problems) - set(PROBLEMS):
+        parser.error(f"no problem is called {', '.join(sorted(unknown))}: give some of {', '.join(PROBLEMS)}")
+    jobs = [(p, r, s) for s in range(given.runs) for p in given.problems or PROBLEMS for r in RULES]
+    rows: list[dict[str, Any]] = []
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        for row in pool.imap_unordered(play, jobs):
+            rows.append(row)
+            if given.out is not None:
+                given.out.write_text(json.dumps(rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
