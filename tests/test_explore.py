@@ -24,7 +24,7 @@ from bellmanifold.errors import BadInputError, StoppedError, UnsupportedError
 from bellmanifold.explorer.board import make_board
 from bellmanifold.explorer.local_page import make_local_page, policy
 from bellmanifold.explorer.server import LocalServer
-from bellmanifold.explorer.session import KINDS, QUICK_SAMPLES, Session
+from bellmanifold.explorer.session import KINDS, MOST_ROUTES, QUICK_SAMPLES, Session
 from bellmanifold.figures.palette import pair_colours
 from bellmanifold.formats.problem import read_problem
 
@@ -72,9 +72,36 @@ def test_a_view_is_what_the_posterior_says():
     assert view["q_sd"] == np.asarray(alone.q_sd).tolist()
     assert view["warnings"] == alone.warnings
     assert view["route"]["pairs"] == list(alone.routes[0].pairs)
+    assert view["routes"][0] == view["route"]
+    assert len(view["routes"]) == MOST_ROUTES
     assert view["observed"] == session.data.observed.tolist()
     assert session.summary.action_probability.value.tolist() == view["probability"]
     json.dumps(view, allow_nan=False)
+
+
+def test_advice_comes_when_it_is_asked_for_and_goes_with_the_next_change():
+    model = bm.envs.deep_sea(3)
+    session = Session(model)
+    pair = model.pair_index["0,0", "right"]
+    before = session.answer({"kind": "observe", "pair": pair})
+    assert before["advice"] is None
+    view = session.answer({"kind": "advise"})
+    advice = bm.advise(model, session.data, samples=QUICK_SAMPLES)
+    assert view["advice"]["sentences"] == list(advice.sentences())
+    assert [trial["pair"] for trial in view["advice"]["trials"]] == advice.trials[advice.telling[advice.trials]][
+        :3
+    ].tolist()
+    assert {**shown(view), "advice": None} == shown(before), "nothing else has changed"
+    assert session.answer({"kind": "look"})["advice"] == view["advice"]
+    assert session.answer({"kind": "observe", "pair": pair + 1})["advice"] is None
+    json.dumps(view, allow_nan=False)
+
+
+def test_why_there_is_no_advice():
+    session = Session(bm.envs.two_state(), bm.Dataset.complete(bm.envs.two_state()), epsilon=0.5)
+    view = session.answer({"kind": "advise"})
+    assert view["error"] == ""
+    assert "use proper_only=True or epsilon=0" in view["advice"]["refused"]
 
 
 def test_steps_are_taken_and_taken_back():

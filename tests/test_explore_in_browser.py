@@ -40,7 +40,12 @@ def page(open_page, address):
         click_button(opened, "undo")
     yield opened
     assert opened.complaints == []
-    assert {url for url in opened.requests if not url.startswith("blob:")} <= {address, f"{address}answer", "data:,"}
+    assert {url for url in opened.requests if not url.startswith("blob:")} <= {
+        address,
+        f"{address}answer",
+        f"{address}stop",
+        "data:,",
+    }
 
 
 def ready(page):
@@ -119,6 +124,31 @@ def test_a_click_and_a_value_move_the_pies(page, tmp_path):
     np.testing.assert_allclose(shown, found.value[:2], atol=6e-4)
     page.screenshot(tmp_path / "explore.png")
     assert (tmp_path / "explore.png").stat().st_size > 20_000
+
+
+def test_advice_and_routes_stand_beside_the_pies(page):
+    """They come by themselves once nobody does anything, and a click does not wait for them."""
+    add(page, 1, "2.5")
+    page.until("document.querySelector('.advice .told') !== null", 120)
+    assert "Stopping now costs" in text(page, ".advice .told")
+    assert len(page.ask("[...document.querySelectorAll('.advice .way')].map((n) => n.textContent)")) == 3
+    page.click(".advice .trial")
+    state, move = text(page, ".advice .trial").split(": ")
+    assert text(page, ".moves .chosen .name") == move
+    assert page.ask("document.querySelector('.which select').selectedOptions[0].textContent") == state
+    click_button(page, "undo")
+    assert text(page, ".advice .told") == ""
+
+
+def test_names_stay_readable_in_a_small_picture(open_page):
+    with exploring("env:roads") as (_, found):
+        for width in (1300, 400):
+            page = open_page(found, width=width, height=1000)
+            ready(page)
+            scale = "document.querySelector('.paper svg').getScreenCTM().a"
+            size = "parseFloat(getComputedStyle(document.querySelector('.state text')).fontSize)"
+            page.until(f"{size} * {scale} > {12 if width > 1000 else 8}")
+            assert text(page, ".state.start text") == "start: J00"
 
 
 def test_a_value_left_empty_is_the_problem_s(page):

@@ -404,7 +404,7 @@ def test_chains_are_tuned_before_the_first_point_and_walk_on(monkeypatch, sample
 
     def adapt(density, steps, law, key, position, evidence):
         done.append(("adapt", None, steps, key, position))
-        return nuts.State(position, jnp.ones(5), jnp.ones((5, 6)))
+        return hmc.State(position, jnp.ones(5), jnp.ones((5, 6)))
 
     def walked(density, draws, law, key, state, evidence):
         done.append(("walk", None, draws, key, state))

@@ -1,8 +1,10 @@
 // The picture of an exploration, its controls, and the two ways in which it talks to Python: `render` for a widget in a
 // notebook (anywidget), `openPage` for the local page. Names come from files: they are set as text, never as markup.
+// The text of report/shapes.js stands before this one.
 
-const SVG = "http://www.w3.org/2000/svg";
-const UNIT = 92, RADIUS = 24, NAMED = 60, LEGEND = 8, SMALLEST = 0.36, LARGEST = 1.15, BROAD = 1.7;
+const NAMED = 60, LEGEND = 8, SMALLEST = 0.36, LARGEST = 1.15, BROAD = 1.7;
+const LABEL = { usual: 13, readable: 12.5, largest: 24 };  // sizes of names: in the drawing, at least so many pixels, at most
+const IDLE = 700, MOVES_SHOWN = 7;  // milliseconds before advice is asked for; moves of a route in words
 const SCALES = { low: -1, decades: 4 }, TOLERANCES = { low: -4, decades: 5 }, STEPS = 100;
 
 // ---- small things ----------------------------------------------------------------------------------------------
@@ -17,21 +19,7 @@ function element(kind, attributes = {}, ...children) {
   return made;
 }
 
-function shape(kind, attributes, parent) {
-  const made = document.createElementNS(SVG, kind);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (parent) parent.append(made);
-  return made;
-}
-
-const rounded = (value) => Math.round(value * 100) / 100;
-const point = ([x, y]) => `${rounded(x)} ${rounded(y)}`;
 const isolated = (text) => element("bdi", { textContent: text });
-
-function towards(from, to, length) {
-  const [x, y] = [to[0] - from[0], to[1] - from[1]], far = Math.hypot(x, y) || 1;
-  return [from[0] + (x / far) * length, from[1] + (y / far) * length];
-}
 
 function amount(value) {
   if (value === null) return "unknown";
@@ -62,41 +50,11 @@ const atTolerance = (step) => step === 0 ? 0 : Number((10 ** (TOLERANCES.low + (
 const stepOfTolerance = (value) => value === 0 ? 0 : Math.max(1, clamp(1 + ((STEPS - 1) * (Math.log10(value) - TOLERANCES.low)) / TOLERANCES.decades));
 
 // ---- shapes ----------------------------------------------------------------------------------------------------
-/** Line and head of an arrow and where its name goes; each action of a state bends by its own amount, and loops on its own side. */
-function arrowShape(from, to, order, stays) {
-  let begin, one, two, tip;
-  if (stays) {
-    const far = RADIUS * (2.5 + 0.4 * Math.floor(order / 4)), middle = Math.PI * (1 + order / 2);
-    const around = (turn, length) => [from[0] + length * Math.cos(middle + turn), from[1] + length * Math.sin(middle + turn)];
-    [begin, one, two, tip] = [around(-0.45, RADIUS), around(-0.5, far), around(0.5, far), around(0.45, RADIUS + 1)];
-  } else {
-    const [x, y] = [to[0] - from[0], to[1] - from[1]], bend = 0.1 + 0.32 * (1 - 0.65 ** order);
-    const middle = [from[0] + x / 2 - y * bend, from[1] + y / 2 + x * bend];
-    begin = towards(from, middle, RADIUS);
-    tip = towards(to, middle, RADIUS + 1);
-    one = [begin[0] + (middle[0] - begin[0]) / 1.5, begin[1] + (middle[1] - begin[1]) / 1.5];
-    two = [tip[0] + (middle[0] - tip[0]) / 1.5, tip[1] + (middle[1] - tip[1]) / 1.5];
-  }
-  const neck = towards(tip, two, 11), side = [(neck[1] - tip[1]) * 0.5, (tip[0] - neck[0]) * 0.5];
-  const left = [neck[0] + side[0], neck[1] + side[1]], right = [neck[0] - side[0], neck[1] - side[1]];
-  const t = stays ? 0.5 : 0.38, rest = 1 - t;  // names stay near the state that they belong to
-  const middle = [0, 1].map((k) => rest ** 3 * begin[k] + 3 * rest * t * (rest * one[k] + t * two[k]) + t ** 3 * neck[k]);
-  const chord = stays ? from : [rest * begin[0] + t * tip[0], rest * begin[1] + t * tip[1]];
-  return { line: `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`, head: `M${point(tip)}L${point(left)}L${point(right)}Z`, label: towards(middle, chord, Math.abs(middle[0] - chord[0]) < Math.abs(middle[1] - chord[1]) ? -14 : -9), side: middle[0] - chord[0] };
-}
-
 /** A short line into the open, for a move of which nobody knows where it leads. */
 function stubShape(from, order, count) {
   const turn = Math.PI * (0.25 + (2 * order) / Math.max(3, count));
   const at = (length) => [from[0] + length * Math.cos(turn), from[1] + length * Math.sin(turn)];
   return { line: `M${point(at(RADIUS))}L${point(at(RADIUS * 1.9))}`, head: "", label: at(RADIUS * 2.3), side: Math.cos(turn) };
-}
-
-/** A wedge of a pie, from one share of the turn to another, counter-clockwise from the top. */
-function wedge([x, y], from, to) {
-  if (to - from >= 0.99999) return `M${rounded(x)} ${rounded(y - RADIUS)}a${RADIUS} ${RADIUS} 0 1 0 0.01 0Z`;
-  const at = (turn) => [x - RADIUS * Math.sin(2 * Math.PI * turn), y - RADIUS * Math.cos(2 * Math.PI * turn)];
-  return `M${point([x, y])}L${point(at(from))}A${RADIUS} ${RADIUS} 0 ${to - from > 0.5 ? 1 : 0} 0 ${point(at(to))}Z`;
 }
 
 // ---- the whole -------------------------------------------------------------------------------------------------
@@ -115,20 +73,27 @@ function mount(root, board, first, post, stop) {
   const order = board.pair_state.map((state, pair) => pairsOf[state].indexOf(pair));
   const nameOf = (state) => state === goalState ? board.goal : board.states[state];
   const actionOf = (pair) => board.actions[board.pair_action[pair]];
-  let view = first, chosenState = board.initial[0] ?? 0, chosenPair = null, waiting = [], busy = false, slow = null;
+  let view = first, chosenState = board.initial[0] ?? 0, chosenPair = null, waiting = [], busy = false, slow = null, advising = false, idle = null, halting = null;
 
   // -- messages: one at a time; of several changes of options that wait, the latest counts
+  // -- advice comes by itself where it is quick and can be interrupted: whatever a person asks for comes first
+  const quiet = ["warm", "advise"];
   async function ask(asked) {
+    clearTimeout(idle);
+    if (advising && !quiet.includes(asked.kind) && stop) halting ??= stop();
     const before = waiting.find((other) => other.kind === "options");
     if (asked.kind === "options" && before) Object.assign(before, asked);
     else waiting.push(asked);
-    if (asked.kind !== "warm") slow ??= setTimeout(() => root.classList.add("busy"), 250);
+    if (!quiet.includes(asked.kind)) slow ??= setTimeout(() => root.classList.add("busy"), 250);
     if (busy) return;
     busy = true;
     while (waiting.length > 0) {
       const message = waiting.shift();
+      advising = message.kind === "advise";
       try {
         const answer = await post(message);
+        await halting;
+        if (advising && answer.error) answer.error = "";  // it was interrupted, and will be asked for again
         show(answer);
         if (answer.file !== undefined) download(answer.file);
         if (answer.error) alerts.scrollIntoView({ block: "nearest" });
@@ -136,13 +101,17 @@ function mount(root, board, first, post, stop) {
         waiting = [];
         show({ ...view, error: error.message, cold: 0 });
       }
-      if (message.kind !== "warm") root.dataset.followed = String(Number(root.dataset.followed) + 1);
+      advising = false;
+      halting = null;
+      if (!quiet.includes(message.kind)) root.dataset.followed = String(Number(root.dataset.followed) + 1);
     }
     busy = false;
     clearTimeout(slow);
     slow = null;
     root.classList.remove("busy");
+    drawAdvice();
     if (view.cold > 0) setTimeout(() => ask({ kind: "warm" }), 50);  // compile what will be needed, while nobody waits
+    else if (stop && board.quick && view.advice === null && view.error === "") idle = setTimeout(() => ask({ kind: "advise" }), IDLE);
   }
 
   function download(text) {
@@ -181,6 +150,8 @@ function mount(root, board, first, post, stop) {
     element("option", { value: "deterministic", textContent: "always where they led once" }));
   const halt = element("button", { type: "button", textContent: "stop", className: "halt", onclick: () => { waiting = []; stop(); } });
   const status = element("p", { className: "status" });
+  const advise = element("button", { type: "button", textContent: "ask", title: "what to try next, and what stopping now costs", onclick: () => { advise.disabled = true; ask({ kind: "advise" }); } });
+  const advice = element("div", { className: "told-all", ariaLive: "polite" });
 
   function slider(name, options, say) {
     const said = element("output");
@@ -206,6 +177,7 @@ function mount(root, board, first, post, stop) {
         element("section", {}, scale.whole, tolerance.whole,
           element("label", { className: "tick" }, proper, " proper only: leave out policies known to miss the goal"),
           ...(openLaws ? [element("label", { className: "which" }, element("span", { textContent: "open laws" }), laws)] : [])),
+        element("section", { className: "advice" }, element("div", { className: "row" }, element("strong", { textContent: "what next?" }), advise), advice),
         element("section", {}, element("div", { className: "row" }, element("strong", {}, count), undo, save), observations))),
     element("div", { className: "foot" }, status, sharpen, ...(stop ? [halt] : [])));
 
@@ -217,6 +189,11 @@ function mount(root, board, first, post, stop) {
   svg.setAttribute("viewBox", [...low, ...size].map(rounded).join(" "));
   svg.style.minWidth = `${Math.round(size[0] * SMALLEST)}px`;
   svg.style.maxWidth = `${Math.round(size[0] * LARGEST)}px`;
+  const fit = () => {  // names stay readable however small the picture is shown
+    const scale = svg.getBoundingClientRect().width / size[0];
+    if (scale > 0) svg.style.setProperty("--label", `${rounded(Math.min(LABEL.largest, Math.max(LABEL.usual, LABEL.readable / scale)))}px`);
+  };
+  new ResizeObserver(fit).observe(svg);
   const [halos, arrows, pies, labels] = ["halos", "arrows", "pies", "labels"].map((name) => shape("g", { class: name }, svg));
   const wedges = board.states.map((name, state) => {
     const [x, y] = places[state];
@@ -224,7 +201,9 @@ function mount(root, board, first, post, stop) {
     shape("circle", { class: "empty", cx: x, cy: y, r: RADIUS }, group);
     const inside = shape("g", {}, group);
     shape("circle", { class: "rim", cx: x, cy: y, r: RADIUS }, group);
-    if (!board.grid && board.states.length <= NAMED) shape("text", { x, y: y - RADIUS - 6, "text-anchor": "middle" }, group).textContent = board.short[state];
+    const starts = board.initial.includes(state) && board.initial.length <= LEGEND, named = !board.grid && board.states.length <= NAMED;
+    const words = [...(starts ? ["start"] : []), ...(named && board.short[state] !== "start" ? [board.short[state]] : [])];
+    if (words.length > 0) shape("text", { class: starts ? "begins" : "", x, y: y - RADIUS - 6, "text-anchor": "middle" }, group).textContent = words.join(": ");
     shape("title", {}, group);
     group.addEventListener("click", () => choose(state, null));
     return { group, inside };
@@ -296,6 +275,24 @@ function mount(root, board, first, post, stop) {
       shape("path", { d: "M5 7H31", ...look }, key);
       return element("span", {}, key, isolated(name));
     }));
+  }
+
+  // -- what next: the most probable routes come with the pies, advice when it was asked for
+  function drawAdvice() {
+    const told = view.advice, parts = [];
+    advise.disabled = told !== null || advising || waiting.some((message) => message.kind === "advise");
+    if (told === null) parts.push(element("p", { className: "hint", textContent: advising ? "weighing what is known …" : "What is worth a trial, and may I stop?" }));
+    else if (told.refused) parts.push(element("p", { className: "hint told", textContent: `no advice: ${told.refused}` }));
+    else {
+      parts.push(element("p", { className: "told", textContent: told.sentences.join(" ") }));
+      if (told.trials.length > 0) parts.push(element("p", { className: "heading", textContent: "what knowing a move would save" }), element("ol", {}, ...told.trials.map(({ pair, gain, se }) => element("li", {},
+        element("button", { type: "button", className: "trial", onclick: () => choose(board.pair_state[pair], pair) }, isolated(board.states[board.pair_state[pair]]), ": ", isolated(actionOf(pair))),
+        element("span", { className: "much", textContent: plusMinus(gain, se) })))));
+    }
+    if (view.routes.length > 0) parts.push(element("p", { className: "heading", textContent: "most probable routes" }), element("ol", {}, ...view.routes.map(({ pairs, loop, probability, se }) => element("li", {},
+      element("span", { className: "way" }, ...pairs.slice(0, MOVES_SHOWN).flatMap((pair, k) => [...(k > 0 ? [" · "] : []), isolated(actionOf(pair))]), pairs.length > MOVES_SHOWN ? " …" : "", loop ? " (a loop)" : ""),
+      element("span", { className: "much", textContent: chance(probability, se) })))));
+    advice.replaceChildren(...parts);
   }
 
   // -- the lists
@@ -374,6 +371,7 @@ function mount(root, board, first, post, stop) {
     drawMoves();
     drawObservations();
     drawControls();
+    drawAdvice();
   }
 
   function choose(state, pair) {

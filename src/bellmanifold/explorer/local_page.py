@@ -13,7 +13,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from bellmanifold.report.text import embedded
+from bellmanifold.report.text import embedded, shapes
 
 
 def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
@@ -21,7 +21,7 @@ def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
     parts = {
         "title": escape(board["name"]),
         "style": asset("explore.css"),
-        "program": asset("explore.js"),
+        "program": program(),
         "data": embedded({"board": board, "view": view}),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("explore.html"))
@@ -32,7 +32,7 @@ def policy() -> str:
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src '{_digest(asset('explore.js'))}'",
+            f"script-src '{_digest(program())}'",
             f"style-src '{_digest(asset('explore.css'))}'",
             "img-src data:",
             "connect-src 'self'",
@@ -41,6 +41,11 @@ def policy() -> str:
             "frame-ancestors 'none'",
         ]
     )
+
+
+def program() -> str:
+    """What draws the page: shapes that the report draws, too, and the rest."""
+    return shapes() + asset("explore.js")
 
 
 def asset(name: str) -> str:

@@ -6,7 +6,8 @@ contradiction, a number that is none) changes nothing: the view is the one befor
 "error".
 
 So that pies move while a person watches, a posterior is computed at few points, and its standard errors are shown.
-"sharpen" computes it as `posterior` would.
+"sharpen" computes it as `posterior` would. "advise" says what to try next and what stopping costs; that takes longer
+than the pies, and whoever shows these asks for it afterwards.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, get_args
 import numpy as np
 
 from bellmanifold.data import Dataset, require_same_problem
+from bellmanifold.decisions.advice import advice_of
 from bellmanifold.errors import BadInputError, BellmanifoldError, StoppedError, UnsupportedError, quote
 from bellmanifold.explorer.board import make_board
 from bellmanifold.formats.files import number, record
@@ -28,6 +30,7 @@ from bellmanifold.formats.observations import data_text
 from bellmanifold.interrupts import interruptible
 from bellmanifold.options import LawsName
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.policies import Route
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.ssp import SSP
 
@@ -39,7 +42,9 @@ MOST_UNDONE = 200
 MOST_LISTED = 200
 """Observations that a view lists, the latest ones."""
 MOST_WARMED = 64
-"""Pairs of a problem whose programs are compiled before they are needed; those of larger ones take too long."""
+"""Up to so many pairs programs are compiled before they are needed, and advice comes unasked; more take too long."""
+MOST_ROUTES, MOST_TRIALS = 3, 3
+"""Routes and trials that a view names."""
 SLIDERS = ("prior_scale", "epsilon", "laws", "proper_only")
 """Options that a message may change."""
 KINDS = {
@@ -50,6 +55,7 @@ KINDS = {
     "undo": (),
     "options": SLIDERS,
     "sharpen": (),
+    "advise": (),
     "save": (),
     "warm": (),
 }
@@ -81,7 +87,7 @@ class Session:
 
     def __init__(self, model: SSP, data: Dataset | None = None, **options: Any) -> None:
         self.model = _require(model, SSP, "a problem: bm.load_model reads one")
-        self.board = make_board(model)
+        self.board = make_board(model) | {"quick": model.n_pairs <= MOST_WARMED}
         nothing = Dataset.from_pairs(model, [])
         given = nothing if data is None else _require(data, Dataset, "observations: bm.Dataset.from_pairs makes them")
         require_same_problem(model, given)
@@ -92,6 +98,7 @@ class Session:
             options["laws"] = "dirichlet"  # with "known" nothing could be said of these pairs
         self.now = self._computed(given, options)
         self._before: list[Dataset] = []
+        self._advice: tuple[Snapshot, dict[str, Any]] | None = None
         self._saved = given
         self._cold = _typical(model) if model.n_pairs <= MOST_WARMED else []
 
@@ -150,6 +157,8 @@ class Session:
                 self.now = self._computed(self.data, {**self.now.options, **_options(message)})
             case "sharpen":
                 self.now = self._computed(self.data, self.now.options, quick=False)
+            case "advise":
+                self._advice = (self.now, self._advised())
             case "warm":
                 self._warm()
             case "save":
@@ -181,12 +190,28 @@ class Session:
 
     def _computed(self, data: Dataset, options: Mapping[str, Any], quick: bool = True) -> Snapshot:
         began = time.perf_counter()
-        given = {name: value for name, value in options.items() if value is not None} | {"top": 1}
+        given = {name: value for name, value in options.items() if value is not None} | {"top": MOST_ROUTES}
         bounds = {"samples": QUICK_SAMPLES} if quick and given.get("engine") not in NOT_SAMPLED else {}
         with interruptible("nothing was changed"):
             summary = posterior(self.model, data, **(bounds | given))
             _ = summary.warnings, summary.action_probability  # kept by the summary, and part of the time
         return Snapshot(data, options, summary, time.perf_counter() - began)
+
+    def _advised(self) -> dict[str, Any]:
+        """What to do with what is known, for JSON, or why nothing can be said."""
+        try:
+            with interruptible("nothing was changed"):
+                advice = advice_of(self.summary, self.data.tries)
+        except (BadInputError, UnsupportedError) as refusal:
+            return {"refused": str(refusal)}
+        best = [pair for pair in advice.trials.tolist() if advice.telling[pair] and advice.gain.value[pair] > 0]
+        return {
+            "sentences": list(advice.sentences()),
+            "trials": [
+                {"pair": pair, "gain": float(advice.gain.value[pair]), "se": float(advice.gain.se[pair])}
+                for pair in best[:MOST_TRIALS]
+            ],
+        }
 
     def _warm(self) -> None:
         """Compile the next of the programs that will be needed, so that nobody waits for it later."""
@@ -203,7 +228,7 @@ class Session:
             error: why that could not be followed.
         """
         data, summary = self.data, self.summary
-        target, route = summary.target, summary.routes[0] if summary.routes else None
+        target, routes = summary.target, [_route(route) for route in summary.routes or ()]
         noisy = summary.epsilon is None
         return {
             "answers": message.get("id") if isinstance(message, Mapping) else None,
@@ -216,13 +241,9 @@ class Session:
             "q_sd": _finite(summary.q_sd),
             "observed": target.observed.tolist(),
             "landed": self._landed(),
-            "route": None
-            if route is None
-            else {
-                "pairs": [int(pair) for pair in route.pairs],
-                "probability": float(route.probability),
-                "se": float(route.se),
-            },
+            "route": routes[0] if routes else None,
+            "routes": routes,
+            "advice": self._advice[1] if self._advice is not None and self._advice[0] is self.now else None,
             "observations": self._listed(),
             "count": len(data),
             "prior_scale": None if self._fixed_scale() else target.prior.scale,
@@ -281,6 +302,15 @@ def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
     known = known[:-1] if len(known) > 1 else known
     first = np.where(np.arange(len(known)) == 0, 1.0, np.nan)
     return [(known, np.full(len(known), np.nan)), (known, first), (known[:1], first[:1])] if len(known) else []
+
+
+def _route(route: Route) -> dict[str, Any]:
+    return {
+        "pairs": [int(pair) for pair in route.pairs],
+        "loop": not route.ends_at_goal,
+        "probability": float(route.probability),
+        "se": float(route.se),
+    }
 
 
 def _require(given: Any, kind: type, what: str) -> Any:

@@ -10,7 +10,7 @@ import traitlets
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import StoppedError
-from bellmanifold.explorer.local_page import asset
+from bellmanifold.explorer.local_page import asset, program
 from bellmanifold.explorer.session import Session
 from bellmanifold.formats.observations import write_data
 from bellmanifold.posteriors.summary import Summary
@@ -19,7 +19,7 @@ from bellmanifold.posteriors.summary import Summary
 class Exploration(anywidget.AnyWidget):
     """A problem that a person explores; see `bellmanifold.explore`."""
 
-    _esm = asset("explore.js")
+    _esm = program()
     _css = asset("explore.css")
     board = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)

@@ -62,15 +62,15 @@ def nuts_adapt(
     key: Key[Array, "chains"],
     position: Float[Array, "chains dimension"],
     evidence: Evidence,
-) -> nuts.State:
+) -> hmc.State:
     """Tune NUTS chains, each with its own key and evidence."""
     return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), evidence, steps)
 
 
 @partial(jax.jit, static_argnames=("density", "draws"))
 def nuts_walk(
-    density: Density, draws: int, law: Transitions, key: Key[Array, "chains"], state: nuts.State, evidence: Evidence
-) -> tuple[nuts.State, Float[Array, "chains draws dimension"], nuts.Info]:
+    density: Density, draws: int, law: Transitions, key: Key[Array, "chains"], state: hmc.State, evidence: Evidence
+) -> tuple[hmc.State, Float[Array, "chains draws dimension"], nuts.Info]:
     """Walk tuned NUTS chains, each with its own key and evidence."""
     return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
 
@@ -110,16 +110,15 @@ class Chains:
         self.key = random_key(setting.seed)
         self.rounds: list[_Round] = []
         tuned = self._tuned_hmc if setting.sampler == "hmc" else self._adapted
-        self.state: hmc.State | nuts.State = tuned(starting_points(setting.density, self._keys(0)))
+        self.state: hmc.State = tuned(starting_points(setting.density, self._keys(0)))
         advance("steps", WARM_UP)
 
     def walk(self, draws: int) -> None:
         """Record this many more points of each chain."""
         setting, key = self.setting, self._keys(2 + len(self.rounds))
-        first_of_hmc = not self.rounds and setting.sampler == "hmc"
         info: hmc.Info | nuts.Info
-        if isinstance(self.state, hmc.State):
-            tuning = hmc.PAPER if first_of_hmc else hmc.Tuning(windows=0)
+        if setting.sampler == "hmc":
+            tuning = hmc.Tuning(windows=0) if self.rounds else hmc.PAPER
             metric = self.state.variance
             after, points, info = hmc_episode(
                 setting.density, tuning, draws, setting.law, key, self.state, self.evidence
@@ -154,7 +153,7 @@ class Chains:
         density, law = self.setting.density, self.setting.law
         return hmc_episode(density, hmc.PAPER, WARM_UP, law, self._keys(1), fresh, self.evidence)[0]
 
-    def _adapted(self, start: Array) -> nuts.State:
+    def _adapted(self, start: Array) -> hmc.State:
         return nuts_adapt(self.setting.density, WARM_UP, self.setting.law, self._keys(1), start, self.evidence)
 
 

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const byId = (id) => document.getElementById(id);
   const read = (id) => JSON.parse(byId(id).textContent);
@@ -124,48 +123,9 @@
   }
 
   // ---- the drawing ---------------------------------------------------------------------------------------------
-  const SVG = "http://www.w3.org/2000/svg";
-  const UNIT = 92, RADIUS = 24, FEW = 60, BROAD = 1.9;
-  const node = (kind, attributes, parent) => {
-    const made = document.createElementNS(SVG, kind);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (parent) parent.append(made);
-    return made;
-  };
-  const number = (value) => Math.round(value * 100) / 100;
-  const point = ([x, y]) => `${number(x)} ${number(y)}`;
-  const towards = (from, to, length) => {
-    const [x, y] = [to[0] - from[0], to[1] - from[1]], far = Math.hypot(x, y) || 1;
-    return [from[0] + (x / far) * length, from[1] + (y / far) * length];
-  };
-
-  /** Line and head of an arrow between two places; each action of a state bends by its own amount, and loops on its own side. */
-  function arrowShape(from, to, order) {
-    let begin, one, two, tip;
-    if (from === to) {
-      const far = RADIUS * (2.5 + 0.4 * Math.floor(order / 4)), middle = Math.PI * (1 + order / 2);
-      const around = (turn, length) => [from[0] + length * Math.cos(middle + turn), from[1] + length * Math.sin(middle + turn)];
-      [begin, one, two, tip] = [around(-0.45, RADIUS), around(-0.5, far), around(0.5, far), around(0.45, RADIUS + 1)];
-    } else {
-      const [x, y] = [to[0] - from[0], to[1] - from[1]], bend = 0.1 + 0.32 * (1 - 0.65 ** order);
-      const middle = [from[0] + x / 2 - y * bend, from[1] + y / 2 + x * bend];
-      begin = towards(from, middle, RADIUS);
-      tip = towards(to, middle, RADIUS + 1);
-      one = [begin[0] + (middle[0] - begin[0]) / 1.5, begin[1] + (middle[1] - begin[1]) / 1.5];
-      two = [tip[0] + (middle[0] - tip[0]) / 1.5, tip[1] + (middle[1] - tip[1]) / 1.5];
-    }
-    const neck = towards(tip, two, 11), side = [(neck[1] - tip[1]) * 0.5, (tip[0] - neck[0]) * 0.5];
-    const line = `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`;
-    const left = [neck[0] + side[0], neck[1] + side[1]], right = [neck[0] - side[0], neck[1] - side[1]];
-    return [line, `M${point(tip)}L${point(left)}L${point(right)}Z`];
-  }
-
-  /** A wedge of a pie, from one share of the turn to another, counter-clockwise from the top. */
-  function wedge([x, y], from, to) {
-    if (to - from >= 0.99999) return `M${number(x)} ${number(y - RADIUS)}a${RADIUS} ${RADIUS} 0 1 0 0.01 0Z`;
-    const at = (turn) => [x - RADIUS * Math.sin(2 * Math.PI * turn), y - RADIUS * Math.cos(2 * Math.PI * turn)];
-    return `M${point([x, y])}L${point(at(from))}A${RADIUS} ${RADIUS} 0 ${to - from > 0.5 ? 1 : 0} 0 ${point(at(to))}Z`;
-  }
+  // shapes.js, which stands before this text, draws arrows and pies
+  const FEW = 60, BROAD = 1.9;
+  const node = shape, number = rounded;
 
   function drawScene(scene) {
     const svg = byId("drawing");
@@ -183,7 +143,7 @@
     const edges = [];
     scene.next.forEach((successors, pair) => successors.forEach(([target, probability]) => {
       const state = scene.pair_state[pair], colour = ACTIONS[scene.pair_action[pair] % ACTIONS.length];
-      const [line, head] = arrowShape(place[state], target === state ? place[state] : place[target], pair - first[state]);
+      const { line, head } = arrowShape(place[state], place[target], pair - first[state], target === state);
       const halo = node("path", { class: "halo", d: line, opacity: 0 }, halos);
       const group = node("g", { class: "arrow", "data-edge": edges.length }, arrows);
       node("path", { class: "hit", d: line }, group);

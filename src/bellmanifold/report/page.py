@@ -24,7 +24,7 @@ from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import missing, overview, provenance
 from bellmanifold.report.reading import Contents, RunFile, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
-from bellmanifold.report.text import embedded, escaped
+from bellmanifold.report.text import embedded, escaped, shapes
 
 MOST_PLAYER_BYTES = 1_500_000
 """Runs enter the player until it is this large."""
@@ -48,7 +48,7 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
-    scripts = {"plotly": get_plotlyjs(), "program": _asset("page.js")}
+    scripts = {"plotly": get_plotlyjs(), "program": shapes() + _asset("page.js")}
     player = make_player(contents)
     runs = sum(len(cell.runs) for cell in contents.cells)
     drawn, left_out = curves(contents.cells)

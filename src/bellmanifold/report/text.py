@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 from bellmanifold.errors import unstacked
@@ -33,6 +34,11 @@ def shown(name: object, limit: int = LONG) -> str:
 def escaped(name: object, limit: int = LONG) -> str:
     """A name as HTML text that keeps its direction to itself."""
     return f"<bdi>{html.escape(shown(name, limit))}</bdi>"
+
+
+def shapes() -> str:
+    """The program that draws arrows and pies, as text: the report's player and the explorer begin with it."""
+    return resources.files("bellmanifold.report").joinpath("shapes.js").read_text(encoding="utf-8")
 
 
 def embedded(value: Any) -> str:

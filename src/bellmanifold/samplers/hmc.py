@@ -63,12 +63,12 @@ RETUNED = Tuning(decrease=(0.5, 0.7))
 
 
 class State(NamedTuple):
-    """What one episode hands to the next.
+    """Tuned chains, of HMC or NUTS: what one episode hands to the next.
 
     Attributes:
         position: shape (chains, dimension).
         step_size: shape (chains,).
-        variance: of each coordinate, shape (chains, dimension).
+        variance: of each coordinate, the diagonal of the inverse mass matrix, shape (chains, dimension).
     """
 
     position: Float[Array, "*chains dimension"]

@@ -1,7 +1,8 @@
 """The no-U-turn sampler with window adaptation, many chains at once: BlackJAX does all of it.
 
 `adapt` finds step size and diagonal metric of each chain (Stan's windows), `walk` moves with them. Each chain has its
-own key and its own argument of the log density, along the leading axis, as in `bellmanifold.samplers.hmc`.
+own key and its own argument of the log density, along the leading axis, as in `bellmanifold.samplers.hmc`, whose state
+they share: where they are, and what they were tuned to.
 """
 
 from __future__ import annotations
@@ -14,21 +15,7 @@ import jax.numpy as jnp
 from blackjax.adaptation.base import get_filter_adapt_info_fn
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
-from bellmanifold.samplers.hmc import LogDensity
-
-
-class State(NamedTuple):
-    """Adapted chains.
-
-    Attributes:
-        position: shape (chains, dimension).
-        step_size: shape (chains,).
-        variance: the diagonal of the inverse mass matrix, shape (chains, dimension).
-    """
-
-    position: Float[Array, "*chains dimension"]
-    step_size: Float[Array, "*chains"]
-    variance: Float[Array, "*chains dimension"]
+from bellmanifold.samplers.hmc import LogDensity, State
 
 
 class Info(NamedTuple):
