@@ -65,6 +65,19 @@ def test_an_action_that_no_point_met_has_an_error(how, epsilon):
     assert_honest(found.value[0], found.se[0], 1 - truth)
 
 
+@pytest.mark.parametrize("engine", [pytest.param("hmc", marks=pytest.mark.slow), "nuts"])
+def test_the_same_of_chains_that_follow_gradients(engine):
+    """`known` paid 8 and is worth 4 +- 0.7 (tolerance and prior scale 1): the other is better with probability 5e-4.
+
+    Few draws meet that; none must not mean never.
+    """
+    model, data = surrounded(choice(8.0, "untried"), "chart")
+    found = bm.posterior(model, data, prior_scale=1.0, epsilon=1.0, engine=engine, samples=200).action_probability
+    truth = norm.cdf(-4.0 / np.sqrt(1.5))
+    assert found.se.min() > 0
+    assert abs(found.value[1] - truth) <= 4.5 * found.se[1]
+
+
 def test_untried_actions_that_no_point_met_have_errors_each():
     """Three untried actions share what is left, 2.1e-6 each."""
     model, data = surrounded(choice(4.6, "untried0", "untried1", "untried2"), "chart")

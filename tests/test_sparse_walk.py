@@ -22,6 +22,7 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import (
     SparseWalker,
@@ -436,6 +437,22 @@ def test_chains_are_counted_and_averaged(lost):
     np.testing.assert_allclose(result.q_sd.value, np.sqrt(square - means.mean(axis=(0, 1)) ** 2), rtol=1e-9)
     error = means.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(4 - lost)
     np.testing.assert_allclose(result.q_mean.se, error, rtol=1e-9)
+
+
+def test_a_chain_that_is_alone_has_errors():
+    """Three of four chains are lost, nothing compares the fourth: its values are as uncertain as a single draw's."""
+    rng = np.random.default_rng(1)
+    walker = SparseWalker(Coordinates(start_seen()), rng, 4)
+    walker.advance(rng, 3)
+    for chain in range(3):
+        walker.states[chain] = walker.states[chain]._replace(log_likelihood=-np.inf, policy=None)
+    result = walk._result(walker.coordinates, walker.record(rng, 60), "")
+    assert not result.trustworthy
+    assert (result.q_mean.se > 0).all()
+    np.testing.assert_allclose(result.q_mean.se, result.q_sd.value)
+    np.testing.assert_allclose(result.q_sd.se, result.q_sd.value / np.sqrt(2))
+    probability = action_probabilities(walker.system.target.model, result.table)
+    assert (probability.se[:2] > 0).all(), "the others are exchangeable: 1/2 each"
 
 
 def leaky():

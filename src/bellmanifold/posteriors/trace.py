@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
-from bellmanifold.posteriors.estimated import resolution_of
+from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.policies import PolicyTable, weights_of
 from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.target import Target
 
 LOOKED_AT, MOST_RECORDED = 32, 128
 """States whose values R-hat is computed of, among those whose values are recorded."""
@@ -115,3 +116,18 @@ class Trace(NamedTuple):
             return 1.0, float(value.shape[0] * value.shape[1])
         r_hat, effective = r_hat_and_effective(evenly_spread(value[:, :, varying], LOOKED_AT))
         return float(r_hat.max()), float(effective.min())
+
+    def estimate(self, target: Target, effective: float) -> tuple[Estimate, Estimate]:
+        """Means and standard deviations of the action values, with errors from the spread between chains.
+
+        A chain that is alone has none: its errors are those of so many effective draws, of one at least.
+        """
+        mean, sd = self.moments.estimate(target)
+        if len(self.row) != 1:
+            return mean, sd
+        error = sd.value / np.sqrt(max(effective, 1.0))
+        varies = target.coupled[target.model.pair_state]
+        return (
+            Estimate.of(mean.value, np.where(varies, error, mean.se)),
+            Estimate.of(sd.value, np.where(varies, error / np.sqrt(2.0), sd.se)),
+        )

@@ -167,7 +167,7 @@ def _result(coordinates: Coordinates, trace: Trace, reason: str) -> Result:
         )
     target = coordinates.target
     r_hat, effective = trace.diagnose()
-    q_mean, q_sd = trace.moments.estimate(target)
+    q_mean, q_sd = trace.estimate(target, effective)
     few_lost = trace.lost <= MOST_LOST * (trace.lost + chains)
     mixed = few_lost and r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE
     eta = trace.value[:, :, trace.value.shape[2] - trace.scales :]
