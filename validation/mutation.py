@@ -68,6 +68,7 @@ TESTS = {
     "sparse": ("sparse_chart",),
     "sparse_walk": ("sparse_walk", "sparse_chart"),
     "summary": ("summary", "policies"),
+    "sweeping": ("sweeping", "sparse_chart"),
     "system": ("weight", "coordinates", "batch_walk"),
     "target": ("target", "cells", "coordinates"),
     "td": ("td",),
