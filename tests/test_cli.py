@@ -251,7 +251,7 @@ def test_posterior_that_should_not_be_trusted_exits_4(cli, tmp_path):
         ([("s1", "go", None)], (), 2, "reward is null"),
         ([("s1", "go", -1.0), ("s1", "go", -2.0)], (), 2, "paid -2 but -1 before"),
         ([("s1", "go")], ("--epsilon", "-1"), 2, "epsilon is -1"),
-        ([("s1", "go")], ("--prior-scale", "0"), 2, "prior_scale is 0"),
+        ([("s1", "go")], ("--prior-scale", "0"), 2, "--prior-scale is 0"),
         ([("s1", "go")], ("--engine", "magic"), 2, "--engine"),
         ([("s1", "go")], ("--kernel", "box"), 2, "--kernel"),
         ([("s1", "go")], ("--samples", "0"), 2, "samples is 0"),
@@ -375,6 +375,6 @@ def test_names_that_are_nearly_right(cli, tmp_path, pair, told):
 def test_routes_are_printed_whole(cli, tmp_path):
     code, out, _ = cli("posterior", "env:deep-sea?depth=12", data_file(tmp_path, ("0,0", "right")), "--top", "1")
     assert code == 0
-    (route,) = out.split("most probable routes:\n")[1].splitlines()
+    route, *_ = out.split("most probable routes:\n")[1].splitlines()
     assert len(route) > 120
     assert " 11," in route

@@ -81,8 +81,9 @@ class PairEstimate(Estimate):
         if isinstance(index, str):
             state = find_state(self.model, index, "estimate")
             return super().__getitem__(slice(self.model.pair_start[state], self.model.pair_start[state + 1]))
-        by_name = isinstance(index, tuple) and len(index) == 2 and all(isinstance(name, str) for name in index)
-        return super().__getitem__(find_pair(self.model, *index, "estimate") if by_name else index)
+        if isinstance(index, tuple) and len(index) == 2 and all(isinstance(name, str) for name in index):
+            index = find_pair(self.model, index[0], index[1], "estimate")
+        return super().__getitem__(index)
 
 
 def resolution_of(effective: float) -> float:
