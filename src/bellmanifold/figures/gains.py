@@ -131,7 +131,8 @@ def draw_advice(
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
     bar = figure.colorbar(ScalarMappable(norm, scale), **place)
-    bar.set_label("what knowing its value would save")
+    bar.set_label("what knowing its value would save", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     return axes
 
 
