@@ -29,7 +29,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.mixture import mixture
-from bellmanifold.posteriors.sparse_walk import SparseSystem
+from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import propose

@@ -32,7 +32,7 @@ from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.mixture import mixture
-from bellmanifold.posteriors.sparse_walk import SparseSystem
+from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.system import mixer_of
 from bellmanifold.posteriors.target import relaxed_target

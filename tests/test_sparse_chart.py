@@ -21,7 +21,8 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import reach_goal
 from bellmanifold.linear import evaluate_chain, factorised_chain
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.sparse_walk import SparseSystem, State, _slice, step
+from bellmanifold.posteriors.sparse_system import SparseSystem, State
+from bellmanifold.posteriors.sparse_walk import _slice, step
 from bellmanifold.posteriors.target import relaxed_target
 
 

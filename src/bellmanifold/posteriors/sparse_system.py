@@ -1,0 +1,156 @@
+"""A posterior in its coordinates on a sparse chart: the numbers of one point, and their weight.
+
+What `bellmanifold.posteriors.system` and `bellmanifold.posteriors.weight` are for batches, one point at a time for
+problems that do not fit one; `bellmanifold.posteriors.sparse_walk` moves chains through it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from bellmanifold.chart.sparse import SparseChart, sparse_chart
+from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
+from bellmanifold.graph import Policy
+from bellmanifold.kernels import Gaussian
+from bellmanifold.posteriors.coordinates import TIE_WIDTH, Coordinates
+from bellmanifold.posteriors.noise_scale import combined
+from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
+
+CHARTS = 3
+"""Charts that are kept, one for each point's laws."""
+LINGERS = 0.5
+"""Values of states that a solved pair leaves with no more than this probability are flipped."""
+TILT = 1e-4
+"""Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
+the solution without them."""
+
+
+class State(NamedTuple):
+    """Where a chain is: coordinates, action values, log likelihood, greedy policy, laws where they are open, and how
+    often it has visited a value."""
+
+    x: Float[np.ndarray, "coordinates"]
+    q: Float[np.ndarray, "pairs"]
+    log_likelihood: float
+    policy: Policy | None
+    laws: SparseLaws | None = None
+    visits: int = 0
+
+
+class SparseSystem:
+    """A posterior in its coordinates on a sparse chart: values of free pairs, residuals, noise scale, in this order."""
+
+    def __init__(self, coordinates: Coordinates) -> None:
+        target = coordinates.target
+        self.coordinates, self.target, self.prior = coordinates, target, target.prior
+        self.free, self.residual = np.flatnonzero(coordinates.free), np.flatnonzero(coordinates.residual)
+        self.solved = np.flatnonzero(coordinates.solved)
+        self.chart: SparseChart = sparse_chart(target.model, target.observed, coordinates.free)
+        self.drawer = None if target.laws is None else Drawer(target.laws)
+        self._charts: OrderedDict[int, tuple[SparseLaws, SparseChart]] = OrderedDict()
+        self.alternatives = coordinates.alternatives[self.free]
+        self.lingers = np.isin(target.model.pair_state[self.free], self._lingering())
+        self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
+        self.size = coordinates.size
+
+    def _lingering(self) -> Int[np.ndarray, "lingering"]:
+        """States in which a solved pair of given law mostly stays."""
+        model, target = self.target.model, self.target
+        if target.laws is not None:
+            return np.zeros(0, dtype=np.int64)
+        stays = self.coordinates.solved[model.next_pair] & (model.next_prob >= LINGERS)
+        stays &= model.next_state == model.pair_state[model.next_pair]
+        return np.unique(model.next_state[stays])
+
+    @property
+    def turning(self) -> slice:
+        """Coordinates that turn together: residuals and the noise scale."""
+        return slice(len(self.free), None)
+
+    def noise_scale(self, x: Float[np.ndarray, "coordinates"]) -> float:
+        """eta at a point; 1 where it is known."""
+        table = self.target.noise_scale
+        return 1.0 if table is None else float(np.exp(np.interp(x[-1], table.normal, table.log_scale)))
+
+    def chart_with(self, laws: SparseLaws) -> SparseChart:
+        """The chart for some laws of the open pairs; the last few are kept."""
+        assert self.target.laws is not None, "some laws are open"
+        if id(laws) not in self._charts:
+            while len(self._charts) >= CHARTS:
+                self._charts.popitem(last=False)
+            model = laws.applied(self.target.laws, self.target.model)
+            self._charts[id(laws)] = laws, sparse_chart(model, self.target.observed, self.coordinates.free)
+        self._charts.move_to_end(id(laws))
+        return self._charts[id(laws)][1]
+
+    def evaluate(
+        self, x: Float[np.ndarray, "coordinates"], start: Policy | None, laws: SparseLaws | None = None
+    ) -> State:
+        """Evaluate a point, starting from a policy near it."""
+        target, model, kernel = self.target, self.target.model, self.target.kernel
+        chart = self.chart if laws is None else self.chart_with(laws)
+        value = np.full(model.n_pairs, -np.inf)
+        value[model.pair_start[:-1][~target.coupled]] = 0.0
+        value[self.free] = self.values(x)
+        residual = x[len(self.free) : len(self.free) + len(self.residual)]
+        correction = 0.0
+        if not isinstance(kernel, Gaussian):
+            drawn = kernel.from_normal(jnp.asarray(residual))
+            residual, correction = np.asarray(drawn), float(jnp.sum(kernel.log_correction(drawn)))
+        reward, width = target.reward[self.residual], self.noise_scale(x) * self.width
+        if target.own_precision is not None and target.own_mean is not None:
+            own = target.own_mean[self.residual], target.own_precision[self.residual]
+            reward, width = combined(reward, width, *own, np)
+        plain, payment = target.reward.copy(), target.reward.copy()
+        plain[self.residual] = reward + width * residual
+        payment[self.residual] = plain[self.residual] + self.split * residual
+        splits = bool(self.split.any())
+        point = chart.solve(payment, value, start)
+        if point.policy is None and splits:  # infinitesimal residuals must not undo a loop that costs less
+            point = chart.solve(plain, value, start)
+        del payment, value  # large; unobserved values are in q as well
+        if point.policy is None:
+            return State(x, point.q, -np.inf, None, laws)
+        if target.prior.flat:
+            return State(x, point.q, correction, point.policy, laws)
+        square = self._squares(point.q)
+        if splits and TIE_WIDTH * square > TILT:
+            square = self._squares(chart.solve(plain, point.q, point.policy).q)
+        return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy, laws)
+
+    def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:
+        """The largest unobserved value of each state that has one."""
+        largest = largest_of_normals(x[: len(self.free)], self.alternatives)
+        return self.prior.mean[self.free] + self.prior.sd[self.free] * largest
+
+    def value(self, x: float, which: int) -> float:
+        """The value of one free pair."""
+        largest = float(largest_of_normals(np.array([x]), self.alternatives[which : which + 1])[0])
+        return float(self.prior.mean[self.free[which]] + self.prior.sd[self.free[which]] * largest)
+
+    def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
+        """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
+        with np.errstate(over="ignore"):  # a loop that is hardly ever left may be worth more than numbers hold
+            return float(np.square(self.prior.standardised(q)[self.solved]).sum())
+
+    def followed(self, here: State) -> Float[np.ndarray, "followed"]:
+        """Probabilities of landings that were seen, and the concentration."""
+        if here.laws is None or self.target.laws is None:
+            return np.zeros(0)
+        rows, landings = self.target.laws.seen
+        return np.append(np.asarray(here.laws.law[rows, landings]).ravel(), here.laws.concentration)
+
+    def member_moments(
+        self, q: Float[np.ndarray, "pairs"]
+    ) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
+        """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
+        mean, variance = np.where(np.isfinite(q), q, 0.0), np.zeros(len(q))
+        own = (q[self.free], self.alternatives, self.prior.mean[self.free], self.prior.sd[self.free])
+        mean[self.free], _ = member_moments(*own, np.zeros(len(self.free)))
+        _, variance[self.free] = member_moments(*own, mean[self.free])
+        return mean, variance
