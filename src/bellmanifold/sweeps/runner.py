@@ -78,7 +78,7 @@ def sweep(
             with show(tally.total, tally.kept) as progress:
                 for fault in tally.damaged:
                     progress.say(f"{fault}; playing it again")
-                progress.expect(float(sum(map(cost, faults))))
+                progress.expect(sum(map(cost, faults), 0.0))
                 _play(store, units_of(plan, list(faults)), player, (tally, progress), cost)
         except KeyboardInterrupt:
             there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
@@ -113,7 +113,7 @@ def _play(
             for run in unit.runs:
                 store.write(run, answer.files[run.seed])
                 tally.played += 1
-            progress.advance(len(unit.seeds), sum(map(cost, unit.runs)))
+            progress.advance(len(unit.seeds), sum(map(cost, unit.runs), 0.0))
 
 
 def _entry(unit: Unit, failure: Failure) -> str:
