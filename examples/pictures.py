@@ -42,7 +42,7 @@ def roads() -> Figure:
     """Which way the van should take after two drives, and which roads it should try."""
     model = bm.load_model("examples/roads/roads.json")
     data = bm.load_data("examples/roads/drives.json", model)
-    figure, axes = pyplot.subplots(figsize=(7.4, 4.4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.3), layout="constrained")
     bm.figures.draw_advice(model, bm.advise(model, data, reward_belief=(-5.0, 2.0)), axes=axes)
     return figure
 
@@ -168,6 +168,6 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     for name in sys.argv[2:] or PICTURES:
         figure = PICTURES[name]()
-        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None})
+        figure.savefig(folder / f"{name}.png", dpi=110, metadata={"Software": None}, pil_kwargs={"optimize": True})
         pyplot.close(figure)
         print(f"{name}.png: {(folder / f'{name}.png').stat().st_size // 1000} kB")

@@ -51,8 +51,8 @@ def open_problem(tmp_path):
 
 
 def shown(view):
-    """A view, but for what it answers and how long it took."""
-    return {key: value for key, value in view.items() if key not in ("answers", "error", "seconds", "cold")}
+    """A view, but for what it answers, which step it is and how long it took."""
+    return {key: value for key, value in view.items() if key not in ("answers", "error", "seconds", "cold", "step")}
 
 
 def test_a_view_is_what_the_posterior_says():
@@ -573,11 +573,53 @@ class Slow(Session):
         return {"kind": message["kind"], "error": error}
 
 
+class Advising(Session):
+    """A session whose advice takes as long as it is told to."""
+
+    board = make_board(bm.envs.two_state())
+
+    def __init__(self):
+        self.begun, self.enough = threading.Event(), threading.Event()
+
+    def answer(self, message):
+        if message["kind"] == "advise":
+            self.begun.set()
+            assert self.enough.wait(30)
+        return {"kind": message["kind"]}
+
+
+def test_pies_do_not_wait_for_advice():
+    """A message that comes while advice is computed is answered before it."""
+    session, answers = Advising(), []
+    with LocalServer(0, session) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+        def visit():
+            def advise():
+                answers.append(request(server.address, "POST", "answer", {"kind": "advise"})[2])
+
+            waiting = threading.Thread(target=advise)
+            waiting.start()
+            assert session.begun.wait(30)
+            answers.append(request(server.address, "POST", "answer", {"kind": "look"})[2])
+            session.enough.set()
+            waiting.join(30)
+            interrupt_main()
+
+        visitor = threading.Thread(target=visit)
+        visitor.start()
+        with pytest.raises(KeyboardInterrupt):
+            server.run_errands()
+        visitor.join(30)
+        server.shutdown()
+    assert [json.loads(body)["kind"] for body in answers] == ["look", "advise"]
+
+
 @pytest.mark.parametrize("swallows", [False, True])
 def test_the_page_stops_what_is_computed_and_nothing_else(swallows):
     """An interrupt that the page asks for is answered, the next message too; one that it did not ask for ends it."""
     session, answers = Slow(swallows), []
-    with LocalServer(0, session.board) as server:
+    with LocalServer(0, session) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
         def visit():
@@ -595,7 +637,7 @@ def test_the_page_stops_what_is_computed_and_nothing_else(swallows):
         visitor = threading.Thread(target=visit)
         visitor.start()
         with pytest.raises(KeyboardInterrupt):
-            server.run_errands(session)
+            server.run_errands()
         visitor.join(30)
         server.shutdown()
     assert [status for status, _, _ in answers] == [200] * 4

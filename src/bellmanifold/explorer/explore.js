@@ -73,27 +73,21 @@ function mount(root, board, first, post, stop) {
   const order = board.pair_state.map((state, pair) => pairsOf[state].indexOf(pair));
   const nameOf = (state) => state === goalState ? board.goal : board.states[state];
   const actionOf = (pair) => board.actions[board.pair_action[pair]];
-  let view = first, chosenState = board.initial[0] ?? 0, chosenPair = null, waiting = [], busy = false, slow = null, advising = false, idle = null, halting = null;
+  let view = first, chosenState = board.initial[0] ?? 0, chosenPair = null, waiting = [], busy = false, slow = null, advising = false, idle = null;
 
   // -- messages: one at a time; of several changes of options that wait, the latest counts
-  // -- advice comes by itself where it is quick and can be interrupted: whatever a person asks for comes first
-  const quiet = ["warm", "advise"];
   async function ask(asked) {
     clearTimeout(idle);
-    if (advising && !quiet.includes(asked.kind) && stop) halting ??= stop();
     const before = waiting.find((other) => other.kind === "options");
     if (asked.kind === "options" && before) Object.assign(before, asked);
     else waiting.push(asked);
-    if (!quiet.includes(asked.kind)) slow ??= setTimeout(() => root.classList.add("busy"), 250);
+    if (asked.kind !== "warm") slow ??= setTimeout(() => root.classList.add("busy"), 250);
     if (busy) return;
     busy = true;
     while (waiting.length > 0) {
       const message = waiting.shift();
-      advising = message.kind === "advise";
       try {
         const answer = await post(message);
-        await halting;
-        if (advising && answer.error) answer.error = "";  // it was interrupted, and will be asked for again
         show(answer);
         if (answer.file !== undefined) download(answer.file);
         if (answer.error) alerts.scrollIntoView({ block: "nearest" });
@@ -101,17 +95,35 @@ function mount(root, board, first, post, stop) {
         waiting = [];
         show({ ...view, error: error.message, cold: 0 });
       }
-      advising = false;
-      halting = null;
-      if (!quiet.includes(message.kind)) root.dataset.followed = String(Number(root.dataset.followed) + 1);
+      if (message.kind !== "warm") root.dataset.followed = String(Number(root.dataset.followed) + 1);
     }
     busy = false;
     clearTimeout(slow);
     slow = null;
     root.classList.remove("busy");
-    drawAdvice();
     if (view.cold > 0) setTimeout(() => ask({ kind: "warm" }), 50);  // compile what will be needed, while nobody waits
-    else if (stop && board.quick && view.advice === null && view.error === "") idle = setTimeout(() => ask({ kind: "advise" }), IDLE);
+    else soonAdvised();
+  }
+
+  // -- advice takes longer than pies, which never wait for it: it is asked for beside the other messages. On the page, where it is
+  // computed beside them, too, it comes by itself once nobody does anything, unless the problem is large
+  function soonAdvised() {
+    clearTimeout(idle);
+    if (stop && board.quick && view.advice === null && !advising) idle = setTimeout(askAdvice, IDLE);
+  }
+
+  async function askAdvice() {
+    advising = true;
+    drawAdvice();
+    try {
+      const answer = await post({ kind: "advise" });
+      if (answer.step === view.step) view = { ...view, advice: answer.advice };
+    } catch {
+      // the next message will say that nobody answers
+    }
+    advising = false;
+    drawAdvice();
+    if (!busy) soonAdvised();
   }
 
   function download(text) {
@@ -150,7 +162,7 @@ function mount(root, board, first, post, stop) {
     element("option", { value: "deterministic", textContent: "always where they led once" }));
   const halt = element("button", { type: "button", textContent: "stop", className: "halt", onclick: () => { waiting = []; stop(); } });
   const status = element("p", { className: "status" });
-  const advise = element("button", { type: "button", textContent: "ask", title: "what to try next, and what stopping now costs", onclick: () => { advise.disabled = true; ask({ kind: "advise" }); } });
+  const advise = element("button", { type: "button", textContent: "ask", title: "what to try next, and what stopping now costs", onclick: askAdvice });
   const advice = element("div", { className: "told-all", ariaLive: "polite" });
 
   function slider(name, options, say) {
@@ -280,7 +292,7 @@ function mount(root, board, first, post, stop) {
   // -- what next: the most probable routes come with the pies, advice when it was asked for
   function drawAdvice() {
     const told = view.advice, parts = [];
-    advise.disabled = told !== null || advising || waiting.some((message) => message.kind === "advise");
+    advise.disabled = told !== null || advising;
     if (told === null) parts.push(element("p", { className: "hint", textContent: advising ? "weighing what is known …" : "What is worth a trial, and may I stop?" }));
     else if (told.refused) parts.push(element("p", { className: "hint told", textContent: `no advice: ${told.refused}` }));
     else {

@@ -5,7 +5,8 @@ Host is not the server's own (a name that somebody's DNS points here) or whose O
 another origin read an answer.
 
 The main thread computes, so that an interrupt reaches it: Ctrl-C ends the program, the page's "stop" what it is
-computing. The threads of the server only read requests and wait.
+computing. The threads of the server only read requests and wait; but advice, which takes longer than pies and changes
+nothing, is computed by the thread that was asked for it, so that pies never wait for it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ MOST_BYTES = 2**16
 """Of a message."""
 WAKING = 0.5
 """Seconds after which a thread that waits looks whether it was interrupted; some systems do not wake it."""
+FAREWELL = 10.0
+"""Seconds that the end waits for advice that is being computed."""
 PATIENCE = 30.0
 """Seconds a connection may take to say what it wants."""
 HEADERS = {
@@ -58,7 +61,7 @@ class LocalServer(ThreadingHTTPServer):
 
     Args:
         port: to listen on; 0 for a free one.
-        board: of the session.
+        session: what the page shows.
 
     Raises:
         BadInputError: if the port cannot be used.
@@ -67,10 +70,11 @@ class LocalServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = os.name == "posix"  # elsewhere it would let others listen, too
 
-    def __init__(self, port: int, board: dict[str, Any]) -> None:
-        self.token, self.board, self.policy = secrets.token_urlsafe(24), board, policy()
+    def __init__(self, port: int, session: Session) -> None:
+        self.token, self.board, self.policy = secrets.token_urlsafe(24), session.board, policy()
         self.errands: SimpleQueue[Errand] = SimpleQueue()
         self.computing, self.stopping, self.turn = False, False, Lock()
+        self.advising, self.session = Lock(), session
         if not 0 <= port < 2**16:
             raise BadInputError(f"--port is {port}: give a number from 0 to 65535, or leave it out")
         try:
@@ -96,7 +100,10 @@ class LocalServer(ThreadingHTTPServer):
         return f"http://{self.hosts[0]}/{self.token}/"
 
     def ask(self, message: Any) -> dict[str, Any]:
-        """Have a message answered by the main thread, and wait for it."""
+        """Have a message answered by the main thread, and wait for it; one that asks for advice is answered here."""
+        if isinstance(message, dict) and message.get("kind") == "advise":
+            with self.advising:
+                return self.session.answer(message)
         errand = Errand(message)
         self.errands.put(errand)
         return errand.answer.get()
@@ -108,26 +115,26 @@ class LocalServer(ThreadingHTTPServer):
                 self.stopping = True
                 interrupt_main()
 
-    def run_errands(self, session: Session) -> None:
+    def run_errands(self) -> None:
         """Answer messages; ends by an interrupt that the page did not ask for."""
         while True:
             try:
                 errand = self.errands.get(timeout=WAKING)
             except Empty:
                 continue
-            errand.answer.put(self._answered(session, errand.message))
+            errand.answer.put(self._answered(errand.message))
 
-    def _answered(self, session: Session, message: Any) -> dict[str, Any]:
+    def _answered(self, message: Any) -> dict[str, Any]:
         self.computing, self.stopping = True, False
         try:
-            view = session.answer(message)
+            view = self.session.answer(message)
             with self.turn:  # a stop that comes now finds nothing to interrupt, and one that came before is felt here
                 self.computing = False
         except (StoppedError, KeyboardInterrupt):
             self.computing = False
             if not self.stopping:
                 raise KeyboardInterrupt from None
-            return session.view(message, error="stopped; nothing was changed")
+            return self.session.view(message, error="stopped; nothing was changed")
         return view
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -212,10 +219,13 @@ def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
         port: to listen on; 0 for a free one.
         announce: told the page's address once it answers.
     """
-    with LocalServer(port, session.board) as server:
+    with LocalServer(port, session) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
         try:
             announce(server.address)
-            server.run_errands(session)
+            server.run_errands()
         finally:
             server.shutdown()
+            server.advising.acquire(
+                timeout=FAREWELL
+            )  # compiled code must not be at work while Python takes itself apart

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
+from itertools import count
 from typing import Any, get_args
 
 import numpy as np
@@ -64,8 +65,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a session stands: its data, its options, the posterior that follows and the seconds it took."""
+    """Where a session stands: the number of this step, data, options, the posterior, and the seconds it took."""
 
+    step: int
     data: Dataset
     options: Mapping[str, Any]
     summary: Summary
@@ -87,6 +89,7 @@ class Session:
 
     def __init__(self, model: SSP, data: Dataset | None = None, **options: Any) -> None:
         self.model = _require(model, SSP, "a problem: bm.load_model reads one")
+        self._steps = count()
         self.board = make_board(model) | {"quick": model.n_pairs <= MOST_WARMED}
         nothing = Dataset.from_pairs(model, [])
         given = nothing if data is None else _require(data, Dataset, "observations: bm.Dataset.from_pairs makes them")
@@ -157,8 +160,9 @@ class Session:
                 self.now = self._computed(self.data, {**self.now.options, **_options(message)})
             case "sharpen":
                 self.now = self._computed(self.data, self.now.options, quick=False)
-            case "advise":
-                self._advice = (self.now, self._advised())
+            case "advise":  # perhaps beside another message, which changes what is there now
+                now = self.now
+                self._advice = (now, _advised(now))
             case "warm":
                 self._warm()
             case "save":
@@ -195,23 +199,7 @@ class Session:
         with interruptible("nothing was changed"):
             summary = posterior(self.model, data, **(bounds | given))
             _ = summary.warnings, summary.action_probability  # kept by the summary, and part of the time
-        return Snapshot(data, options, summary, time.perf_counter() - began)
-
-    def _advised(self) -> dict[str, Any]:
-        """What to do with what is known, for JSON, or why nothing can be said."""
-        try:
-            with interruptible("nothing was changed"):
-                advice = advice_of(self.summary, self.data.tries)
-        except (BadInputError, UnsupportedError) as refusal:
-            return {"refused": str(refusal)}
-        best = [pair for pair in advice.trials.tolist() if advice.telling[pair] and advice.gain.value[pair] > 0]
-        return {
-            "sentences": list(advice.sentences()),
-            "trials": [
-                {"pair": pair, "gain": float(advice.gain.value[pair]), "se": float(advice.gain.se[pair])}
-                for pair in best[:MOST_TRIALS]
-            ],
-        }
+        return Snapshot(next(self._steps), data, options, summary, time.perf_counter() - began)
 
     def _warm(self) -> None:
         """Compile the next of the programs that will be needed, so that nobody waits for it later."""
@@ -243,6 +231,7 @@ class Session:
             "landed": self._landed(),
             "route": routes[0] if routes else None,
             "routes": routes,
+            "step": self.now.step,
             "advice": self._advice[1] if self._advice is not None and self._advice[0] is self.now else None,
             "observations": self._listed(),
             "count": len(data),
@@ -302,6 +291,23 @@ def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
     known = known[:-1] if len(known) > 1 else known
     first = np.where(np.arange(len(known)) == 0, 1.0, np.nan)
     return [(known, np.full(len(known), np.nan)), (known, first), (known[:1], first[:1])] if len(known) else []
+
+
+def _advised(now: Snapshot) -> dict[str, Any]:
+    """What to do with what is known, for JSON, or why nothing can be said."""
+    try:
+        with interruptible("nothing was changed"):
+            advice = advice_of(now.summary, now.data.tries)
+    except (BadInputError, UnsupportedError) as refusal:
+        return {"refused": str(refusal)}
+    best = [pair for pair in advice.trials.tolist() if advice.telling[pair] and advice.gain.value[pair] > 0]
+    return {
+        "sentences": list(advice.sentences()),
+        "trials": [
+            {"pair": pair, "gain": float(advice.gain.value[pair]), "se": float(advice.gain.se[pair])}
+            for pair in best[:MOST_TRIALS]
+        ],
+    }
 
 
 def _route(route: Route) -> dict[str, Any]:
