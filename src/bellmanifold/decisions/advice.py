@@ -160,10 +160,10 @@ class Advice(Shown):
 
     @property
     def stop(self) -> bool | None:
-        """Whether the expected loss is at most the tolerance, and the posterior trustworthy; None without one."""
-        if self.tolerance is None:
+        """Whether the expected loss is at most the tolerance; None without one, or without a trustworthy posterior."""
+        if self.tolerance is None or not self.trustworthy:
             return None
-        return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
+        return float(self.expected_loss.value) <= self.tolerance
 
     @property
     def target(self) -> Target:
