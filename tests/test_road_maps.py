@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import bellmanifold as bm
@@ -77,3 +78,32 @@ def test_roads_that_are_only_believed_are_dotted(loaded):
     assert summary.pies()[1].tolist() == (data.tries > 0).tolist()
     legend = bm.figures.draw(model, summary).get_legend()
     assert [text.get_text() for text in legend.get_texts()][-2:] == ["observed", "not observed, a belief at most"]
+
+
+def test_the_picture_of_an_advice_is_for_someone_who_decides(loaded):
+    """Its title is whole sentences with the value and the next trial, nothing is cut off, every colour has a key."""
+    model, data = loaded
+    advice = bm.advise(model, data, reward_belief=(-5.0, 2.0), tolerance=0.01)
+    axes = bm.figures.draw_advice(model, advice)
+    figure = axes.get_figure(root=True)
+    figure.canvas.draw()
+    title = axes.get_title()
+    assert title.startswith(f"my town: the best policy is worth {float(advice.decision.value.value):.3g} on average")
+    assert "Go on." in title
+    assert "Next, try " in title
+    bar = figure.axes[1]
+    assert bar.yaxis.label.get_window_extent().x1 < figure.bbox.x1, "the label is on the paper"
+    assert "not worth a trial" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_moves_without_a_gain_do_not_stand_out(loaded):
+    """Untried ones are grey as all others; before they had the first colour of the scale."""
+    from matplotlib.colors import to_rgba
+
+    from bellmanifold.figures.gains import SETTLED_COLOUR
+
+    model, tried = loaded[0], loaded[1].tries > 0
+    gain = np.where(np.arange(5) == 0, 1.0, 0.0)
+    axes = bm.figures.draw_advice(model, np.zeros(5, dtype=bool), gain, tried)
+    colours = [text.arrow_patch.get_edgecolor() for text in axes.texts if text.arrow_patch]
+    assert colours.count(to_rgba(SETTLED_COLOUR)) == 4
