@@ -43,7 +43,7 @@ def roads() -> Figure:
     model = bm.load_model("examples/roads/roads.json")
     data = bm.load_data("examples/roads/drives.json", model)
     figure, axes = pyplot.subplots(figsize=(7.2, 4.3), layout="constrained")
-    bm.figures.draw_advice(model, bm.advise(model, data, reward_belief=(-5.0, 2.0)), axes=axes)
+    bm.figures.draw_advice(model, bm.advise(model, data, tolerance=2.0, reward_belief=(-5.0, 2.0)), axes=axes)
     return figure
 
 

@@ -385,13 +385,13 @@ def test_advice_that_is_not_to_be_trusted_exits_4(cli, tmp_path):
     code, out, err = cli(*given, "--json")
     assert code == 4
     found = json.loads(out)
-    assert (found["trustworthy"], found["stop"]) == (False, False)
+    assert (found["trustworthy"], found["stop"]) == (False, None)
     assert "not to trust" in err
     assert err.count("\n") == 1
     code, out, err = cli(*given)
     assert code == 4
     assert out.startswith("warning: not to be trusted: ")
-    assert "stop: no (the posterior is not to be trusted)" in out
+    assert "stop: undecided (the posterior is not to be trusted)" in out
     assert err.count("\n") == 1
 
 

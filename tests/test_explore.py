@@ -74,7 +74,7 @@ def test_a_view_is_what_the_posterior_says():
     assert view["route"]["pairs"] == list(alone.routes[0].pairs)
     assert view["routes"][0] == view["route"]
     assert len(view["routes"]) == MOST_ROUTES
-    assert view["observed"] == session.data.observed.tolist()
+    assert view["tried"] == session.data.observed.tolist()
     assert session.summary.action_probability.value.tolist() == view["probability"]
     json.dumps(view, allow_nan=False)
 

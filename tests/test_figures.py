@@ -281,8 +281,10 @@ def test_a_picture_of_advice_explains_itself():
     model = envs.deep_sea(3)
     advice = advise(model, Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")]), tolerance=1e-3)
     axes = figures.draw_advice(model, advice)
-    title = axes.get_title().replace("\n", " ")
-    assert title == "deep-sea-3: what to do, and what to try next Go on. " + " ".join(advice.sentences())
+    title, value = axes.get_title().replace("\n", " "), float(advice.decision.value.value)
+    assert title == f"deep-sea-3: the best policy is worth {value:.3g} on average Go on. " + " ".join(
+        advice.sentences()
+    )
     assert keys(axes)[2].startswith("best policy (optimal: ")
     assert f"{advice.picture()[1].max():.2g}" in words(axes)
 

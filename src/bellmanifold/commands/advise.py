@@ -66,8 +66,9 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
     typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
     if answer["stop"] is not None:
-        because = f"tolerance {advice.tolerance:g}" if advice.trustworthy else "the posterior is not to be trusted"
-        typer.echo(f"stop: {'yes' if answer['stop'] else 'no'} ({because})")
+        typer.echo(f"stop: {'yes' if answer['stop'] else 'no'} (tolerance {advice.tolerance:g})")
+    elif advice.tolerance is not None:
+        typer.echo("stop: undecided (the posterior is not to be trusted)")
     typer.echo("best policy:")
     print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]

@@ -30,7 +30,7 @@ from bellmanifold.decisions.planner import Planner, greedy
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
-from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_numbers
 from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
@@ -160,10 +160,10 @@ class Advice(Shown):
 
     @property
     def stop(self) -> bool | None:
-        """Whether the expected loss is at most the tolerance, and the posterior trustworthy; None without one."""
-        if self.tolerance is None:
+        """Whether the expected loss is at most the tolerance; None without one, or without a trustworthy posterior."""
+        if self.tolerance is None or not self.trustworthy:
             return None
-        return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
+        return float(self.expected_loss.value) <= self.tolerance
 
     @property
     def target(self) -> Target:
@@ -231,10 +231,8 @@ class Advice(Shown):
         optimal = min(1.0, max(0.0, float(self.decision.optimal.value)))
         doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
         return Words(
-            f"{self.target.model.name or 'a problem'}: what to do, and what to try next\n"
-            + verdict
-            + " ".join(self.sentences())
-            + doubt,
+            f"{self.target.model.name or 'a problem'}: the best policy is worth "
+            f"{float(self.decision.value.value):.3g} on average\n{verdict}{' '.join(self.sentences())}{doubt}",
             f"best policy (optimal: {optimal:.0%})",
             "tried",
             "not tried yet",
@@ -251,11 +249,12 @@ class Advice(Shown):
         gain = float(self.gain.value[best])
         if not len(telling) or gain <= 2.0 * float(self.gain.se[best]):
             return first, "No single trial is known to save any of it."
-        state, action = self.target.model.pair_name(best)
+        state, action = (quote(name) if " " in name else name for name in self.target.model.pair_name(best))
         if self.target.observed[best] and not self.target.open[best]:  # a trial tells what it pays, not what follows
             return (
                 first,
-                f"Knowing what {action} at {state} is worth, with all that follows, would save {gain:.3g} of it.",
+                f"Next, try {action} at {state}: knowing what it is worth, with all that follows, would save "
+                f"{gain:.3g} of it.",
             )
         return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
 

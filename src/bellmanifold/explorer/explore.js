@@ -243,7 +243,7 @@ function mount(root, board, first, post, stop) {
       const state = board.pair_state[pair], from = places[state];
       const { line, head, label, side } = tip === null ? stubShape(from, order[pair], pairsOf[state].length) : arrowShape(from, tip, order[pair], target === state);
       if (onRoute.has(pair)) shape("path", { class: "halo", d: line }, halos);
-      const kind = ["arrow", view.observed[pair] ? "" : "untried", pair === chosenPair ? "chosen" : ""].filter(Boolean).join(" ");
+      const kind = ["arrow", view.tried[pair] ? "" : "untried", pair === chosenPair ? "chosen" : ""].filter(Boolean).join(" ");
       const group = shape("g", { class: kind, "data-pair": pair }, arrows);
       const opacity = rounded(0.4 + 0.6 * probability), colour = board.pair_colour[pair];
       shape("path", { class: "hit", d: line }, group);
@@ -280,7 +280,7 @@ function mount(root, board, first, post, stop) {
   function drawLegend() {
     const entries = board.actions.length <= LEGEND
       ? board.actions.map((name, action) => [name, { stroke: board.pair_colour[board.pair_action.indexOf(action)], "stroke-width": 8 }]) : [];
-    entries.push(["nothing known yet", { class: "sample", "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
+    entries.push(["not tried yet", { class: "sample", "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
     if (view.route !== null) entries.push([`most probable route, ${chance(view.route.probability, view.route.se)}`, { class: "halo" }]);
     legend.replaceChildren(...entries.map(([name, look]) => {
       const key = shape("svg", { viewBox: "0 0 36 14", "aria-hidden": "true" });
@@ -308,14 +308,6 @@ function mount(root, board, first, post, stop) {
   }
 
   // -- the lists
-  function known(pair) {
-    const own = view.observations.filter((item) => item.pair === pair);
-    if (own.length === 0) return view.observed[pair] ? "known" : "nothing known";
-    const [last] = own;
-    const said = last.reward === null ? "seen" : `${last.sd ? "believed to pay" : "paid"} ${amount(last.reward)}` + (last.sd ? ` ± ${amount(last.sd)}` : "");
-    return said + (own.length > 1 ? ` (latest of ${own.length})` : "");
-  }
-
   function drawMoves() {
     states.value = String(chosenState);
     const focused = moves.contains(document.activeElement) ? document.activeElement.dataset.move : null;
@@ -325,7 +317,7 @@ function mount(root, board, first, post, stop) {
       bar.firstChild.style.background = board.pair_colour[pair];
       return element("button", { type: "button", className: pair === chosenPair ? "move chosen" : "move", ariaPressed: String(pair === chosenPair), "data-move": pair, onclick: () => choose(chosenState, pair) },
         element("span", { className: "name" }, isolated(actionOf(pair))), element("span", { className: "chance", textContent: chance(view.probability[pair], view.se[pair]) }), bar,
-        element("span", { className: "about", textContent: `value ${plusMinus(view.q_mean[pair], view.q_sd[pair])}; ${known(pair)}` }));
+        element("span", { className: "about", textContent: `value ${plusMinus(view.q_mean[pair], view.q_sd[pair])}; ${view.known[pair]}` }));
     }));
     if (focused !== null) moves.querySelector(`[data-move="${focused}"]`)?.focus();
     form.hidden = chosenPair === null;

@@ -25,6 +25,7 @@ import numpy as np
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.decisions.advice import advice_of
 from bellmanifold.errors import BadInputError, BellmanifoldError, StoppedError, UnsupportedError, quote
+from bellmanifold.explorer.accounts import accounts
 from bellmanifold.explorer.board import make_board
 from bellmanifold.formats.files import number, record
 from bellmanifold.formats.observations import data_text
@@ -217,7 +218,7 @@ class Session:
         """
         data, summary = self.data, self.summary
         target, routes = summary.target, [_route(route) for route in summary.routes or ()]
-        noisy = summary.epsilon is None
+        noisy, belief = summary.epsilon is None, self.now.options.get("reward_belief")
         return {
             "answers": message.get("id") if isinstance(message, Mapping) else None,
             "error": error,
@@ -227,7 +228,8 @@ class Session:
             "se": _finite(summary.action_probability.se),
             "q_mean": _finite(summary.q_mean),
             "q_sd": _finite(summary.q_sd),
-            "observed": target.observed.tolist(),
+            "tried": summary.pies()[1].tolist(),
+            "known": accounts(data if belief is None else data.with_belief(*belief)),
             "landed": self._landed(),
             "route": routes[0] if routes else None,
             "routes": routes,

@@ -42,14 +42,15 @@ from bellmanifold.ssp import SSP, require_problem
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-KNOWN_COLOUR, SCALE = "#BBBBBB", "plasma_r"
-LIGHTEST = 0.15
+SETTLED_COLOUR, PLAYED_COLOUR, SCALE = "#BBBBBB", "#333333", "YlOrRd"
+"""Of moves that are not worth a trial, others and those of the policy; and of gains."""
+LIGHTEST = 0.35
 """The scale begins here: its first colours would be lost on white paper."""
 TELLING = 0.02
-"""Moves that were tried are coloured if another trial is worth this share of the best."""
+"""Moves are coloured if a trial is worth this share of the best."""
 NUMBERED = 0.25
 """Gains are written at moves if they are at least this share of the best."""
-SCALE_WIDTH = 1.0
+SCALE_WIDTH = 1.1
 """Of the figure, in inches."""
 
 
@@ -72,9 +73,9 @@ def draw_advice(
     """Draw a problem with a policy, and what it is worth to try each pair.
 
     The policy lies on a grey band, and states that it comes to have the colour of the action it plays there, if actions
-    are few. Moves that are worth a trial have the colour of their gain, the best ones its number. Untried ones are
-    dotted, those of which nobody knows where they lead are stubs with a question mark; what is known and not played is
-    grey.
+    are few. Moves that are worth a trial have the colour of their gain, the best ones its number; others are grey, and
+    those of the policy black. Untried ones are dotted, those of which nobody knows where they lead are stubs with a
+    question mark.
 
     Args:
         model: the problem.
@@ -86,6 +87,7 @@ def draw_advice(
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
+    from matplotlib.lines import Line2D
 
     require_problem(model)
     require_drawable(model)
@@ -96,23 +98,26 @@ def draw_advice(
         policy, gain, tried = policy.picture()
     if not isinstance(policy, np.ndarray) or gain is None or tried is None:
         raise BadInputError(f"policy is {kind_of_value(policy)}: give an advice, or the arrays policy, gain and tried")
+    norm = Normalize(0.0, float(gain.max(initial=0.0)) or 1.0)
+    telling = np.asarray(norm(gain)) > TELLING
     handles = [*action_keys(model), *line_keys(model, words, tried, True)]
+    if not (telling | policy).all():
+        handles.append(Line2D([], [], color=SETTLED_COLOUR, label="not worth a trial"))
     place: dict[str, Any] = {"ax": axes, "shrink": 0.6, "aspect": 30}
     if axes is None:
         axes = new_axes(model, handles, words.title, SCALE_WIDTH)
         box = axes.get_position()
-        room = (box.x1 + 0.3 * (1 - box.x1), box.y0 + 0.1 * box.height, 0.15 * (1 - box.x1), 0.8 * box.height)
+        room = (box.x1 + 0.2 * (1 - box.x1), box.y0 + 0.1 * box.height, 0.15 * (1 - box.x1), 0.8 * box.height)
         place = {"cax": axes.figure.add_axes(room)}
     frame(axes, model)
     size = min(1.0, points_per_unit(axes) / 60.0)
-    norm = Normalize(0.0, float(gain.max(initial=0.0)) or 1.0)
     scale = ListedColormap(colormaps[SCALE](np.linspace(LIGHTEST, 1.0, 256)))
     action, named, drawn = pair_colours(model), labelled(model), []
     for arrow in arrows(model):
         drawn.append(arrow)
         pair, known, played = arrow.pair, bool(tried[arrow.pair]), bool(policy[arrow.pair])
-        tells = not known or norm(gain[pair]) > TELLING
-        colour: Any = scale(norm(gain[pair])) if tells else action[pair] if played else KNOWN_COLOUR
+        tells = bool(telling[pair])
+        colour: Any = scale(norm(gain[pair])) if tells else PLAYED_COLOUR if played else SETTLED_COLOUR
         if played and arrow.is_likeliest:
             draw_band(axes, arrow, 4.5 + 3.5 * size)
         width = (0.6 + 0.6 * size) * (1.8 if played else 1.4 if tells else 1.0)

@@ -37,6 +37,9 @@ from bellmanifold.ssp import SSP
 if TYPE_CHECKING:
     import pandas
 
+FAR_TOGETHER = 2.0
+"""All rewards together contradict each other if they are this many sds apart on average."""
+
 
 def posterior(
     model: SSP,
@@ -144,25 +147,35 @@ def posterior(
         "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
     }
     told = [f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies]
-    return replace(
-        summary, remarks=(*_disagreements(data), *told), believed=int((data.observed & (data.tries == 0)).sum())
-    )
+    doubted = summary.result.doubted(_disagreement(data, noise_scale is None))
+    return replace(summary, result=doubted, remarks=tuple(told), untried=data.observed & (data.tries == 0))
 
 
-def _disagreements(data: Dataset) -> list[str]:
-    """The pair whose rewards with sds of their own, beliefs included, disagree most, if that is by many sds."""
-    allowed = (MANY_SDS + np.sqrt(np.maximum(data.own_count - 1, 0))) ** 2
-    excess = np.where(data.own_count > 1, data.own_scatter / allowed, 0.0)
-    pair = int(np.argmax(excess)) if len(excess) else 0
-    if not len(excess) or excess[pair] <= 1.0:
-        return []
-    others = int((excess > 1.0).sum()) - 1
-    named = ", ".join(quote(name) for name in data.model.pair_name(pair))
-    more = f" and of {others} more" if others else ""
-    return [
+def _disagreement(data: Dataset, noiseless: bool) -> str:
+    """Which rewards with sds of their own, beliefs included, disagree by many sds, or all of them together by some.
+
+    Their squared distances, in sds, sum to a chi-squared number with as many degrees of freedom n as there are rewards
+    beyond the first of each pair; a number above (4 + sqrt(n))^2 has a probability below exp(-8) = 0.0003. Together
+    they also have to be 2 sds apart on average: sds that are a little too small are no contradiction. An exact reward
+    overrules beliefs, and is compared with them as well.
+    """
+    overruled = (data.exact | ((data.count > 0) & noiseless)) & (data.own_count > 0)
+    paid = np.where(data.exact, data.exact_reward, data.mean_reward)
+    beside = np.where(overruled, data.own_precision * (paid - data.own_mean) ** 2, 0.0)
+    distance, freedom = data.own_scatter + beside, np.maximum(data.own_count + overruled - 1, 0)
+    far = distance > (MANY_SDS + np.sqrt(freedom)) ** 2
+    total, whole = float(distance.sum()), int(freedom.sum())
+    together = total > max((MANY_SDS + np.sqrt(whole)) ** 2, FAR_TOGETHER**2 * whole)
+    if together:
+        far = far | (distance > FAR_TOGETHER**2 * np.maximum(freedom, 1))
+    if not far.any():
+        return ""
+    named = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(distance))))
+    more = f" and of {int(far.sum()) - 1} more" if far.sum() > 1 else ""
+    return (
         f"rewards of ({named}){more}, beliefs included, are many of their sds apart: "
         "check their signs (a cost is a negative reward) and their sds"
-    ]
+    )
 
 
 def _rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"] | None) -> Dataset:

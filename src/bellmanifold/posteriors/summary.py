@@ -53,7 +53,7 @@ class Summary(Shown):
         target: the posterior.
         result: what the engine computed: weighted policies, moments, evidence, diagnostics.
         budget: limits of the computation, number of routes to report, and seed.
-        believed: number of observed pairs that were never tried: there are beliefs about them.
+        untried: observed pairs that were never tried, only believed to pay something; None for none, shape (pairs,).
         remarks: further remarks on the data and the options.
     """
 
@@ -61,7 +61,12 @@ class Summary(Shown):
     result: Result
     budget: Budget
     remarks: tuple[str, ...] = ()
-    believed: int = 0
+    untried: Bool[np.ndarray, "pairs"] | None = None
+
+    @property
+    def believed(self) -> int:
+        """Number of observed pairs that were never tried: there are beliefs about them."""
+        return 0 if self.untried is None else int(self.untried.sum())
 
     @property
     def engine(self) -> str:
@@ -208,8 +213,9 @@ class Summary(Shown):
         )
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
-        """For pictures: the probability of each pair, and which pairs were seen."""
-        return self.action_probability.value, self.target.observed
+        """For pictures: the probability of each pair, and which pairs were tried."""
+        observed = self.target.observed
+        return self.action_probability.value, observed if self.untried is None else observed & ~self.untried
 
     def best_pairs(self) -> Bool[np.ndarray, "pairs"]:
         """For pictures: the pairs of the most probable route, or what the most probable actions play from the start on.
@@ -241,8 +247,8 @@ class Summary(Shown):
             f"{model.name or 'a problem'}: how probable is it that a move is optimal?\n"
             f"{seen}; slices have the colours of their moves{doubt}",
             best,
-            "observed or believed" if self.believed else "observed",
-            "not observed",
+            "observed",
+            "not observed" + (", a belief at most" if self.believed else ""),
         )
 
     @cached_property

@@ -1,0 +1,59 @@
+"""What is known of every move, in words: how often it was played, what it paid, and what is believed of it.
+
+A belief is a reward with a standard deviation that leads nowhere (`bellmanifold.data`); whatever else there is was
+played.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.data import Dataset
+
+TIMES = {1: "once", 2: "twice"}
+
+
+def accounts(data: Dataset) -> list[str]:
+    """A sentence for each pair.
+
+    >>> from bellmanifold import Observation, envs
+    >>> seen = [("s1", "go"), ("s1", "go")]
+    >>> accounts(Dataset.from_pairs(envs.two_state(), [*seen, Observation("s1", "stay", -5.0, sd=2.0)]))
+    ['not played; believed to pay −5 ± 2', 'played twice, paid −1 each time']
+    """
+    is_belief = (data.sd > 0) & (data.next < 0)
+    rows = np.split(np.argsort(data.pair, kind="stable"), np.cumsum(np.bincount(data.pair, minlength=_pairs(data))))
+    return [_account(data, own[~is_belief[own]], own[is_belief[own]]) for own in rows[: _pairs(data)]]
+
+
+def _pairs(data: Dataset) -> int:
+    return data.model.n_pairs
+
+
+def _account(data: Dataset, played: np.ndarray, believed: np.ndarray) -> str:
+    """Of the observations of one pair: those that were played, and beliefs."""
+    if not len(played) and not len(believed):
+        return "nothing known"
+    beliefs = [f"believed to pay {amount(data.reward[t])} ± {amount(data.sd[t])}" for t in believed[-1:]]
+    beliefs += [f"{len(believed)} beliefs, this is the latest"] if len(believed) > 1 else []
+    return "; ".join([_trials(data.reward[played], data.sd[played]), *beliefs])
+
+
+def _trials(reward: Float[np.ndarray, "trials"], sd: Float[np.ndarray, "trials"]) -> str:
+    """What trials of one pair paid."""
+    if not len(reward):
+        return "not played"
+    often = f"played {TIMES.get(len(reward), f'{len(reward)} times')}"
+    paid = reward[~np.isnan(reward)]
+    if not len(paid):
+        return often
+    if len(reward) == 1:
+        return f"{often}, paid {amount(paid[0])}" + (f" ± {amount(sd[0])}" if sd[0] > 0 else "")
+    each = np.ptp(paid) == 0 and len(paid) == len(reward)
+    return f"{often}, paid {amount(paid.mean())} {'each time' if each else 'on average'}"
+
+
+def amount(value: float) -> str:
+    """A number of three digits, with a proper minus."""
+    return f"{value + 0.0:.3g}".replace("-", "−")

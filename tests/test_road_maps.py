@@ -1,0 +1,109 @@
+"""What an engineer with a road map of her own met: wrong signs, dead ends, typing errors, pictures for her boss."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import bellmanifold as bm
+from bellmanifold.explorer.session import Session
+
+ROADS = [("Depot", "Mill"), ("Depot", "Bridge"), ("Mill", "Market"), ("Bridge", "Market"), ("Market", "Hospital")]
+PLACES = {"Depot": [0, 1], "Mill": [1, 2], "Bridge": [1, 0], "Market": [2, 1], "Hospital": [3, 1]}
+DRIVES = "Depot,Bridge,-3.5,1,Bridge\nDepot,Bridge,-5.4,1,Bridge\nBridge,Market,-4.2,1,Market\n"
+BELIEF = ("--reward-belief", "-5,2")
+
+
+def town(roads=ROADS, **more):
+    """A problem file's content: every road leads to the junction it is named after, and no cost is known."""
+    pairs = [{"state": begin, "action": end, "next": {end: 1.0}} for begin, end in roads]
+    own = {"format": "bellmanifold.ssp/2", "name": "my town", "goals": ["Hospital"], "initial": {"Depot": 1.0}}
+    return own | {"metadata": {"positions": PLACES}, "pairs": pairs} | more
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes the map and the drives, and returns their paths."""
+
+    def write(content=None, drives=DRIVES):
+        (tmp_path / "town.json").write_text(json.dumps(town() if content is None else content), encoding="utf-8")
+        (tmp_path / "drives.csv").write_text("state,action,reward,sd,next\n" + drives, encoding="utf-8")
+        return str(tmp_path / "town.json"), str(tmp_path / "drives.csv")
+
+    return write
+
+
+@pytest.fixture
+def loaded(files):
+    """The map and the drives as objects."""
+    model = bm.load_model(files()[0])
+    return model, bm.load_data(files()[1], model)
+
+
+def test_costs_with_the_wrong_sign_are_no_reason_to_stop(cli, files):
+    """Each is 4 sds from its belief, which might happen to one of them; it does not happen to all."""
+    wrong = DRIVES.replace(",-", ",")
+    code, out, _ = cli("advise", *files(drives=wrong), *BELIEF, "--tolerance", "0.5")
+    assert code == 4
+    assert out.startswith("warning: not to be trusted: rewards of (")
+    assert "and of 1 more, beliefs included, are many of their sds apart: check their signs" in out
+    assert "stop: undecided" in out
+    assert "Stop." not in out
+
+
+@pytest.mark.parametrize(("reward", "trusted"), [(-9.0, True), (9.0, False)])
+def test_an_exact_reward_is_compared_with_its_belief(loaded, reward, trusted):
+    """It overrules the belief, and nothing else would tell that its sign is wrong."""
+    data = bm.Dataset.from_pairs(loaded[0], [("Depot", "Mill", reward)])
+    assert bm.posterior(loaded[0], data, reward_belief=(-5.0, 2.0)).trustworthy is trusted
+
+
+def test_what_is_known_of_a_road_is_told(loaded):
+    """Driven twice, and never driven but believed to cost something."""
+    session = Session(*loaded, reward_belief=(-5.0, 2.0))
+    view = session.view()
+    known = dict(zip((loaded[0].pair_name(pair) for pair in range(5)), view["known"], strict=True))
+    assert known["Depot", "Bridge"] == "played twice, paid −4.45 on average; believed to pay −5 ± 2"
+    assert known["Bridge", "Market"] == "played once, paid −4.2 ± 1; believed to pay −5 ± 2"
+    assert known["Depot", "Mill"] == "not played; believed to pay −5 ± 2"
+    assert sum(view["tried"]) == 2
+
+
+def test_roads_that_are_only_believed_are_dotted(loaded):
+    """In pictures of a posterior as in those of an advice."""
+    model, data = loaded
+    summary = bm.posterior(model, data, reward_belief=(-5.0, 2.0))
+    assert summary.pies()[1].tolist() == (data.tries > 0).tolist()
+    legend = bm.figures.draw(model, summary).get_legend()
+    assert [text.get_text() for text in legend.get_texts()][-2:] == ["observed", "not observed, a belief at most"]
+
+
+def test_the_picture_of_an_advice_is_for_someone_who_decides(loaded):
+    """Its title is whole sentences with the value and the next trial, nothing is cut off, every colour has a key."""
+    model, data = loaded
+    advice = bm.advise(model, data, reward_belief=(-5.0, 2.0), tolerance=0.01)
+    axes = bm.figures.draw_advice(model, advice)
+    figure = axes.get_figure(root=True)
+    figure.canvas.draw()
+    title = axes.get_title()
+    assert title.startswith(f"my town: the best policy is worth {float(advice.decision.value.value):.3g} on average")
+    assert "Go on." in title
+    assert "Next, try " in title
+    bar = figure.axes[1]
+    assert bar.yaxis.label.get_window_extent().x1 < figure.bbox.x1, "the label is on the paper"
+    assert "not worth a trial" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_moves_without_a_gain_do_not_stand_out(loaded):
+    """Untried ones are grey as all others; before they had the first colour of the scale."""
+    from matplotlib.colors import to_rgba
+
+    from bellmanifold.figures.gains import SETTLED_COLOUR
+
+    model, tried = loaded[0], loaded[1].tries > 0
+    gain = np.where(np.arange(5) == 0, 1.0, 0.0)
+    axes = bm.figures.draw_advice(model, np.zeros(5, dtype=bool), gain, tried)
+    colours = [text.arrow_patch.get_edgecolor() for text in axes.texts if text.arrow_patch]
+    assert colours.count(to_rgba(SETTLED_COLOUR)) == 4
