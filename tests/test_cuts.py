@@ -273,6 +273,8 @@ def test_many_loops_that_are_hardly_ever_left_are_refused(proper_only):
     with pytest.raises(LargeCutError, match="hardly ever left") as refusal:
         covering(replace(waiting([2e-3] * 7), proper_only=proper_only))
     assert ("--proper-only" in str(refusal.value)) != proper_only
+    assert ("--engine mixture" in str(refusal.value)) != proper_only, "the mixture has no --proper-only"
+    assert ("--prior-scale flat" in str(refusal.value)) == proper_only
 
 
 def sharing(leak):
