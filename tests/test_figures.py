@@ -11,6 +11,7 @@ from bellmanifold import envs, figures
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.advice import advise
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.figures.lines import draw_regret
 from bellmanifold.figures.names import labelled
@@ -20,6 +21,7 @@ from bellmanifold.formats.problem import from_json, write_problem
 from bellmanifold.health import check
 from bellmanifold.maps import map_fault
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.runs.learning import learn
 
 mpl.use("Agg")
 
@@ -334,3 +336,24 @@ def test_regret_can_be_drawn_from_the_package():
     curve = (np.array([1.0, 2.0]), np.array([0.5, 0.5]))
     axes = figures.draw_regret({"manifold": curve}, measure="cumulative completed regret")
     assert axes.get_ylabel() == "cumulative completed regret"
+
+
+def test_regret_of_learnings_is_drawn():
+    from matplotlib import pyplot
+
+    learning = learn(envs.two_state(), "q-learning", episodes=3, runs=2)
+    lost = np.cumsum([run.completed_regret for run in learning.runs], axis=1).mean(axis=0)
+    for given, labels in (
+        (learning, ["q-learning"]),
+        ([learning, learning], ["q-learning", "q-learning 2"]),
+        ({"a": learning, "b": learning}, ["a", "b"]),
+    ):
+        axes = figures.draw_regret(given)
+        assert axes.get_ylabel() == "cumulative completed regret"
+        assert [line.get_label() for line in axes.lines] == labels
+        assert axes.lines[-1].get_ydata().tolist() == lost.tolist()
+        pyplot.close(axes.figure)
+    before = pyplot.get_fignums()
+    with pytest.raises(BadInputError, match=r"give what bm\.learn returned"):
+        figures.draw_regret(["text"])
+    assert pyplot.get_fignums() == before, "no empty figure is left"
