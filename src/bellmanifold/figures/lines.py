@@ -67,6 +67,7 @@ def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None, measure: 
         measure: which regret it is: the label of the vertical axis.
     """
     from matplotlib import pyplot
+    from matplotlib.ticker import MaxNLocator
 
     if axes is None:
         _, axes = pyplot.subplots(figsize=(5.0, 3.5), layout="constrained")
@@ -76,6 +77,7 @@ def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None, measure: 
         axes.plot(episode, mean, color=colour, label=label)
         axes.fill_between(episode, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("episode")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(measure)
     axes.legend(frameon=False)
     return axes

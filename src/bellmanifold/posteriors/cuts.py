@@ -112,6 +112,9 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
     if len(cut) > most:
         proper = "" if target.proper_only else "--proper-only, "
+        proper = (
+            "--prior-scale flat, since every pair has a reward or a belief, or " if _may_be_flat(target) else proper
+        )
         exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
         raise LargeCutError(
             f"the observed loops, closed or rarely exited, can only be cut open by more than {most} pairs, "
@@ -121,6 +124,11 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     if target.proper_only or exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])
+
+
+def _may_be_flat(target: Target) -> bool:
+    """Would a prior that is flat over rewards do: is something known of every pair, and not all of it exact?"""
+    return bool(target.observed.all() and (target.scale > 0).all()) and target.epsilon == 0
 
 
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
