@@ -245,7 +245,7 @@ def test_what_is_not_trusted_never_says_stop():
     advice = bm.advise(model, bm.Dataset.complete(model), tolerance=1.0)
     doubted = replace(advice, summary=replace(advice.summary, result=advice.summary.result.doubted("a test says so")))
     assert advice.stop is True
-    assert doubted.stop is False
+    assert doubted.stop is None
     assert doubted.to_dict()["trustworthy"] is False
 
 

@@ -188,10 +188,10 @@ def test_sliders(page):
     assert text(page, ".slider output") == "1"
     smaller = pies(page)
     assert smaller != before
-    slide(page, "tolerance", 100)
+    slide(page, "epsilon", 100)
     assert page.ask("[...document.querySelectorAll('.slider output')].map((n) => n.textContent)") == ["1", "10"]
     assert pies(page) != smaller
-    slide(page, "tolerance", 0)
+    slide(page, "epsilon", 0)
     assert page.ask("[...document.querySelectorAll('.slider output')][1].textContent") == "0 (exact)"
     slide(page, "prior scale", 50)
     page.ask("document.querySelector('input[type=range]').focus()")

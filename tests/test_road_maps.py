@@ -9,6 +9,7 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.explorer.session import Session
+from bellmanifold.formats.problem import from_json
 
 ROADS = [("Depot", "Mill"), ("Depot", "Bridge"), ("Mill", "Market"), ("Bridge", "Market"), ("Market", "Hospital")]
 PLACES = {"Depot": [0, 1], "Mill": [1, 2], "Bridge": [1, 0], "Market": [2, 1], "Hospital": [3, 1]}
@@ -107,3 +108,122 @@ def test_moves_without_a_gain_do_not_stand_out(loaded):
     axes = bm.figures.draw_advice(model, np.zeros(5, dtype=bool), gain, tried)
     colours = [text.arrow_patch.get_edgecolor() for text in axes.texts if text.arrow_patch]
     assert colours.count(to_rgba(SETTLED_COLOUR)) == 4
+
+
+def test_a_dead_end_names_what_can_be_done(cli, files):
+    """A belief comes with a flat prior, which holds proper policies only: there is no option to leave out."""
+    roads = [*ROADS, ("Mill", "Quarry"), ("Quarry", "Quarry")]
+    places = {"positions": PLACES | {"Quarry": [0, 2]}}
+    code, _, err = cli("advise", *files(town(roads, metadata=places)), *BELIEF)
+    assert code == 3
+    assert 'trap state "Quarry"' in err
+    assert "remove it and all moves that lead there from the problem, or use --discount 0.99" in err
+    assert "--proper-only" not in err
+    code, *_ = cli("advise", *files(town(roads, metadata=places)), *BELIEF, "--discount", "0.99")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "drives", "said"),
+    [
+        (
+            {},
+            "Mill,Market,-4,1,Marekt\n",
+            'line 2: next state "Marekt" is neither a goal nor has a pair in the problem',
+        ),
+        ({"initial": {"Depott": 1.0}}, DRIVES, 'initial: unknown state "Depott"'),
+        ({"goals": ["Hopsital"]}, DRIVES, 'next state "Hospital" is neither a goal nor has a pair'),
+        (
+            {"pairs": [{"state": "Depot", "action": "x", "next": {"Depto": 1.0}}]},
+            DRIVES,
+            'next state "Depto" is neither',
+        ),
+    ],
+)
+def test_names_that_were_meant(cli, files, change, drives, said):
+    code, _, err = cli("advise", *files(town(**change), drives), *BELIEF)
+    assert code == 2
+    assert said in err
+    assert "did you mean " in err
+    assert err.count("\n") == 1
+
+
+def test_the_problem_comes_first(cli, files):
+    code, _, err = cli("advise", *reversed(files()))
+    assert code == 2
+    assert "drives.csv: a table of observations is no problem: give the problem first, then the data" in err
+
+
+def test_a_comma_before_the_decimals(cli, files):
+    code, _, err = cli("advise", *files(), "--tolerance", "0,5")
+    assert code == 2
+    assert "'--tolerance': that is no number: write decimals with a point, as 0.5" in err
+
+
+def test_beliefs_that_costs_pay(cli, files):
+    """The likely cause comes first."""
+    roads = [*ROADS, ("Mill", "Depot"), ("Bridge", "Depot")]
+    code, _, err = cli("advise", *files(town(roads), "Depot,Mill,5,0.1,Mill\n"), "--reward-belief", "50,0.1")
+    assert code == 3
+    assert "fits the data: costs are negative rewards, check the signs" in err
+
+
+def test_a_belief_in_the_data_takes_a_flat_prior():
+    """The refusal names it where it applies: every pair has a belief."""
+    model = bm.envs.roads()
+    data = bm.Dataset.from_pairs(model, []).with_belief(-5.0, 2.0)
+    with pytest.raises(bm.UnsupportedError, match=r'prior_scale="?flat"?, since every pair has a reward or a belief'):
+        bm.advise(model, data)
+
+
+def test_trials_that_save_nothing_are_left_out(cli, files):
+    """They would hide those that matter; --all prints them."""
+    given = ("advise", *files(), *BELIEF)
+    rows, every = (cli(*given, *more)[1].split("would save:\n")[1].splitlines() for more in ((), ("--all",)))
+    gains = [float(row.split()[2]) for row in rows[1:-2]]
+    assert min(gains) > 0
+    assert rows[-2] == f"... and {len(every) - 2 - len(gains)} more pairs (--all prints them)"
+
+
+def test_an_agent_without_an_option_names_those_that_have_it():
+    with pytest.raises(bm.BadInputError, match=r"or use one that has it: .*bayes-br"):
+        bm.learn(bm.envs.two_state(), "manifold", stated_noise=True)
+
+
+def test_learning_needs_costs_and_says_what_regret_is(cli, files):
+    """An open map is refused with the commands that take it; elsewhere the table is explained, and what may help."""
+    code, _, err = cli("learn", files()[0], "--agent", "manifold")
+    assert code == 2
+    assert "or ask `posterior` or `advise`, which take open problems" in err
+    given = ("learn", "env:deep-sea?depth=6", "--agent", "manifold", "--episodes", "2", "--runs", "1")
+    assert "completed regret: what was lost so far" in cli(*given)[1]
+
+
+def test_agents_that_rarely_arrive_are_told_what_may_help():
+    from bellmanifold.commands.learn import _hints
+
+    options = {"explore": "thompson", "replan": False}
+    (hint,) = _hints({"options": options, "goal_reached_mean": [0.0, 0.1]})
+    assert hint == "only 5% of the episodes arrived: --explore directed --replan looks for what was not seen"
+    assert not _hints({"options": options, "goal_reached_mean": [0.9, 1.0]})
+    assert not _hints({"options": options | {"explore": "directed"}, "goal_reached_mean": [0.0]})
+    assert not _hints({"options": {}, "goal_reached_mean": [0.0]})
+
+
+def test_episodes_are_whole_numbers():
+    axes = bm.figures.draw_regret({"agent": (np.arange(10.0), np.ones(10))})
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+
+
+def test_a_map_under_a_name_that_is_nearly_right(cli, files, tmp_path):
+    """It is told, as a warning about that file."""
+    problem, drives = files(town(metadata={"position": PLACES}))
+    code, _, err = cli("posterior", problem, drives, *BELIEF, "--picture", str(tmp_path / "town.png"))
+    assert code == 0
+    assert f'warning: {problem}: metadata.position: did you mean "positions"? A map under this name is not used' in err
+
+
+def test_a_junction_that_the_start_never_leads_to_is_told():
+    priced = [pair | {"reward": -1.0} for pair in town([*ROADS, ("Island", "Market")])["pairs"]]
+    model = from_json(town(pairs=priced))
+    assert 'the start never leads to "Island": check where moves lead' in bm.check(model).messages

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.limits import SIZE
+from bellmanifold.naming import guess
 from bellmanifold.ssp import SSP, Description, Index, StatedPrior, by_first_use
 
 PROBABILITY_TOLERANCE = 1e-9
@@ -69,6 +70,10 @@ def assemble(plain: Description) -> SSP:
     has_pair = np.zeros(len(names), dtype=bool)
     has_pair[pair_state] = True
 
+    def guessed(state: Index, remedy: str) -> str:
+        near = guess(names[state], (names[s] for s in np.flatnonzero(has_pair | is_goal)))
+        return f"{near} Else {remedy}" if near else remedy
+
     def row(entry: int) -> int:
         return int(np.searchsorted(next_start, entry, side="right")) - 1
 
@@ -92,7 +97,7 @@ def assemble(plain: Description) -> SSP:
         ~(is_goal | has_pair)[next_state],
         lambda k: (
             f"{label(row(k))}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
-            f"give it a pair{a_pair} or list it under goals"
+            + guessed(next_state[k], f"give it a pair{a_pair} or list it under goals")
         ),
     )
     total = csr_array((next_prob, next_state, next_start), shape=(n, len(names))) @ np.ones(len(names))
@@ -100,7 +105,7 @@ def assemble(plain: Description) -> SSP:
         (np.abs(total - 1.0) > PROBABILITY_TOLERANCE) & ~open_law,
         lambda i: f"{label(i)}: probabilities sum to {total[i]:.12g}: make them sum to 1",
     )
-    _check_initial(names, initial_state, initial_prob, has_pair, is_goal, a_pair)
+    _check_initial(names, initial_state, initial_prob, has_pair, is_goal, a_pair, guessed)
     prior = _stated(plain.prior, n, label)
     if not 0.0 < plain.open_discount <= 1.0:
         raise BadInputError(f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
@@ -176,6 +181,7 @@ def _check_initial(
     has_pair: Bool[np.ndarray, "names"],
     is_goal: Bool[np.ndarray, "names"],
     a_pair: str,
+    guessed: Callable[[Index, str], str],
 ) -> None:
     _refuse(
         ~np.isfinite(prob) | (prob < 0),
@@ -184,7 +190,10 @@ def _check_initial(
     _refuse(is_goal[state], lambda k: f"initial: {quote(names[state[k]])} is a goal: start where there is a pair")
     _refuse(
         ~has_pair[state],
-        lambda k: f"initial: unknown state {quote(names[state[k]])}: name a state that has a pair{a_pair.rstrip(',')}",
+        lambda k: (
+            f"initial: unknown state {quote(names[state[k]])}: "
+            + guessed(state[k], f"name a state that has a pair{a_pair.rstrip(',')}")
+        ),
     )
     if abs(prob.sum() - 1.0) > PROBABILITY_TOLERANCE:
         raise BadInputError(f"initial: probabilities sum to {prob.sum():.12g}: make them sum to 1")

@@ -30,6 +30,11 @@ from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
+NO_NUMBER = (
+    "Input should be a valid number, unable to parse string as a number",
+    "that is no number: write decimals with a point, as 0.5",
+)
+"""What the option parser says, and what is said instead."""
 _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
@@ -228,7 +233,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
-        message = error.format_message().replace("Value error, ", "")
+        message = error.format_message().replace("Value error, ", "").replace(*NO_NUMBER)
         if message.startswith("Usage:"):  # called without a command: this is the help
             remark(message)
         else:

@@ -188,6 +188,8 @@ class Dataset(Shown):
         """The same data with a belief about the reward of every pair that has a law in the problem.
 
         The map is known, the costs are not: each such pair gets one more observation with this sd, which leads nowhere.
+        `posterior` and `advise` take the same as `reward_belief=(mean, sd)`, and then do without a prior of the values:
+        with data made here, give them `prior_scale="flat"`.
 
         Args:
             mean: expected reward of such a pair.

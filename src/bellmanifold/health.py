@@ -202,6 +202,12 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
             f"the part that the start can reach ({int(part.sum())} of {model.n_states} states) satisfies both"
         )
     unused = map_fault(model)
+    if not part.all():
+        away = [model.states[s] for s in np.flatnonzero(~part)[:SHOWN]]
+        others = _and_more(int((~part).sum()) - len(away))
+        messages.append(
+            f"the start never leads to {', '.join(quote(name) for name in away)}{others}: check where moves lead"
+        )
     if not verdict.components:
         messages.append("every policy is proper: the relaxed posterior is free of improper mass")
         return [*messages, *([unused] if unused else [])]

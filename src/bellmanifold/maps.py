@@ -6,8 +6,10 @@ the pen, a name that no state has or a state that has no place, is ignored too, 
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from bellmanifold.errors import quote
-from bellmanifold.naming import meant
+from bellmanifold.naming import guess, meant
 from bellmanifold.ssp import SSP
 
 LARGEST = 1e12
@@ -24,8 +26,10 @@ def places(model: SSP) -> dict[str, list[float | int]] | None:
 def map_fault(model: SSP) -> str:
     """Why what looks like a map is not used, or not all of it, in a line; empty where there is no fault."""
     given = model.metadata.get("positions")
-    if not isinstance(given, dict) or not any(_is_place(given.get(name)) for name in model.states):
-        return ""
+    if not _is_map(given, model):
+        other = next((key for key, value in model.metadata.items() if _is_map(value, model)), None)
+        near = "" if other is None else guess(str(other), ["positions"])
+        return f"metadata.{other}: {near} A map under this name is not used" if near else ""
     known = {*model.states, *model.goals}
     unknown = [str(name) for name in given if name not in known]
     missing = [name for name in model.states if not _is_place(given.get(name))]
@@ -36,6 +40,11 @@ def map_fault(model: SSP) -> str:
         said.append(f"{_first(missing)} has no place, two numbers")
     unused = ", so that the map is not used" if missing else ""
     return f"metadata.positions: {' and '.join(said)}{unused}" if said else ""
+
+
+def _is_map(given: object, model: SSP) -> TypeGuard[dict[str, object]]:
+    """Does this say where some state lies?"""
+    return isinstance(given, dict) and any(_is_place(given.get(name)) for name in model.states)
 
 
 def _first(names: list[str]) -> str:

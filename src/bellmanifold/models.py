@@ -15,7 +15,7 @@ from bellmanifold.formats.files import located
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.ssp import SSP
 
-DRN = ".drn"
+DRN, TABLES = ".drn", (".csv", ".tsv")
 BY_STORM = (".prism", ".pm", ".nm", ".jani")
 _CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
 
@@ -52,6 +52,10 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
         from bellmanifold.formats.storm import read_storm
 
         return read_storm(path, query)
+    if path.lower().endswith(TABLES):
+        raise BadInputError(
+            f"{printable(text[:100])}: a table of observations is no problem: give the problem first, then the data"
+        )
     if not os.path.exists(text):
         _require_prefix(text)
     return read_problem(text)

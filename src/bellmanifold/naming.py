@@ -47,7 +47,8 @@ def find_landing(model: SSP, state: str, where: str) -> int:
     if state not in model.state_index:
         raise BadInputError(
             f"{where}: next state {quote(state)} is neither a goal nor has a pair in the problem: "
-            "correct it, or give it a pair there, possibly an open one"
+            f"{guess(state, (*model.states, *model.goals)) or 'correct it'}, or give it a pair there, "
+            "possibly an open one"
         )
     return model.state_index[state]
 
@@ -55,9 +56,18 @@ def find_landing(model: SSP, state: str, where: str) -> int:
 def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
     """The name that was meant, if one is near; else some of those there are."""
     listed = list(names)
-    folded = {one.casefold(): one for one in reversed(listed)}
-    near = get_close_matches(name.strip().casefold(), folded, 1, NEAR) if len(listed) <= MOST_COMPARED else []
-    return f"did you mean {quote(folded[near[0]])}?" if near else f"{has} {_some(listed)}"
+    return guess(name, listed) or f"{has} {_some(listed)}"
+
+
+def guess(name: str, names: Iterable[str]) -> str:
+    """A question whether another name was meant, if one is near; else empty.
+
+    >>> guess("Chruch", ["Mill", "Church"])
+    'did you mean "Church"?'
+    """
+    folded = {one.casefold(): one for one in reversed(list(names))}
+    near = get_close_matches(name.strip().casefold(), folded, 1, NEAR) if len(folded) <= MOST_COMPARED else []
+    return f"did you mean {quote(folded[near[0]])}?" if near else ""
 
 
 def _some(names: Iterable[str], limit: int = 5) -> str:

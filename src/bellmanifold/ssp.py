@@ -394,7 +394,7 @@ def require_closed(model: SSP, what: str) -> None:
     more = f" and {counted(len(unknown) - len(shown), 'more pair')}" if len(unknown) > len(shown) else ""
     raise BadInputError(
         f"{what} needs the whole problem, but pair {', '.join(shown)}{more}: give what they lack in the problem file, "
-        "or ask `posterior`, which takes open problems"
+        "or ask `posterior` or `advise`, which take open problems"
     )
 
 

@@ -98,7 +98,9 @@ class AgentKind:
         for name, value in chosen.items():
             if name not in options:
                 has = ", ".join(options) or "no options"
-                raise BadInputError(f"{self.name} has no option {quote(name)}: it has {has}; leave it out")
+                able = ", ".join(other.name for other in AGENTS.values() if name in other.options)
+                other = f", or use one that has it: {able}" if able else ""
+                raise BadInputError(f"{self.name} has no option {quote(name)}: it has {has}; leave it out{other}")
             if not options[name].allows(value):
                 shown = quote(value) if isinstance(value, str) else value
                 raise BadInputError(f"{name} is {shown}: give {options[name].wanted}")

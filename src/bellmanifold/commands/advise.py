@@ -74,8 +74,10 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
         typer.echo("what knowing a value, of a move with all that follows, would save:")
+        trials.sort(key=lambda trial: not _matters(trial["gain"], loss["mean"]))
+        matter = sum(_matters(trial["gain"], loss["mean"]) for trial in trials)
         rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
-        print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, SHOWN)
+        print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, min(SHOWN, max(1, matter)))
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
 
 
@@ -94,6 +96,11 @@ def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:
 def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
     """A gain and its standard error; a gain lies between 0 and the loss, so that a larger error says nothing."""
     return ("not known", "-") if gain["se"] > max(loss, 0.0) else (f"{gain['mean']:.4g}", f"{gain['se']:.1g}")
+
+
+def _matters(gain: dict[str, float], loss: float) -> bool:
+    """Is a gain more than its standard error leaves open, or not known at all?"""
+    return gain["mean"] > 2.0 * gain["se"] or gain["se"] > max(loss, 0.0)
 
 
 def _drawn(problem: Any, advice: Advice) -> Any:

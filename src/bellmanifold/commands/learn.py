@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bellmanifold.runs.run import Run
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
+FEW_ARRIVE = 0.25
+"""If fewer episodes than this share arrive, other options might help."""
 
 
 def learn(
@@ -203,6 +205,9 @@ def _print_learning(answer: dict[str, Any]) -> None:
             )
         )
     print_table(rows)
+    typer.echo("completed regret: what was lost so far, an episode that ends early being finished as well as possible")
+    for hint in _hints(answer):
+        typer.echo(hint)
     names = {"first_optimal_episode": "first optimal policy", "all_pairs_episode": "every pair seen"}
     for key, meaning in {**names, "solved_episode": "solved by bsuite's rule"}.items():
         reached = [k for k in answer[key] if k is not None]
@@ -215,6 +220,15 @@ def _print_learning(answer: dict[str, Any]) -> None:
         typer.echo(f"stopped exploring: {len(stopped)} of {answer['runs']} runs{middle}")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
+
+
+def _hints(answer: dict[str, Any]) -> list[str]:
+    """What might help an agent that rarely arrives, where it has such options and they are not used."""
+    options, arrived = answer["options"], mean(answer["goal_reached_mean"])
+    unused = options.get("explore") == "thompson" and options.get("replan") is False
+    if arrived >= FEW_ARRIVE or not unused:
+        return []
+    return [f"only {arrived:.0%} of the episodes arrived: --explore directed --replan looks for what was not seen"]
 
 
 def _scale(given: str | None) -> float | None:

@@ -17,7 +17,7 @@ import typer
 from bellmanifold.commands.completion import data_files
 from bellmanifold.commands.pictures import check_picture
 from bellmanifold.commands.terminal import Model, complain
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -143,7 +143,7 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     if picture is not None:
         require_drawable(problem)
         if fault := map_fault(problem):
-            complain(fault)
+            complain(f"warning: {printable(model)}: {fault}")
     observed = load_data(data, problem)
     with located(label(data)):
         if options.noise_sd is None and not options.infer_noise:

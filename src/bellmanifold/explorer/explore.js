@@ -155,7 +155,7 @@ function mount(root, board, first, post, stop) {
   const save = element("button", { type: "button", textContent: "save data file", onclick: () => ask({ kind: "save" }) });
   const sharpen = element("button", { type: "button", textContent: "sharpen", title: "compute until standard errors are at most 0.001", onclick: () => ask({ kind: "sharpen" }) });
   const scale = slider("prior scale", () => ({ prior_scale: atScale(Number(scale.input.value)) }), (step) => amount(atScale(step)));
-  const tolerance = slider("tolerance", () => ({ epsilon: atTolerance(Number(tolerance.input.value)) }), (step) => step === 0 ? "0 (exact)" : amount(atTolerance(step)));
+  const tolerance = slider("epsilon", () => ({ epsilon: atTolerance(Number(tolerance.input.value)) }), (step) => step === 0 ? "0 (exact)" : amount(atTolerance(step)));
   const proper = element("input", { type: "checkbox", onchange: () => ask({ kind: "options", proper_only: proper.checked }) });
   const laws = element("select", { onchange: () => ask({ kind: "options", laws: laws.value }) },
     element("option", { value: "dirichlet", textContent: "learnt from where moves led" }),

@@ -90,6 +90,7 @@ def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None
     curves, drawn = _curves(_labelled(given))
     measure = drawn if measure is None else measure
     from matplotlib import pyplot
+    from matplotlib.ticker import MaxNLocator
 
     if axes is None:
         _, axes = pyplot.subplots(figsize=(5.0, 3.5), layout="constrained")
@@ -99,6 +100,7 @@ def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None
         axes.plot(episode, mean, color=colour, label=label)
         axes.fill_between(episode, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("episode")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(measure)
     axes.legend(frameon=False)
     return axes

@@ -174,6 +174,10 @@ class Coordinates:
         out, _ = reach_goal(model, solved, also_goals=leaves)
         trap = next(c for c in end_components(model, solved) if not out[c.states].any())
         way_out = "use --epsilon above 0 without --proper-only" if self.target.is_exact else "leave --proper-only out"
+        if self.target.prior.flat:  # which holds proper policies only
+            way_out = (
+                f"remove {'it' if len(trap.states) == 1 else 'them'} and all moves that lead there from the problem"
+            )
         return UnsupportedError(
             f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
             f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"

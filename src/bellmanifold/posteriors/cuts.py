@@ -113,7 +113,9 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     if len(cut) > most:
         exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
         remedy = f"--proper-only, {exactly}for few cells, --engine mixture"
-        if target.proper_only:  # the mixture has no such option
+        if _may_be_flat(target):
+            remedy = "--prior-scale flat, since every pair has a reward or a belief"
+        elif target.proper_only:  # the mixture has no such option
             remedy = f"{exactly}where every reward is known to some degree, --prior-scale flat"
         raise LargeCutError(
             f"the observed loops, closed or rarely exited, can only be cut open by more than {most} pairs, "
@@ -123,6 +125,11 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     if target.proper_only or exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])
+
+
+def _may_be_flat(target: Target) -> bool:
+    """Would a prior that is flat over rewards do: is something known of every pair, and not all of it exact?"""
+    return bool(target.observed.all() and (target.scale > 0).all()) and target.epsilon == 0
 
 
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:

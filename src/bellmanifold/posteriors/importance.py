@@ -52,8 +52,8 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     nets, drawn = _best_way(cover, chart, min(budget.pilot, asked), budget.seed)
     if drawn.unsolvable == 1.0:
         raise UnsupportedError(
-            "no parameter with a proper policy fits the data: some observed loop pays whatever the residuals are; "
-            "costs are negative rewards, check the signs, or use --discount 0.99"
+            "no parameter with a proper policy fits the data: costs are negative rewards, check the signs of rewards "
+            "and beliefs (some observed loop pays whatever the residuals are), or use --discount 0.99"
             if target.proper_only
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )
