@@ -78,7 +78,7 @@ def sweep(
             with show(tally.total, tally.kept) as progress:
                 for fault in tally.damaged:
                     progress.say(f"{fault}; playing it again")
-                progress.expect(sum(map(cost, faults), 0.0))
+                progress.expect(float(sum(map(cost, faults))))
                 _play(store, units_of(plan, list(faults)), player, (tally, progress), cost)
         except KeyboardInterrupt:
             there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
