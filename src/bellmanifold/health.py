@@ -204,9 +204,9 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
     unused = map_fault(model)
     if not part.all():
         away = [model.states[s] for s in np.flatnonzero(~part)[:SHOWN]]
-        more = _and_more(int((~part).sum()) - len(away))
+        others = _and_more(int((~part).sum()) - len(away))
         messages.append(
-            f"the start never leads to {', '.join(quote(name) for name in away)}{more}: check where moves lead"
+            f"the start never leads to {', '.join(quote(name) for name in away)}{others}: check where moves lead"
         )
     if not verdict.components:
         messages.append("every policy is proper: the relaxed posterior is free of improper mass")

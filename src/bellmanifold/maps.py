@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from bellmanifold.errors import quote
-from bellmanifold.naming import guess, meant
+from bellmanifold.errors import guess, quote
+from bellmanifold.naming import meant
 from bellmanifold.ssp import SSP
 
 LARGEST = 1e12
@@ -26,8 +26,8 @@ def places(model: SSP) -> dict[str, list[float | int]] | None:
 def map_fault(model: SSP) -> str:
     """Why what looks like a map is not used, or not all of it, in a line; empty where there is no fault."""
     given = model.metadata.get("positions")
-    if not _is_map(model, given):
-        other = next((key for key, value in model.metadata.items() if _is_map(model, value)), None)
+    if not _is_map(given, model):
+        other = next((key for key, value in model.metadata.items() if _is_map(value, model)), None)
         near = "" if other is None else guess(str(other), ["positions"])
         return f"metadata.{other}: {near} A map under this name is not used" if near else ""
     known = {*model.states, *model.goals}
@@ -42,7 +42,7 @@ def map_fault(model: SSP) -> str:
     return f"metadata.positions: {' and '.join(said)}{unused}" if said else ""
 
 
-def _is_map(model: SSP, given: object) -> TypeGuard[dict[str, object]]:
+def _is_map(given: object, model: SSP) -> TypeGuard[dict[str, object]]:
     """Does this say where some state lies?"""
     return isinstance(given, dict) and any(_is_place(given.get(name)) for name in model.states)
 
