@@ -118,7 +118,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
         raise LargeCutError(
             f"the observed loops, closed or rarely exited, can only be cut open by more than {most} pairs, "
-            f"too many to enumerate: use {proper}{exactly}for few cells, --engine mixture"
+            f"too many to enumerate: use {proper}{exactly}for few cells --engine mixture"
         )
     treatments = _treatments(target, cut)
     if target.proper_only or exact.any():
