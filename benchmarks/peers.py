@@ -33,11 +33,12 @@ SETTINGS: dict[str, list[dict[str, float]]] = {
 
 
 class Problem(NamedTuple):
-    """What is learnt, for how many episodes, and whether bsuite's rule says when it is solved."""
+    """What is learnt, for how many episodes, whether bsuite's rule says when it is solved, and if episodes go on."""
 
     model: str
     episodes: int
     is_bsuite: bool = False
+    replan: bool = False
 
 
 PROBLEMS = {
@@ -46,6 +47,7 @@ PROBLEMS = {
     "pyramid-5": Problem("env:pyramid?depth=5", 200),
     "swirl-5": Problem("env:swirl?depth=5", 200),
     "cliff": Problem("gym:CliffWalking-v1", 150),
+    "cliff-replan": Problem("gym:CliffWalking-v1", 150, replan=True),
     "bsuite-10": Problem("env:deep-sea?depth=10&convention=bsuite", 400, is_bsuite=True),
     "bsuite-20": Problem("env:deep-sea?depth=20&convention=bsuite", 800, is_bsuite=True),
 }
@@ -81,7 +83,8 @@ def play(job: tuple[str, str, int, int]) -> Played:
     use_one_thread()
     name, agent, setting, seed = job
     problem, began = PROBLEMS[name], process_time()
-    (run,) = bm.learn(problem.model, agent, problem.episodes, 1, seed, **SETTINGS[agent][setting]).runs
+    options = {**SETTINGS[agent][setting], "replan": problem.replan}
+    (run,) = bm.learn(problem.model, agent, problem.episodes, 1, seed, **options).runs
     regret, arrived = float(np.sum(run.completed_regret)), float(np.mean(run.reached_goal))
     solved = run.solved_episode if problem.is_bsuite else None
     return Played(name, agent, setting, seed, regret, arrived, solved, process_time() - began)

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "registration": set(),
     "stderr": set(),
     "interrupts": {"errors"},
-    "meter": {"stderr"},
+    "meter": {"errors", "stderr"},
     "limits": {"errors"},
     "stated_prior": {"errors"},
     "description": {"stated_prior"},
@@ -59,7 +59,7 @@ MAY_IMPORT = {
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"solver", "ssp"},
     "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp"},
-    "identifiability": {"data", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
+    "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
         "assembly",

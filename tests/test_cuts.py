@@ -272,7 +272,10 @@ def test_moves_that_are_not_rare_one_by_one():
 def test_many_loops_that_are_hardly_ever_left_are_refused(proper_only):
     with pytest.raises(LargeCutError, match="rarely exited") as refusal:
         covering(replace(waiting([2e-3] * 7), proper_only=proper_only))
-    assert ("proper_only=True" in str(refusal.value)) != proper_only
+    told = str(refusal.value)
+    assert ("proper_only=True" in told) != proper_only
+    assert ("engine=" in told) != proper_only, "the mixture has no proper_only"
+    assert ("prior_scale=" in told) == proper_only
 
 
 def sharing(leak):

@@ -42,7 +42,7 @@ def test_texts_are_short_and_name_their_kind(shown, name):
     text = repr(shown[name])
     assert text.startswith(f"{name}(")
     assert len(text) < LONGEST
-    assert len(text.splitlines()) <= 6
+    assert len(text.splitlines()) <= 8
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +69,7 @@ TABLES = {
     "Health": "states max_mean_reward",
     "Solution": "state action q optimal value_of_state",
     "Learning": "agent run seed episode reward regret completed_regret reached_goal optimal coverage moves capped",
-    "Advice": "state action gain gain_se tried",
+    "Advice": "state action gain gain_se tried tells",
 }
 ROWS = {"SSP": 6, "Dataset": 2, "Summary": 6, "Health": 1, "Solution": 6, "Learning": 10}
 
@@ -164,10 +164,19 @@ def test_warnings_come_first():
     assert bm.check(bm.envs.grid(2, 2))._repr_html_().count("Warning") == 0
 
 
+def test_warnings_keep_their_remedy():
+    warning = " ".join(["the data contradict the prior"] * 8) + ": use prior_scale=5"
+    text = as_text(Card("Summary(...)", ["a fact"], [warning]))
+    assert " ".join(text.split()) == f"Summary(...) warning: {warning} a fact"
+    assert max(map(len, text.splitlines())) <= 100
+    curve = bm.evidence_curve(MODEL, DATA, [1.0, 2.0])
+    assert "nothing is explored any more" in " ".join(repr(curve).split())
+
+
 def test_cards():
     card = Card("Thing(1)", [f"fact {k}" for k in range(9)], ["mind"])
     assert as_text(card).splitlines()[-1] == "  ... and 6 more lines"
-    assert as_text(Card("x" * 500)) == "x" * 95 + "…"
+    assert as_text(Card("x" * 500)) == "\n    ".join(["x" * 96, "x" * 96, "x" * 95 + "…"])
     assert re.sub("<[^>]*>", " ", as_html(Card("a & b"))).split() == ["a", "&amp;", "b"]
     columns = {"a_b": [1.5, 2.5], "a_b_se": [0.1, 0.0], "on": [True, np.bool_(False)], "who": ["x", None]}
     assert re.findall("<t[hd]>([^<]*)", as_table(columns)) == [
@@ -193,7 +202,8 @@ def test_cards():
         (0.123456, 0.0, "0.1235"),
         (0.123456, 0.00123, "0.123 ± 0.001"),
         (12345.6, 12.0, "1.235e+04 ± 10"),
-        (1.0, 1e-12, "1 ± 1e-12"),
+        (1.0, 1e-9, "1 ± 1e-09"),
+        (1.0, 1e-12, "1"),
         (1.0, 1e9, "1 ± 1e+09"),
         (np.nan, 1.0, "nan"),
         (1.0, np.nan, "1 ± ?"),
@@ -233,6 +243,25 @@ def test_beliefs_are_told_apart_from_observations():
     summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("s1", "go")]), reward_belief=(-5.0, 2.0))
     assert summary.believed == 1
     assert "noisy posterior, 1 of 2 pairs observed, a belief about 1 more" in repr(summary)
+    table = summary.to_frame().set_index("action")
+    assert (table.observed["go"], table.observed["stay"]) == (True, False)
+    assert (table.belief["go"], table.belief["stay"]) == (False, True)
+    data = bm.Dataset.from_pairs(model, [("s1", "go")]).with_belief(-5.0, 2.0)
+    assert " ".join(repr(data).split()).endswith(", 1 of 2 pairs observed, a belief about 1 more)")
+
+
+def test_advice_shows_trials_that_tell_something():
+    """`right` at the start was tried and pays what it pays; its value is uncertain because of what comes after it."""
+    advice = bm.advise(MODEL, bm.Dataset.from_pairs(MODEL, [("0,0", "right")]))
+    told = advice.to_frame().set_index(["state", "action"]).tells
+    assert not told["0,0", "right"]
+    assert told["0,0", "left"]
+    html = advice._repr_html_()
+    rows = html[html.index("<tbody>") : html.index("</tbody>")]
+    assert "<td>0,0</td><td>left</td>" in rows
+    assert "<td>0,0</td><td>right</td>" not in rows
+    shown = advice._worth_trying()
+    assert min(shown["gain"]) > 0.0
 
 
 def test_a_table_of_observations_goes_back():
@@ -249,3 +278,46 @@ def test_a_policy_by_names_is_the_policy_by_pairs():
     summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("s1", "go")]))
     by_name = summary.policy_probability({"s1": "go"})
     assert float(by_name) == float(summary.policy_probability(np.array([model.pair_index["s1", "go"]])))
+
+
+def test_rounding_is_no_number():
+    """A route of probability 1/2 by symmetry, and a value that is known exactly."""
+    assert measured(-0.05, 3e-14) == "-0.05"
+    assert measured(-0.004, 0.1) == "0.0 ± 0.1"
+    assert "<td>0</td>" in as_table({"reward": [4.163e-17]})
+    model = bm.envs.two_state()
+    summary = bm.posterior(model, bm.Dataset.complete(model))
+    assert "e-" not in summary._repr_html_().split("<img")[0]
+
+
+def test_routes_name_their_pairs():
+    model = bm.envs.pyramid(2)
+    summary = bm.posterior(model, bm.Dataset.complete(model))
+    first = summary.routes[0]
+    assert repr(first).startswith(f"Route({first.probability:.4g}: 0,0 ")
+    assert repr(first).endswith(" -> goal)")
+    assert first.names == [model.pair_name(pair) for pair in first.pairs]
+    equal = sum(route.probability == pytest.approx(first.probability, abs=1e-9) for route in summary.routes)
+    assert equal > 1
+    assert f"one of {equal} equally probable routes" in repr(summary)
+
+
+def test_long_tables_begin_with_what_matters():
+    """In the depth of the sea only two pairs were seen; the table begins at the start and goes where they lead."""
+    model = bm.envs.deep_sea(8)
+    summary = bm.posterior(model, bm.Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "right")]), samples=4096)
+    html = summary._repr_html_()
+    body = html[html.index("<tbody>") : html.index("</tbody>")]
+    assert body.count("<td>yes</td>") == 2
+    assert summary.to_frame().state.tolist()[:2] == ["0,0", "0,0"], "tables for pandas keep the order of pairs"
+
+
+def test_improper_mass_shows_itself():
+    data = bm.Dataset.complete(bm.envs.two_state())
+    found = bm.identifiability.improper_mass_sweep(data, [0.1, 1.0], [10.0], [1.0, 0.9])
+    assert repr(found).startswith("ImproperMass(2 tolerances, 1 prior scale, 2 discounts)\n  largest improper mass")
+    table = found.to_frame()
+    assert " ".join(table.columns) == "discount prior_scale epsilon probability probability_se"
+    assert table.probability.tolist() == found.probability.ravel().tolist()
+    assert table.query("discount == 0.9 and epsilon == 1.0").probability.item() == found.probability[1, 0, 1]
+    assert "<table>" in found._repr_html_()

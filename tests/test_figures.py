@@ -11,6 +11,7 @@ from bellmanifold import envs, figures
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.advice import advise
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.figures.lines import draw_regret
 from bellmanifold.figures.names import labelled
@@ -20,6 +21,7 @@ from bellmanifold.formats.problem import from_json, write_problem
 from bellmanifold.health import check
 from bellmanifold.maps import map_fault
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.runs.learning import learn
 
 mpl.use("Agg")
 
@@ -248,7 +250,8 @@ def test_a_picture_of_a_posterior_explains_itself():
     figure.canvas.draw()
     assert axes.title.get_window_extent().y1 <= figure.bbox.y1, "the title is not cut off"
     numbers = [word for word in words(axes) if word.endswith("%")]
-    assert {f"{p:.0%}" for p in summary.action_probability.value} == set(numbers)
+    known = summary.action_probability.value[np.abs(summary.action_probability.value - 0.5) > 0.005]
+    assert set(numbers) == {f"{p:.0%}" for p in known}, "where nothing is known no number says so"
     doubtful = replace(summary, result=replace(summary.result, doubts=("no",)))
     assert "not to be trusted" in figures.draw(model, doubtful).get_title()
 
@@ -320,6 +323,10 @@ def test_pairs_that_lead_nobody_knows_where_have_a_stub():
         ),
     ):
         assert words(axes).count("?") == 2
+        stubs = [text for text in axes.texts if text.get_text() == "?"]
+        inside = zip(axes.get_xlim(), axes.get_ylim(), strict=True)
+        (left, low), (right, high) = inside
+        assert all(left < text.xy[0] < right and low < text.xy[1] < high for text in stubs), "or they are not drawn"
     stubs = [arrow for arrow in arrows(model) if arrow.is_stub]
     (x, y), (to_x, to_y), _ = stubs[0].ends
     assert x < 0 or to_x < 0 or to_y != y, "away from the arrow to the office"
@@ -329,3 +336,24 @@ def test_regret_can_be_drawn_from_the_package():
     curve = (np.array([1.0, 2.0]), np.array([0.5, 0.5]))
     axes = figures.draw_regret({"manifold": curve}, measure="cumulative completed regret")
     assert axes.get_ylabel() == "cumulative completed regret"
+
+
+def test_regret_of_learnings_is_drawn():
+    from matplotlib import pyplot
+
+    learning = learn(envs.two_state(), "q-learning", episodes=3, runs=2)
+    lost = np.cumsum([run.completed_regret for run in learning.runs], axis=1).mean(axis=0)
+    for given, labels in (
+        (learning, ["q-learning"]),
+        ([learning, learning], ["q-learning", "q-learning 2"]),
+        ({"a": learning, "b": learning}, ["a", "b"]),
+    ):
+        axes = figures.draw_regret(given)
+        assert axes.get_ylabel() == "cumulative completed regret"
+        assert [line.get_label() for line in axes.lines] == labels
+        assert axes.lines[-1].get_ydata().tolist() == lost.tolist()
+        pyplot.close(axes.figure)
+    before = pyplot.get_fignums()
+    with pytest.raises(BadInputError, match=r"give what bm\.learn returned"):
+        figures.draw_regret(["text"])
+    assert pyplot.get_fignums() == before, "no empty figure is left"

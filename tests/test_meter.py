@@ -38,8 +38,8 @@ class Notes:
     def show(self, count):
         self.said.append(count.words().split(",  ")[0])
 
-    def close(self):
-        self.said.append("closed")
+    def close(self, finished=True):
+        self.said.append("closed" if finished else "stopped")
 
 
 class Terminal(io.StringIO):
@@ -58,6 +58,14 @@ def test_counts_are_shown_after_a_while_only():
         slow.advance("steps", 5)
         slow.advance("points", 10)
     assert notes.said == ["weighing", "0 of 10 points", "10 of 10 points", "closed"]
+
+
+def test_an_interrupt_is_not_taken_for_the_end():
+    notes = Notes()
+    stopped = Meter("weighing", notes, patience=0.0)
+    stopped.expect("points", 10)
+    stopped.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert notes.said[-1] == "stopped"
 
 
 def test_an_estimate_of_what_is_left():
@@ -200,10 +208,12 @@ def test_a_line_in_a_notebook():
     cell.last = 0.0
     cell.show(Count("points", 2.0))
     cell.close()
+    cell.close(finished=False)
     assert shown == [
         'weighing <progress value="0.2500"></progress> 1 of 4 points, about 31 s left',
         "weighing <progress></progress> 2 points",
         "weighing took 1 s",
+        "weighing stopped after 1 s",
     ], "the last line stays, and is not empty"
 
 

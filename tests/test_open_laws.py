@@ -521,15 +521,27 @@ def test_values_without_moments_are_told():
         ({"prior_mean": 3.0, "prior_scale": "flat"}, ["prior_mean has no effect: the prior is flat over rewards"]),
         ({"epsilon": 0.1}, ["epsilon has no effect: every reward has an sd of its own"]),
         ({"noise_sd": 0.1}, ["noise_sd has no effect: every reward has an sd of its own"]),
-        ({"concentration": 1.0}, ["concentration has no effect: no law that is open was observed"]),
+        (
+            {"laws": "dirichlet", "concentration": 1.0},
+            [
+                "laws has no effect: the problem leaves no law open",
+                "concentration has no effect: no law that is open was observed",
+            ],
+        ),
         ({"epsilon": 0.0, "prior_mean": 1.0}, []),
     ],
 )
 def test_options_without_effect_are_told(options, told):
     model = envs.two_state()
     data = Dataset.from_pairs(model, [Observation("s1", action, -1.0, 0.5) for action in ("stay", "go")])
-    options = {"laws": "dirichlet", "proper_only": True} | options
+    options = {"proper_only": True} | options
     assert [w for w in bm.posterior(model, data, samples=1024, **options).warnings if "no effect" in w] == told
+
+
+def test_a_kernel_without_a_tolerance_is_told():
+    model = envs.two_state()
+    found = bm.posterior(model, Dataset.complete(model), kernel="uniform")
+    assert "kernel has no effect: epsilon is 0, so that no equation is relaxed" in found.warnings
 
 
 def test_concentrations_have_one_range():

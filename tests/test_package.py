@@ -55,6 +55,11 @@ def test_the_citation_names_the_paper_and_this_version():
         assert f"family-names: {name}\n" in citation
 
 
+def test_modules_are_found_after_a_fresh_import():
+    found = "bm.errors, bm.kernels, bm.noise, bm.parametrisation, bm.priors"
+    assert "jax" in loaded_after(f"import bellmanifold as bm\nassert bm.errors.BadInputError\n{found}")
+
+
 def test_an_import_loads_nothing_heavy():
     assert not loaded_after("import bellmanifold") & set(HEAVY)
 

@@ -57,7 +57,10 @@ def test_the_header_says_what_counts(cli, files):
     ("observation", "message"),
     [
         ({"action": "go", "reward": 1e308}, "data.json: observations[0]: reward is 1e+308: it must lie between"),
-        ({"action": "jump", "reward": 1.0}, 'data.json: observations[0]: pair ("s", "jump") was observed, but nobody'),
+        (
+            {"action": "jump", "reward": 1.0},
+            'data.json: observations[0]: pair ("s", "jump") was observed, but its transition law is unknown',
+        ),
     ],
 )
 def test_messages_name_file_and_observation(cli, files, observation, message):

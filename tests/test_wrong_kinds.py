@@ -24,6 +24,36 @@ CALLS = {
     "posterior: text as seed": 'bm.posterior(model, data, seed="one")',
     "posterior: number as noise": "bm.posterior(model, data, noise=0.5, noise_sd=1.0)",
     "posterior: number as belief": "bm.posterior(model, data, reward_belief=-5.0)",
+    "posterior: text as proper_only": 'bm.posterior(model, data, epsilon=1.0, proper_only="no")',
+    "posterior: number as proper_only": "bm.posterior(model, data, epsilon=1.0, proper_only=1)",
+    "posterior: text as progress": 'bm.posterior(model, data, progress="yes")',
+    "learn: text as progress": 'bm.learn(model, "q-learning", progress="yes")',
+    "advise: text as progress": 'bm.advise(model, data, progress="yes")',
+    "draw regret: a number": "bm.figures.draw_regret(3)",
+    "draw regret: nothing": "bm.figures.draw_regret([])",
+    "draw regret: text by label": 'bm.figures.draw_regret({"manifold": "text"})',
+    "posterior: no seed": "bm.posterior(model, data, seed=None)",
+    "posterior: three numbers as belief": "bm.posterior(model, data, reward_belief=(-5.0, 2.0, 1.0))",
+    "posterior: impossible belief": "bm.posterior(model, data, reward_belief=(-5.0, 0.0))",
+    "posterior: impossible sd of a pair": 'bm.posterior(model, data, prior={("s1", "go"): (0.0, -1.0)})',
+    "evidence: text as scale": 'bm.evidence_curve(model, data, ["a"])',
+    "evidence: negative scale": "bm.evidence_curve(model, data, [-1.0])",
+    "belief: impossible": "data.with_belief(-5.0, 0.0)",
+    "envs: half a row": "bm.envs.deep_sea(depth=2.5)",
+    "envs: text as rows": 'bm.envs.deep_sea(depth="3")',
+    "envs: text as rows of a swirl": 'bm.envs.swirl("3")',
+    "envs: text as slip": 'bm.envs.grid(slip="0.1")',
+    "envs: unknown convention": 'bm.envs.deep_sea(convention="mine")',
+    "learn: agent made of nothing": "bm.learn(model, lambda: None)",
+    "learn: policy without rng": "bm.learn(model, Silent())",
+    "learn: text as replan": 'bm.learn(model, "manifold", replan="x")',
+    "learn: name without prefix": 'bm.learn("deep-sea", "manifold")',
+    "learn: environment without prefix": 'bm.learn("CliffWalking-v1", "manifold")',
+    "learn: short policy": "bm.learn(bm.envs.deep_sea(3), Lost(), episodes=1, runs=1)",
+    "solve: waiting is free": "bm.solve(gym_model)",
+    "from_gymnasium: reference": 'bm.from_gymnasium("gym:CliffWalking-v1")',
+    "parametrisation: exchanged": "Parametrisation(lambda theta: theta, 4)",
+    "improper mass: numbers": "bm.identifiability.improper_mass_sweep(data, 0.1, 1.0, 1.0)",
     "posterior: half a point": "bm.posterior(model, data, samples=1.5)",
     "posterior: half a route": "bm.posterior(model, data, top=0.5)",
     "posterior: a seed between seeds": "bm.posterior(model, data, seed=0.5)",
@@ -103,6 +133,7 @@ import json, sys
 import gymnasium, numpy as np
 import bellmanifold as bm
 from bellmanifold.errors import BellmanifoldError
+from bellmanifold.parametrisation import Parametrisation
 from bellmanifold.posteriors.gradient import Relaxed
 
 class Lazy:
@@ -116,6 +147,12 @@ class Lazy:
 class Lost(Lazy):
     def __init__(self):
         self.first = [5, 5, 5]
+
+class Silent(Lazy):
+    def __init__(self):
+        pass
+    def policy(self):
+        return []
 
 class Naming(Lazy):
     def __init__(self):
@@ -163,4 +200,19 @@ def test_they_name_the_remedy(said):
     assert said["pairs: number as state"][1] == 'observations[0]: state is the number 0: names are texts, write "0"'
     assert 'gymnasium.make("FrozenLake-v1")' in said["from_gymnasium: text"][1]
     assert "bm.load_model" in said["solve: text"][1]
+    assert said["posterior: text as proper_only"][1] == 'proper_only is the text "no": give True or False'
+    assert said["posterior: no seed"][1] == "seed is None: give a whole number"
+    assert said["posterior: three numbers as belief"][1] == "reward_belief has 3 numbers: give (mean, sd), two numbers"
+    assert said["posterior: impossible belief"][1].startswith("reward_belief: sd is 0.0: give a positive number")
+    assert said["belief: impossible"][1].startswith("sd is 0.0: give a positive number")
+    assert said["posterior: impossible sd of a pair"][1].startswith('prior: the sd of ("s1", "go") is -1.0: ')
+    assert said["evidence: text as scale"][1] == 'prior_scales[0] is the text "a": give a number'
+    assert said["envs: half a row"][1] == "depth is 2.5: give a whole number"
+    assert "policy(rng)" in said["learn: policy without rng"][1]
+    assert said["learn: text as replan"][1] == 'replan is "x": give True or False'
+    assert said["learn: name without prefix"][1].endswith("write env:deep-sea")
+    assert said["learn: environment without prefix"][1].endswith("write gym:CliffWalking-v1")
+    assert "has 3 entries for 6 states" in said["learn: short policy"][1]
+    assert "(bm.check says more; discount=0.99 solves" in said["solve: waiting is free"][1]
+    assert 'gymnasium.make("CliffWalking-v1")' in said["from_gymnasium: reference"][1]
     assert "log_density and draw" in said["chains: lambda as prior"][1]

@@ -12,9 +12,14 @@ from bellmanifold.registration import register_environments
 
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
+    from bellmanifold import errors as errors
     from bellmanifold import figures as figures
     from bellmanifold import hausdorff as hausdorff
     from bellmanifold import identifiability as identifiability
+    from bellmanifold import kernels as kernels
+    from bellmanifold import noise as noise
+    from bellmanifold import parametrisation as parametrisation
+    from bellmanifold import priors as priors
     from bellmanifold.data import Dataset as Dataset
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
@@ -62,7 +67,17 @@ _HOME = {
     "write_data": "formats.observations",
     "write_problem": "formats.problem",
 }
-_MODULES = ("envs", "figures", "hausdorff", "identifiability")
+_MODULES = (
+    "envs",
+    "errors",
+    "figures",
+    "hausdorff",
+    "identifiability",
+    "kernels",
+    "noise",
+    "parametrisation",
+    "priors",
+)
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

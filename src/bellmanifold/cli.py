@@ -22,7 +22,7 @@ from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.posterior import posterior
 from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.report import report
-from bellmanifold.commands.rows import SHOWN, All, on_the_way, print_first
+from bellmanifold.commands.rows import SHOWN, All, print_first
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, say
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted
@@ -204,6 +204,8 @@ def solve(
     )
     states = list(answer["value"])
     if len(states) > SHOWN:
+        from bellmanifold.posteriors.ordering import on_the_way
+
         moves = dict(zip(states, on_the_way(solution.model, solution.optimal).tolist(), strict=True))
         states.sort(key=lambda state: moves[state])
     rows = [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]

@@ -197,11 +197,9 @@ class Dataset(Shown):
         """
         require_numbers(mean=mean, sd=sd)
         if not abs(mean) <= LARGEST_SD:
-            raise BadInputError(f"reward_belief: mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
+            raise BadInputError(f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
         if not SMALLEST_SD <= sd <= LARGEST_SD:
-            raise BadInputError(
-                f"reward_belief: sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}"
-            )
+            raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
         pairs = np.flatnonzero(~self.model.open_law)
         return self.extended(pairs, np.full(len(pairs), float(mean)), np.full(len(pairs), float(sd)))
 
@@ -210,7 +208,9 @@ class Dataset(Shown):
 
     def card(self) -> Card:
         """Text and table for display: how much was observed, and the observations."""
-        seen = f"{int(self.observed.sum())} of {self.model.n_pairs} pairs observed"
+        believed = int(self.untried.sum())
+        seen = f"{int(self.observed.sum()) - believed} of {self.model.n_pairs} pairs observed"
+        seen += f", a belief about {believed} more" if believed else ""
         return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self._columns)
 
     def _columns(self) -> Columns:
@@ -267,6 +267,11 @@ class Dataset(Shown):
         """Number of trials per pair; beliefs (rewards with an sd and no landing) do not count."""
         is_belief = (self.sd > 0) & (self.next < 0)
         return np.bincount(self.pair[~is_belief], minlength=self.model.n_pairs)
+
+    @cached_property
+    def untried(self) -> Bool[np.ndarray, "pairs"]:
+        """Mask of pairs with a reward that were never tried: there is a belief about them, no more."""
+        return np.asarray(self.observed & (self.tries == 0), dtype=np.bool_)
 
     @cached_property
     def free(self) -> Bool[np.ndarray, "pairs"]:

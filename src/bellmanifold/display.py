@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import import_module
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bellmanifold.errors import printable
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
     import pandas
 
 WIDTH = 96
-"""Characters of a line of text; longer ones are cut."""
+"""Characters of a line of text; longer ones are broken."""
+LONGEST_FACT, LONGEST_WARNING = 3 * WIDTH, 5 * WIDTH
+"""Characters after which a title or a fact, and a warning, whose end is the remedy, is cut."""
 MOST_LINES = 5
 MOST_ROWS = 12
 """Rows of a table that a notebook shows."""
 LONGEST_NAME = 60
+LEAST, ROUNDING = 1e-15, 1e-10
+"""Numbers smaller than the first, and errors smaller than the second relative to their number, are shown as 0."""
 Columns = Mapping[str, Sequence[Any]]
 """Names of columns and their entries, all of the same number."""
 
@@ -34,11 +39,15 @@ Columns = Mapping[str, Sequence[Any]]
 def measured(value: float, se: float) -> str:
     """A number with its standard error, to the digit that the error leaves.
 
-    >>> measured(0.31234, 0.0042), measured(-1250.0, 37.0), measured(0.5, 0.0)
-    ('0.312 ± 0.004', '-1250 ± 40', '0.5')
+    What is smaller than rounding is not shown.
+
+    >>> measured(0.31234, 0.0042), measured(-1250.0, 37.0), measured(0.5, 0.0), measured(0.5, 4e-17)
+    ('0.312 ± 0.004', '-1250 ± 40', '0.5', '0.5')
+    >>> measured(-0.03, 0.1), measured(4e-17, 0.0)
+    ('0.0 ± 0.1', '0')
     """
-    value, se = float(value), float(se)
-    if se == 0.0 or not math.isfinite(value):
+    value, se = _unrounded(value), _unrounded(se)
+    if se <= ROUNDING * abs(value) or not math.isfinite(value):
         return f"{value:.4g}"
     if not math.isfinite(se):
         return f"{value:.4g} ± ?"
@@ -46,7 +55,12 @@ def measured(value: float, se: float) -> str:
     if not 0 <= digits <= 8:
         error = round(se, digits)
         return f"{value:.4g} ± {error:.0f}" if digits < 0 and error < 1e6 else f"{value:.4g} ± {se:.0e}"
-    return f"{value:.{digits}f} ± {se:.{digits}f}"
+    return f"{round(value, digits) + 0.0:.{digits}f} ± {se:.{digits}f}"
+
+
+def _unrounded(value: float) -> float:
+    """0 where nothing but rounding is left."""
+    return 0.0 if abs(value) < LEAST else float(value)
 
 
 class Card(NamedTuple):
@@ -99,10 +113,17 @@ class Shown:
 
 def as_text(card: Card) -> str:
     """A card as a few lines."""
-    lines = [f"warning: {warning}" for warning in card.warnings] + list(card.facts)
+    lines = [_cut(printable(f"warning: {warning}"), LONGEST_WARNING) for warning in card.warnings]
+    lines += [_cut(printable(fact), LONGEST_FACT) for fact in card.facts]
     left_out = len(lines) - MOST_LINES
     shown = lines if left_out <= 0 else [*lines[: MOST_LINES - 1], f"... and {left_out + 1} more lines"]
-    return "\n  ".join(_cut(printable(line), WIDTH) for line in (card.title, *shown))
+    return "\n  ".join(_broken(line) for line in (_cut(printable(card.title), LONGEST_FACT), *shown))
+
+
+def _broken(line: str) -> str:
+    """A line that is too long as several, those after the first indented further."""
+    parts = wrap(line, WIDTH, drop_whitespace=True, break_on_hyphens=False) if len(line) > WIDTH else [line]
+    return "\n    ".join(parts)
 
 
 def as_html(card: Card) -> str:
@@ -143,7 +164,13 @@ def _cell(columns: Columns, name: str, row: int) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     is_flag = isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
-    return ("yes" if value else "no") if is_flag else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return (
+        ("yes" if value else "no")
+        if is_flag
+        else f"{_unrounded(value):.4g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _cut(text: str, most: int) -> str:

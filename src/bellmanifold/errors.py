@@ -108,6 +108,32 @@ def require_whole(**values: object) -> None:
             raise BadInputError(f"{name} is {value}: give a whole number")
 
 
+def require_count(**values: object) -> None:
+    """Refuse options that are no whole numbers, None included: these have a default that is one.
+
+    >>> require_count(seed=None)
+    Traceback (most recent call last):
+    ...
+    bellmanifold.errors.BadInputError: seed is None: give a whole number
+    """
+    for name, value in values.items():
+        require_kind(value, Number, name, "give a whole number")
+    require_whole(**values)
+
+
+def require_flags(**values: object) -> None:
+    """Refuse options that are neither on nor off; None means that one is not given.
+
+    >>> require_flags(proper_only="no")
+    Traceback (most recent call last):
+    ...
+    bellmanifold.errors.BadInputError: proper_only is the text "no": give True or False
+    """
+    for name, value in values.items():
+        if value is not None and type(value).__name__ not in ("bool", "bool_"):
+            raise BadInputError(f"{name} is {kind_of_value(value)}: give True or False")
+
+
 def kind_of_value(value: object) -> str:
     """What a value is, in words: a text and a number are shown, of anything else its kind.
 
@@ -139,10 +165,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A number of things, in words.
 
-    >>> counted(1, "state"), counted(2, "state")
-    ('1 state', '2 states')
+    >>> counted(1, "state"), counted(2, "state"), counted(3, "entry", "entries")
+    ('1 state', '2 states', '3 entries')
     """
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

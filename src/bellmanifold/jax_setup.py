@@ -19,8 +19,9 @@ from contextlib import suppress
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, UInt32
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
@@ -60,4 +61,10 @@ def _return_memory() -> None:
 def random_key(*seed: int) -> PRNGKeyArray:
     """The key that belongs to some non-negative whole numbers, however large."""
     low, high = np.random.SeedSequence(seed).generate_state(2, np.uint32)
-    return jax.random.fold_in(jax.random.key(int(low)), int(high))
+    return _folded(jnp.asarray(low), jnp.asarray(high))
+
+
+@jax.jit
+def _folded(low: UInt32[Array, ""], high: UInt32[Array, ""]) -> PRNGKeyArray:
+    """One key from two numbers, in one program: four of them cost more than a small posterior's arithmetic."""
+    return jax.random.fold_in(jax.random.key(low), high)

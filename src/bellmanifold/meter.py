@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from threading import Lock, Timer
 from typing import Any, Protocol, runtime_checkable
 
+from bellmanifold.errors import require_flags
 from bellmanifold.stderr import remark
 
 PATIENCE = 2.0
@@ -39,7 +40,7 @@ class Display(Protocol):
 
     def show(self, count: Count) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, finished: bool = True) -> None: ...
 
 
 @dataclass
@@ -116,14 +117,14 @@ class Meter:
             self.timer.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         if self.timer is not None:
             self.timer.cancel()
         with self.lock:
             display, self.display = self.display, None
             if display is not None and self.is_open:
                 with suppress(OSError, ValueError):
-                    display.close()
+                    display.close(finished=kind is None)
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
         """From now on so many of these are to be done."""
@@ -176,12 +177,12 @@ class Bar:
     def show(self, count: Count) -> None:
         self.bar.update(self.task, total=count.total, completed=count.done, said=count.words())
 
-    def close(self) -> None:
+    def close(self, finished: bool = True) -> None:
         self.bar.stop()
 
 
 class Cell:
-    """A line in a notebook, written anew a few times per second; at the end it says how long that took.
+    """A line in a notebook, written anew a few times per second; at the end it says how long that took, or ran.
 
     What a cell has shown stays with it: outputs cannot be taken back one by one.
     """
@@ -206,8 +207,9 @@ class Cell:
             self._line(f"{self.title}: {count.words()}", f"{self.title} {bar} {count.words()}"), raw=True
         )
 
-    def close(self) -> None:
-        self.handle.update(self._line(f"{self.title} took {duration(time.monotonic() - self.began)}"), raw=True)
+    def close(self, finished: bool = True) -> None:
+        how = "took" if finished else "stopped after"
+        self.handle.update(self._line(f"{self.title} {how} {duration(time.monotonic() - self.began)}"), raw=True)
 
     def _line(self, text: str, html: str = "") -> dict[str, str]:
         return {"text/plain": text, "text/html": f'<small style="opacity:0.7">{html or text}</small>'}
@@ -225,7 +227,7 @@ class Lines:
             self.last = now
             remark(f"{self.title}: {count.words()}" if count.unit else f"{self.title} ...")
 
-    def close(self) -> None:
+    def close(self, finished: bool = True) -> None:
         pass
 
 
@@ -254,6 +256,7 @@ def metered(title: str, progress: bool | None = None) -> Iterator[None]:
         title: what is going on.
         progress: True shows it wherever stderr goes, False nowhere, None on terminals and in notebooks.
     """
+    require_flags(progress=progress)
     if _current.get() is not None and progress is not False:
         yield
         return
@@ -267,6 +270,7 @@ def counted(title: str, unit: str, total: int, progress: bool | None = None) -> 
 
     Yields a function that counts one more, or the number it is given.
     """
+    require_flags(progress=progress)
     outer = _current.get() is not None or progress is False
     meter = Meter(title, None if outer else _display(bool(progress)))
     with meter, _listening(Meter("", None)):

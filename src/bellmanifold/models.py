@@ -20,6 +20,9 @@ BY_STORM = (".prism", ".pm", ".nm", ".jani")
 _CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
 
 
+_VERSIONED = re.compile(r"[A-Za-z]-v\d+$")
+
+
 def load_model(reference: str | os.PathLike[str]) -> SSP:
     """Load a problem by its reference.
 
@@ -53,7 +56,16 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
         raise BadInputError(
             f"{printable(text[:100])}: a table of observations is no problem: give the problem first, then the data"
         )
+    if not os.path.exists(text):
+        _require_prefix(text)
     return read_problem(text)
+
+
+def _require_prefix(text: str) -> None:
+    """Refuse the name of a problem that is no file, if it lacks nothing but what comes before it."""
+    prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
+    if prefix:
+        raise BadInputError(f"{printable(text[:100])}: no such file: write {prefix}{printable(text[:100])}")
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -18,7 +18,8 @@ class Observation(NamedTuple):
         action: what was played.
         reward: what it paid; None for the model's reward, or where it was not recorded.
         sd: the standard deviation of this reward, 0 for an exact one; None for what holds for all other rewards.
-        next: the state it led to, or a goal; None where it was not recorded, or for a belief.
+        next: the state it led to, or a goal; None where it was not recorded, or for a belief: a reward with an `sd`
+            and without `next` is taken for one, and its pair for untried.
     """
 
     state: str

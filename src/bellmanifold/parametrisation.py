@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, kind_of_value, quote, require_count
 from bellmanifold.ssp import SSP
 
 ActionValues = Callable[[Float[Array, "dimension"]], Float[Array, "pairs"]]
@@ -34,6 +34,11 @@ class Parametrisation:
 
     dimension: int
     values: ActionValues
+
+    def __post_init__(self) -> None:
+        require_count(dimension=self.dimension)
+        if not callable(self.values):
+            raise BadInputError(f"values is {kind_of_value(self.values)}: give a function theta -> action values")
 
 
 def tabular(model: SSP) -> Parametrisation:

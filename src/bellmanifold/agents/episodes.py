@@ -40,7 +40,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, kind_of_value, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
 from bellmanifold.graph import reaches_goal
 from bellmanifold.ssp import SSP
 
@@ -203,6 +203,10 @@ def require_policy(model: SSP, policy: object) -> None:
     """Refuse what an agent of one's own may return by mistake."""
     wanted = "return one number of a pair per state, as model.greedy(q) does"
     found = np.asarray(policy)
+    if found.dtype.kind in "iu" and found.ndim == 1 and len(found) != model.n_states:
+        raise BadInputError(
+            f"the agent's policy has {counted(len(found), 'entry', 'entries')} for {model.n_states} states: {wanted}"
+        )
     if found.shape != (model.n_states,) or found.dtype.kind not in "iu":
         raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
 

@@ -32,8 +32,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.agents.beliefs import believed, known_only, shares
 from bellmanifold.agents.episodes import Beliefs
@@ -57,7 +58,7 @@ from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import ALL, TooManyRoutesError, most_probable_routes
-from bellmanifold.posteriors.system import drawn_laws, known_chart_of, member_moments, system_of
+from bellmanifold.posteriors.system import System, drawn_laws, known_chart_of, member_moments, system_of
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.weight import propose
@@ -327,7 +328,7 @@ def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -
             drawn = drawn_laws(target.laws, rng, points)
             found = propose(system, random_key(seed, number, time), points, drawn)
             policies.append(known_only(target, chart.pairs(np.asarray(found.choice))))
-            best = np.asarray(system.layout.greedy(found.q)[1])
+            best = np.asarray(_best(system, found.q))
             at_start.append(initial @ np.where(np.isfinite(best), best, 0.0))
             log_weights.append(np.asarray(found.log_weight))
             mean = np.asarray(member_moments(system, found.q)[0])
@@ -348,6 +349,12 @@ def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -
         effective_size(weight),
         np.where(coupled, mean[way[0].stand_in], target.prior.mean),
     )
+
+
+@jax.jit
+def _best(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, "states batch"]:
+    """The value of each of the layout's states, in one program."""
+    return system.layout.greedy(q)[1]
 
 
 class _Routes:

@@ -12,13 +12,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from bellmanifold.agents import settings as records
 from bellmanifold.agents.episodes import Agent
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, kind_of_value, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
 from bellmanifold.limits import NUMBERS
 from bellmanifold.ssp import SSP
 
@@ -132,6 +133,7 @@ def kind_of(agent: Any) -> AgentKind:
         return find_agent(agent)
     if isinstance(agent, Agent) and not isinstance(agent, type):
         name = type(agent).__name__
+        _require_agent(agent, "the agent")
         return AgentKind(
             name, "your own", records.NearestSettings, partial(_copied, agent), needs_laws=False, own_order=True
         )
@@ -144,17 +146,36 @@ def kind_of(agent: Any) -> AgentKind:
     )
 
 
+def _takes(call: Callable[..., Any], number: int) -> bool:
+    """Can it be called with so many arguments? True where that cannot be told."""
+    try:
+        signature(call).bind(*range(number))
+    except ValueError:  # it has no signature
+        return True
+    except TypeError:
+        return False
+    return True
+
+
+def _require_agent(agent: Any, what: str) -> None:
+    """Refuse what cannot be asked for a policy and shown what was played."""
+    remedy = "give it the methods policy(rng) and observe(pairs, rewards)"
+    if not isinstance(agent, Agent):
+        raise BadInputError(f"{what} is {kind_of_value(agent)}: {remedy}")
+    for method, number in (("policy", 1), ("observe", 2)):
+        if not _takes(getattr(agent, method), number):
+            raise BadInputError(f"the method {method} of {what} does not take {counted(number, 'argument')}: {remedy}")
+
+
 def _copied(agent: Agent, model: SSP, settings: Any) -> Agent:
     return deepcopy(agent)
 
 
 def _made(make: Callable[[SSP], Any], model: SSP, settings: Any) -> Agent:
+    if not _takes(make, 1):
+        raise BadInputError("the agent cannot be made of a problem: give a class or a function that takes it alone")
     agent = make(model)
-    if not isinstance(agent, Agent):
-        raise BadInputError(
-            f"the agent that was made is {kind_of_value(agent)}: give it the methods policy(rng) and "
-            "observe(pairs, rewards)"
-        )
+    _require_agent(agent, "the agent that was made")
     return agent
 
 

@@ -14,10 +14,11 @@ and are looked at one by one, lower levels first (`LevelSweep.moved`).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -132,8 +133,7 @@ class LevelSweep:
         rank, order, into, parent, owner, begin = self._backwards
         following = self.model.next_state.data, self.model.next_prob.data, self.model.next_start.data
         q = q.copy()
-        now: Any = q.data
-        paid = pay.data
+        now, paid = cast("memoryview[float]", q.data), cast("memoryview[float]", pay.data)
         before = {owner[pair]: max(now[begin[owner[pair]] : begin[owner[pair] + 1]])}
         waiting, goal = [rank[owner[pair]]], self.model.n_states
         now[pair] = value
@@ -174,7 +174,7 @@ class _Backwards(NamedTuple):
 
 
 def _expected(
-    pair: int, following: tuple[memoryview, memoryview, memoryview], q: memoryview, begin: memoryview, goal: int
+    pair: int, following: tuple[memoryview, memoryview, memoryview], q: Sequence[float], begin: memoryview, goal: int
 ) -> float:
     """What a pair can expect after its move."""
     landing, prob, start = following

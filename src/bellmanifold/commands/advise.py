@@ -9,7 +9,7 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
-from bellmanifold.commands.rows import All, on_the_way, print_first
+from bellmanifold.commands.rows import All, print_first
 from bellmanifold.commands.terminal import AsJson, print_json, say
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
@@ -86,6 +86,8 @@ def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:
     model = advice.target.model
     if len(policy) <= SHOWN:
         return list(policy.items())
+    from bellmanifold.posteriors.ordering import on_the_way
+
     played, _, _ = advice.picture()
     moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))
     return sorted(policy.items(), key=lambda pair: moves[pair[0]])

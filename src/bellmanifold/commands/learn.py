@@ -174,8 +174,7 @@ def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractCo
 def _drawn(learning: Learning) -> Any:
     from bellmanifold.figures.lines import draw_regret
 
-    regret = learning.cumulative_completed_regret
-    return draw_regret({learning.agent: (regret.mean, regret.sd)}, measure="cumulative completed regret")
+    return draw_regret(learning)
 
 
 def _print_learning(answer: dict[str, Any]) -> None:

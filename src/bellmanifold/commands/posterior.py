@@ -9,7 +9,7 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
-from bellmanifold.commands.rows import SHOWN, All, by_doubt, print_first
+from bellmanifold.commands.rows import SHOWN, All, print_first
 from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, print_json, say
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
@@ -109,6 +109,8 @@ def _ordered(summary: Summary) -> list[int]:
     model, target = summary.target.model, summary.target
     if model.n_pairs <= SHOWN:
         return list(range(model.n_pairs))
+    from bellmanifold.posteriors.ordering import by_doubt
+
     return by_doubt(model, summary.action_probability.value, target.coupled).tolist()
 
 

@@ -269,21 +269,25 @@ class Advice(Shown):
         plays = f"it plays {', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
         facts = [" ".join(self.sentences()), value, plays]
         model = self.target.model
-        return Card(title, facts, self.summary.warnings, self._columns, lambda: picture("advice", model, self))
+        return Card(title, facts, self.summary.warnings, self._worth_trying, lambda: picture("advice", model, self))
 
-    def _columns(self) -> Columns:
-        names = [self.target.model.pair_name(pair) for pair in self.trials]
+    def _worth_trying(self) -> Columns:
+        """Trials that tell something and may save something."""
+        return self._columns(self.trials[self.telling[self.trials] & (self.gain.value[self.trials] > 0.0)])
+
+    def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
+        names = [self.target.model.pair_name(pair) for pair in pairs]
         return {
             "state": [state for state, _ in names],
             "action": [action for _, action in names],
-            "gain": self.gain.value[self.trials].tolist(),
-            "gain_se": self.gain.se[self.trials].tolist(),
-            "tried": self.tried[self.trials].tolist(),
+            "gain": self.gain.value[pairs].tolist(),
+            "gain_se": self.gain.se[pairs].tolist(),
+            "tried": self.tried[pairs].tolist(),
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair whose value is uncertain, the largest gain first."""
-        return as_frame(self._columns())
+        """A row per pair whose value is uncertain, the largest gain first; `tells`: is a trial of it informative?"""
+        return as_frame({**self._columns(self.trials), "tells": self.telling[self.trials].tolist()})
 
 
 def _mean(found: Estimate) -> dict[str, float]:

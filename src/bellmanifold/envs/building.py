@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError, require_kind
+from bellmanifold.errors import BadInputError, require_count, require_kind
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, row_entries
 
@@ -68,6 +68,7 @@ def from_moves(
 
 def with_action_order(model: SSP, seed: int) -> SSP:
     """The same problem with the actions of every state in a random order, so that ties favour none of them."""
+    require_count(action_seed=seed)
     require(seed >= 0, f"action_seed is {seed}: give a whole number that is not negative")
     plain = model.describe()
     order = np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state))
@@ -89,7 +90,7 @@ def with_action_order(model: SSP, seed: int) -> SSP:
 
 def triangle(depth: int, move: Callable[[int, int, str], Move]) -> dict[tuple[str, str], Move]:
     """The moves of a triangle of cells (row, col), 0 <= col <= row < depth, with actions left and right."""
-    require(depth >= 1, f"depth is {depth}: it must be at least 1")
+    require_depth(depth)
     SIZE.require(2 * depth * (depth + 1), "depth")
     return {
         (cell(row, col), action): move(row, col, action)
@@ -97,6 +98,12 @@ def triangle(depth: int, move: Callable[[int, int, str], Move]) -> dict[tuple[st
         for col in range(row + 1)
         for action in ("left", "right")
     }
+
+
+def require_depth(depth: int) -> None:
+    """Refuse a depth that is no number of rows."""
+    require_count(depth=depth)
+    require(depth >= 1, f"depth is {depth}: it must be at least 1")
 
 
 def cell(row: int, col: int, depth: int | None = None) -> str:

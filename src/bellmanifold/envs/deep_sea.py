@@ -17,7 +17,8 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from bellmanifold.envs.building import Move, cell, from_moves, require, triangle
+from bellmanifold.envs.building import Move, cell, from_moves, require, require_depth, triangle
+from bellmanifold.errors import quote, require_flags, require_numbers
 from bellmanifold.ssp import SSP
 
 
@@ -42,11 +43,15 @@ def deep_sea(
     >>> deep_sea(depth=3)
     SSP("deep-sea-3", 6 states, 12 pairs)
     """
+    require_depth(depth)
+    require_numbers(slip=slip, move_cost=move_cost)
+    require_flags(stochastic=stochastic)
+    require(convention in ("paper", "bsuite"), f"convention is {quote(convention)}: choose from paper, bsuite")
     bsuite = convention == "bsuite"
     require(0.0 <= slip <= 1.0, f"slip is {slip}: it must lie in [0, 1]")
     require(not (bsuite and slip > 0), "slip belongs to the paper's convention: use stochastic=true for bsuite's")
     require(bsuite or not stochastic, "stochastic belongs to convention=bsuite: use slip in the paper's")
-    cost = (0.01 if bsuite else 0.15) / max(depth, 1) if move_cost is None else move_cost
+    cost = (0.01 if bsuite else 0.15) / depth if move_cost is None else move_cost
     require(math.isfinite(cost), f"move_cost is {move_cost}: give a finite number")
 
     def move(row: int, col: int, action: str) -> Move:

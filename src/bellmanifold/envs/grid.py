@@ -14,7 +14,7 @@ from jaxtyping import Bool
 
 from bellmanifold.assembly import assemble
 from bellmanifold.envs.building import GOAL, require, with_action_order
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, quote, require_count, require_numbers
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description
 
@@ -46,6 +46,8 @@ def grid(
     >>> grid(rows=3, columns=3, walls="1,1")
     SSP("grid-3x3", 7 states, 28 pairs)
     """
+    require_count(rows=rows, columns=columns)
+    require_numbers(slip=slip, move_cost=move_cost)
     require(rows >= 1, f"rows is {rows}: it must be at least 1")
     require(columns >= 1, f"columns is {columns}: it must be at least 1")
     require(0.0 <= slip <= 1.0, f"slip is {slip}: it must lie in [0, 1]")

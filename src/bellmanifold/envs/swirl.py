@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 
-from bellmanifold.envs.building import Move, cell, from_moves, require, triangle
+from bellmanifold.envs.building import Move, cell, from_moves, require, require_depth, triangle
+from bellmanifold.errors import require_numbers
 from bellmanifold.ssp import SSP
 
 
@@ -25,7 +26,9 @@ def swirl(depth: int = 5, move_cost: float | None = None, action_seed: int | Non
     >>> swirl(depth=3)
     SSP("swirl-3", 6 states, 12 pairs)
     """
-    cost = 0.15 / max(depth, 1) if move_cost is None else move_cost
+    require_depth(depth)
+    require_numbers(move_cost=move_cost)
+    cost = 0.15 / depth if move_cost is None else move_cost
     require(math.isfinite(cost), f"move_cost is {move_cost}: give a finite number")
     sideways_left = {1: 1, 2: 2}  # row % 3 -> the col % 3 whose left move is sideways
 

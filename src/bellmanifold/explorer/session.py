@@ -32,7 +32,7 @@ from bellmanifold.formats.observations import data_text
 from bellmanifold.interrupts import interruptible
 from bellmanifold.options import LawsName
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.posteriors.policies import Route
+from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.ssp import SSP
 

@@ -47,8 +47,8 @@ STUB = 0.42
 """Length of the stub of a pair that nobody knows where it leads."""
 LEAST_CHANCE = 0.01
 """Smaller probabilities are not written at moves."""
-MARGIN, NARROWEST = 0.65, 4.8
-"""Around the states of a drawing, in its unit, and the least width of a figure, in inches."""
+MARGIN, STUB_MARGIN, NARROWEST = 0.65, 0.9, 4.8
+"""Around the states of a drawing, in its unit, also where there are stubs; the least width of a figure, in inches."""
 LEGEND_LINE, TITLE_LINE = 0.18, 0.16
 """Heights of a line, in inches."""
 SHORT_NAME = 5
@@ -148,8 +148,13 @@ def draw(
 def chances(
     model: SSP, drawn: Iterable[Arrow], chance: Float[np.ndarray, "pairs"], best: Bool[np.ndarray, "pairs"]
 ) -> Iterator[Number]:
-    """How probable it is that moves are optimal, where states leave a choice: those of the best route first."""
-    choice = np.diff(model.pair_start)[model.pair_state] > 1
+    """How probable it is that moves are optimal, where states leave a choice: those of the best route first.
+
+    Where all moves of a state are equally probable nothing is known, and only the best route says so.
+    """
+    first, state = model.pair_start[:-1], model.pair_state
+    told = np.maximum.reduceat(chance, first) - np.minimum.reduceat(chance, first) >= LEAST_CHANCE
+    choice = (np.diff(model.pair_start) > 1)[state] & (told[state] | best)
     for arrow in drawn:
         pair = arrow.pair
         if choice[pair] and arrow.is_likeliest and chance[pair] >= LEAST_CHANCE:
@@ -174,7 +179,7 @@ def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: f
     """A figure of its own for a problem, with room for a legend, a title and so many inches of a scale beside it."""
     from matplotlib import pyplot
 
-    width, height = np.ptp(np.vstack([positions(model)[:-1], goal_places(model)]), axis=0) + 2 * MARGIN
+    width, height = np.ptp(np.vstack([positions(model)[:-1], goal_places(model)]), axis=0) + 2 * _margin(model)
     scale = min(1.0, 12.0 / max(width, height))
     width, height = max(NARROWEST, width * scale), max(1.4, height * scale)
     names = [str(handle.get_label()) for handle in handles]
@@ -330,8 +335,14 @@ def _alike_before(model: SSP, pair: int) -> int:
     return sum(not own.isdisjoint(model.next_state[model.next_start[i] : model.next_start[i + 1]]) for i in before)
 
 
-def frame(axes: Axes, model: SSP, margin: float = MARGIN) -> None:
+def _margin(model: SSP) -> float:
+    """The room around the states that arrows and stubs take."""
+    return STUB_MARGIN if (np.diff(model.next_start) == 0).any() else MARGIN
+
+
+def frame(axes: Axes, model: SSP, margin: float | None = None) -> None:
     """Axes that show the whole problem and nothing else."""
+    margin = _margin(model) if margin is None else margin
     place = np.vstack([positions(model)[:-1], goal_places(model)])
     low, high = place.min(axis=0) - margin, place.max(axis=0) + margin
     axes.set_xlim(low[0], high[0])

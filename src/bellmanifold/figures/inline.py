@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from jaxtyping import Float
 
 from bellmanifold.figures.drawing import Pies, draw
 from bellmanifold.figures.gains import Advised, draw_advice
-from bellmanifold.figures.lines import Curve, draw_regret
+from bellmanifold.figures.lines import Learnt, draw_regret
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -33,9 +32,9 @@ def advice(model: SSP, given: Advised) -> str:
     return _image(draw_advice(model, given)) if is_small(model) else ""
 
 
-def regret(curves: Mapping[str, Curve], measure: str) -> str:
-    """Curves over episodes."""
-    return _image(draw_regret(curves, measure=measure))
+def regret(learning: Learnt) -> str:
+    """What an agent lost, over episodes."""
+    return _image(draw_regret(learning))
 
 
 def is_small(model: SSP) -> bool:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
+from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.figures.palette import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Curve = tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"]]
+MEASURES = {"completed_regret": "cumulative completed regret", "reward": "cumulative reward"}
+"""What curves of runs show: the second where no optimum is known to compare with."""
 STYLES: Final = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D")
+
+
+@runtime_checkable
+class Learnt(Protocol):
+    """Runs of one agent: what `bm.learn` returns."""
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent."""
+
+    def curve(self, measure: str) -> Curve:
+        """Mean and standard deviation over runs of a measure, added up over episodes."""
 
 
 def improper_mass(
@@ -58,14 +74,21 @@ def improper_mass(
     return axes
 
 
-def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None, measure: str = "cumulative regret") -> Axes:
+def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None) -> Axes:
     """Draw regret curves, each with a band of one standard deviation over runs.
 
     Args:
-        curves: label -> mean and standard deviation of the cumulative regret after each episode.
+        given: what `bm.learn` returned, or several of these in a list or by label; or curves by label, each the mean
+            and the standard deviation of the cumulative regret after each episode. Learnings show completed regret, or
+            rewards where one of them knows no optimum.
         axes: where to draw; by default a new figure.
-        measure: which regret it is: the label of the vertical axis.
+        measure: the label of the vertical axis; by default what is drawn.
+
+    Raises:
+        BadInputError: for anything else.
     """
+    curves, drawn = _curves(_labelled(given))
+    measure = drawn if measure is None else measure
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator
 
@@ -81,3 +104,51 @@ def draw_regret(curves: Mapping[str, Curve], axes: Axes | None = None, measure: 
     axes.set_ylabel(measure)
     axes.legend(frameon=False)
     return axes
+
+
+def _labelled(given: Any) -> Mapping[str, Any]:
+    """What to draw by its label: agents label themselves, with a number where they are the same."""
+    if isinstance(given, Learnt):
+        return {given.agent: given}
+    if isinstance(given, Mapping) and given:
+        return given
+    if not isinstance(given, Mapping) and isinstance(given, Iterable):
+        several = list(given)
+        if several and all(isinstance(one, Learnt) for one in several):
+            seen: Counter[str] = Counter()
+            labels = []
+            for one in several:
+                seen[one.agent] += 1
+                labels.append(one.agent if seen[one.agent] == 1 else f"{one.agent} {seen[one.agent]}")
+            return dict(zip(labels, several, strict=True))
+    raise _not_drawn(given)
+
+
+def _curves(given: Mapping[str, Any]) -> tuple[dict[str, Curve], str]:
+    """Curves by label, and what they show."""
+    learnt = [one for one in given.values() if isinstance(one, Learnt)]
+    measure = "completed_regret"
+    if not all(np.isfinite(one.curve(measure)[0]).all() for one in learnt):
+        measure = "reward"
+    curves = {
+        str(label): one.curve(measure) if isinstance(one, Learnt) else _curve(one) for label, one in given.items()
+    }
+    return curves, MEASURES[measure] if learnt else "cumulative regret"
+
+
+def _curve(given: Any) -> Curve:
+    """A mean and a standard deviation after each episode."""
+    try:
+        mean, sd = (np.asarray(part, dtype=np.float64) for part in given)
+    except (TypeError, ValueError):
+        raise _not_drawn(given) from None
+    if mean.ndim != 1 or mean.shape != sd.shape:
+        raise BadInputError(f"a curve has shapes {mean.shape} and {sd.shape}: give a mean and an sd for each episode")
+    return mean, sd
+
+
+def _not_drawn(given: Any) -> BadInputError:
+    return BadInputError(
+        f"what to draw is {kind_of_value(given)}: give what bm.learn returned, a list of these, {{label: learning}} or "
+        "{label: (mean, sd)}"
+    )

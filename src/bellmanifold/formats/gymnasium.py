@@ -95,9 +95,9 @@ def require_environment(env: object, what: str) -> None:
     """Raise unless `env` is a Gymnasium environment."""
     if hasattr(env, "unwrapped"):
         return
-    remedy = (
-        f"gymnasium.make({quote(env)}) makes one" if isinstance(env, str) else "give one, as gymnasium.make makes it"
-    )
+    remedy = "give one, as gymnasium.make makes it"
+    if isinstance(env, str):
+        remedy = f"gymnasium.make({quote(env.removeprefix('gym:'))}) makes one"
     raise BadInputError(f"{what} is {kind_of_value(env)}, not a Gymnasium environment: {remedy}")
 
 

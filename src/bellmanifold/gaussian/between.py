@@ -7,8 +7,6 @@ mirrored.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
@@ -23,9 +21,8 @@ def normal_between(low: float, high: float, uniform: float) -> float:
     """
     if low > -high:
         return -normal_between(-high, -low, 1.0 - uniform)
-    below, above = (
-        log_ndtr(bound) + (math.log(share) if share > 0 else -np.inf)
-        for bound, share in ((low, 1.0 - uniform), (high, uniform))
-    )
+    with np.errstate(divide="ignore"):
+        below = float(log_ndtr(low)) + float(np.log1p(-uniform))
+        above = float(log_ndtr(high)) + float(np.log(uniform))
     found = float(ndtri_exp(np.logaddexp(below, above)))
     return min(max(found, low), high)

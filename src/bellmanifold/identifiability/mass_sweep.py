@@ -12,19 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.data import Dataset, require_data, require_plain
-from bellmanifold.errors import BadInputError
+from bellmanifold.display import Card, Columns, Shown, as_frame, measured
+from bellmanifold.errors import BadInputError, counted, require_kind
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import improper_mass
 from bellmanifold.ssp import require_closed
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclass(frozen=True, eq=False)
-class ImproperMass:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImproperMass(Shown):
     """Probabilities that the greedy policy is improper, ready for `figures.improper_mass`.
 
     Attributes:
@@ -40,6 +45,30 @@ class ImproperMass:
     discount: Float[np.ndarray, "discounts"]
     probability: Float[np.ndarray, "discounts scales epsilons"]
     se: Float[np.ndarray, "discounts scales epsilons"]
+
+    def card(self) -> Card:
+        """What it says about itself: for which settings most of the posterior is improper."""
+        d, s, e = np.unravel_index(int(np.argmax(self.probability)), self.probability.shape)
+        sizes = (
+            counted(len(self.epsilon), "tolerance"),
+            counted(len(self.prior_scale), "prior scale"),
+            counted(len(self.discount), "discount"),
+        )
+        most = measured(float(self.probability[d, s, e]), float(self.se[d, s, e]))
+        where = f"epsilon {self.epsilon[e]:g}, prior scale {self.prior_scale[s]:g}, discount {self.discount[d]:g}"
+        return Card(
+            f"ImproperMass({', '.join(sizes)})", [f"largest improper mass {most}, at {where}"], (), self._columns
+        )
+
+    def _columns(self) -> Columns:
+        discount, scale, epsilon = np.meshgrid(self.discount, self.prior_scale, self.epsilon, indexing="ij")
+        columns = {"discount": discount, "prior_scale": scale, "epsilon": epsilon}
+        columns |= {"probability": self.probability, "probability_se": self.se}
+        return {name: array.ravel().tolist() for name, array in columns.items()}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per combination of settings."""
+        return as_frame(self._columns())
 
 
 def improper_mass_sweep(
@@ -66,6 +95,7 @@ def improper_mass_sweep(
     require_plain(data, "identifiability.improper_mass_sweep")
     settings = {"epsilon": epsilon, "prior_scale": prior_scale, "discount": discount}
     for name, values in settings.items():
+        require_kind(values, (Sequence, np.ndarray), name, "give a list of numbers")
         if not len(values):
             raise BadInputError(f"{name} is empty: give at least one number")
     shape = (len(discount), len(prior_scale), len(epsilon))

@@ -111,14 +111,15 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         )
     cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
     if len(cut) > most:
-        proper = "" if target.proper_only else "--proper-only, "
-        proper = (
-            "--prior-scale flat, since every pair has a reward or a belief, or " if _may_be_flat(target) else proper
-        )
         exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
+        remedy = f"--proper-only, {exactly}for few cells, --engine mixture"
+        if _may_be_flat(target):
+            remedy = "--prior-scale flat, since every pair has a reward or a belief"
+        elif target.proper_only:  # the mixture has no such option
+            remedy = f"{exactly}where every reward is known to some degree, --prior-scale flat"
         raise LargeCutError(
             f"the observed loops, closed or rarely exited, can only be cut open by more than {most} pairs, "
-            f"too many to enumerate: use {proper}{exactly}for few cells --engine mixture"
+            f"too many to enumerate: use {remedy}"
         )
     treatments = _treatments(target, cut)
     if target.proper_only or exact.any():

@@ -95,7 +95,7 @@ class PairEstimate(Estimate):
             state = find_state(self.model, index, "estimate")
             return super().__getitem__(slice(self.model.pair_start[state], self.model.pair_start[state + 1]))
         if isinstance(index, tuple) and len(index) == 2 and all(isinstance(name, str) for name in index):
-            return super().__getitem__(find_pair(self.model, index[0], index[1], "estimate"))
+            index = find_pair(self.model, index[0], index[1], "estimate")
         return super().__getitem__(index)
 
 

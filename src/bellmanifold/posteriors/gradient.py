@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.chart.bellman import transitions
 from bellmanifold.data import Dataset, require_same_problem
-from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_whole
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_count, require_kind
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Kernel, Uniform, log_normal
 from bellmanifold.meter import expect, metered
@@ -261,7 +261,7 @@ def sample_chains(
     """
     if sampler not in get_args(Sampler):
         raise BadInputError(f"sampler is {quote(sampler)}: choose from {', '.join(get_args(Sampler))}")
-    require_whole(chains=chains, draws=draws, seed=seed)
+    require_count(chains=chains, draws=draws, seed=seed)
     for name, number in (("chains", chains), ("draws", draws)):
         if number < FEWEST_CHAINS:
             raise BadInputError(f"{name} is {number}: give at least {FEWEST_CHAINS}")

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured
-from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_kind, require_numbers, require_whole
+from bellmanifold.errors import (
+    BadInputError,
+    UnsupportedError,
+    counted,
+    quote,
+    require_count,
+    require_flags,
+    require_kind,
+    require_numbers,
+    require_whole,
+)
 from bellmanifold.kernels import Gaussian, Kernel, named_kernel
-from bellmanifold.meter import counted, metered
+from bellmanifold.meter import counted as counting
+from bellmanifold.meter import metered
 from bellmanifold.noise import HalfNormal
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
@@ -100,7 +111,9 @@ def posterior(
     if engine not in get_args(EngineName):
         raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(EngineName))}")
     require_numbers(epsilon=epsilon, noise_sd=noise_sd, discount=discount, concentration=concentration)
-    require_whole(samples=samples, top=top, seed=seed)
+    require_whole(samples=samples)
+    require_count(top=top, seed=seed)
+    require_flags(proper_only=proper_only, progress=progress)
     budget = Budget(samples=samples, seed=seed, top=top)
     require_same_problem(model, data)
     if not isinstance(noise, str):
@@ -108,8 +121,7 @@ def posterior(
             noise, Kernel, "noise", 'give the name of a law, as "laplace", or an object of bellmanifold.kernels'
         )
     if reward_belief is not None:
-        require_kind(reward_belief, (tuple, list), "reward_belief", "give (mean, sd), two numbers")
-        data = data.with_belief(*reward_belief)
+        data = _with_belief(data, reward_belief)
         prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
     if discount is not None:
         model = model.discounted(discount)
@@ -144,11 +156,25 @@ def posterior(
         "prior_mean": (prior_mean is not None and values.flat, "the prior is flat over rewards"),
         "epsilon": (bool(epsilon) and _all_own(data), "every reward has an sd of its own"),
         "noise_sd": (noise_sd is not None and _all_own(data), "every reward has an sd of its own"),
+        "kernel": (kernel != "gaussian" and target.epsilon == 0.0, "epsilon is 0, so that no equation is relaxed"),
+        "laws": (laws != "known" and not model.open_law.any(), "the problem leaves no law open"),
         "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
     }
     told = [f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies]
     doubted = summary.result.doubted(_disagreement(data, noise_scale is None))
-    return replace(summary, result=doubted, remarks=tuple(told), untried=data.observed & (data.tries == 0))
+    return replace(summary, result=doubted, remarks=tuple(told), untried=data.untried)
+
+
+def _with_belief(data: Dataset, belief: Any) -> Dataset:
+    """The data with a belief about every reward; what is wrong with it is said of `reward_belief`."""
+    remedy = "give (mean, sd), two numbers"
+    require_kind(belief, (tuple, list), "reward_belief", remedy)
+    if len(belief) != 2:
+        raise BadInputError(f"reward_belief has {counted(len(belief), 'number')}: {remedy}")
+    try:
+        return data.with_belief(*belief)
+    except BadInputError as error:
+        raise BadInputError(f"reward_belief: {error}") from None
 
 
 def _disagreement(data: Dataset, noiseless: bool) -> str:
@@ -337,8 +363,12 @@ def evidence_curve(
     require_kind(prior_scales, (Sequence, np.ndarray), "prior_scales", "give a list of numbers")
     if not len(prior_scales):
         raise BadInputError("prior_scales is empty: give at least one")
+    for place, scale in enumerate(prior_scales):
+        require_numbers(**{f"prior_scales[{place}]": scale})
+        if not (scale is not None and np.isfinite(scale) and scale > 0):
+            raise BadInputError(f"prior_scales[{place}] is {scale}: give a positive number")
     found = []
-    with counted("computing the evidence", "prior scales", len(prior_scales), progress) as one_more:
+    with counting("computing the evidence", "prior scales", len(prior_scales), progress) as one_more:
         for scale in prior_scales:
             found.append(posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed).log_evidence)
             one_more()

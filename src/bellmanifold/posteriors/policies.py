@@ -28,6 +28,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.limits import ROUTES
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolved
+from bellmanifold.posteriors.route import Route
 from bellmanifold.ssp import SSP
 
 PSEUDO_REPLICATES = 64
@@ -202,21 +203,6 @@ def _sums_of_few(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "
         yield np.bincount(slot, weight, len(table.whole) * (end - begin)).reshape(len(table.whole), -1)
 
 
-class Route(NamedTuple):
-    """A route from the start: the pairs played until the goal, or until a state would repeat.
-
-    Attributes:
-        pairs: the pairs, in order.
-        ends_at_goal: False for a loop.
-        probability, se: that the optimal policy takes it.
-    """
-
-    pairs: tuple[int, ...]
-    ends_at_goal: bool
-    probability: float
-    se: float
-
-
 def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route]:
     """The routes of largest probability, largest first; needs deterministic transitions and one initial state.
 
@@ -254,7 +240,7 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
         least = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
         found = table.share_of(parts, least)
         routes += [
-            Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se))
+            Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se), model)
             for one, value, se in zip(some, found.value, found.se, strict=True)
         ]
     return routes

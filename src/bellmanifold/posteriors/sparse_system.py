@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bellmanifold.chart.sparse import Point, SparseChart, sparse_chart
 from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
@@ -27,6 +27,8 @@ from bellmanifold.ssp import row_entries
 
 CHARTS = 3
 """Charts that are kept, one for each point's laws."""
+LINGERS = 0.5
+"""Values of states that a solved pair leaves with no more than this probability are flipped."""
 TILT = 1e-4
 """Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
 the solution without them."""
@@ -60,6 +62,16 @@ class SparseSystem:
         self.beside_start = start[:-1]
         self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
         self.size = coordinates.size
+        self.lingers = np.isin(target.model.pair_state[self.free], self._lingering())
+
+    def _lingering(self) -> Int[np.ndarray, "lingering"]:
+        """States in which a solved pair of given law mostly stays."""
+        model, target = self.target.model, self.target
+        if target.laws is not None:
+            return np.zeros(0, dtype=np.int64)
+        stays = self.coordinates.solved[model.next_pair] & (model.next_prob >= LINGERS)
+        stays &= model.next_state == model.pair_state[model.next_pair]
+        return np.unique(model.next_state[stays])
 
     @property
     def turning(self) -> slice:

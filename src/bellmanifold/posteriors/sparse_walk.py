@@ -11,6 +11,12 @@ from the prior within it, and it shrinks towards the chain's place. Where k unob
 coordinate the posterior lies in the lower tail of the prior of their largest, and an ellipse through x and a normal
 number nu does not reach beyond sqrt(x^2 + nu^2): going down would take many visits.
 
+Where a solved pair mostly stays (a wall of a grid), leaving with probability L, the mode in which nobody leaves by
+choice has little prior mass and a likelihood of up to 1/L: slices that begin there hardly ever leave it. Let c be what
+the state is worth without the unobserved value x, given all else, and p the prior chance to lie below it. Below c the
+likelihood does not depend on x. So after its visit such a value is *flipped*: from above to a point of the prior below
+c, with the odds L(below) p / (L(x) (1 - p)) to accept, and from below to a point above with the inverse.
+
 Points are evaluated by `bellmanifold.posteriors.sparse_system`; where laws are open each chain has its own.
 """
 
@@ -34,6 +40,10 @@ from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.trace import Draw, Trace, Welford
 
 MOST_SHRINKS = 200
+LOWEST = -37.0
+"""A normal number below all that matter."""
+NEVER = 1e-12
+"""A chance that is not worth a proposal."""
 LAWS_SHARE = 0.25
 """The share of the steps that propose laws: these take the longest."""
 ROWS = 2
@@ -179,8 +189,11 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
     if (len(system.residual) or system.coordinates.scales) and not system.ignores_residuals:
         here = turn(system, here, rng)
     visits = PICKS if len(system.free) and np.isfinite(here.log_likelihood) else 0
-    for which in range(before, before + visits):
-        here = visit(system, here, which % len(system.free), rng)
+    for count in range(before, before + visits):
+        which = count % len(system.free)
+        here = visit(system, here, which, rng)
+        if system.lingers[which]:
+            here = flip(system, here, which, rng)
     return refresh(system, here, rng)._replace(visits=before + visits) if here.policy is not None else here
 
 
@@ -302,3 +315,33 @@ def _slice(here: State, at: Callable[[float], State], rng: np.random.Generator) 
         low, high = (angle, high) if angle < 0 else (low, angle)
         angle = low + rng.random() * (high - low)
     return here
+
+
+def flip(system: SparseSystem, here: State, which: int, rng: np.random.Generator) -> State:
+    """Propose that a value falls below what its state is worth without it, or rises above that; see above."""
+    model, pair, k = system.target.model, system.free[which], int(system.alternatives[which])
+    state = model.pair_state[pair]
+    assert here.policy is not None, "the chain has found a point of positive likelihood"
+    x = here.x.copy()
+    without = here
+    if here.policy[state] == pair:
+        x[which] = LOWEST
+        without = system.evaluate(x, here.policy, here.laws)
+        if without.policy is None or without.policy[state] == pair:
+            return here
+    best = float(model.best(without.q)[state])
+    ceiling = (best - float(system.prior.mean[pair])) / float(system.prior.sd[pair])
+    log_below = k * float(log_ndtr(ceiling))
+    if log_below > -NEVER:
+        return here
+    log_odds = log_below - float(np.log(-np.expm1(log_below)))
+    edge = float(ndtri_exp(log_below))
+    if without is here:
+        x[which] = normal_between(edge, np.inf, rng.random())
+        there, log_odds = system.evaluate(x, here.policy, here.laws), -log_odds
+    else:
+        x[which] = normal_between(-np.inf, edge, rng.random())
+        q = without.q.copy()
+        q[pair] = system.value(float(x[which]), which)
+        there = without._replace(x=x, q=q)
+    return there if there.log_likelihood - here.log_likelihood + log_odds > np.log(rng.random()) else here

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
+from bellmanifold.display import MOST_ROWS, Card, Columns, Shown, Words, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.meter import metered
@@ -19,9 +19,9 @@ from bellmanifold.options import spoken
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate
 from bellmanifold.posteriors.leaks import heavy_tails
+from bellmanifold.posteriors.ordering import by_doubt
 from bellmanifold.posteriors.policies import (
     PolicyTable,
-    Route,
     action_probabilities,
     has_routes,
     improper_mass,
@@ -30,6 +30,7 @@ from bellmanifold.posteriors.policies import (
     policy_probability,
 )
 from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.route import Route, title_of_best
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 EXACT = Estimate.of(0.0, 0.0)
 MOST_IMPROPER = 0.5
 """Improper policies that hold more of the posterior than this are warned of."""
-MOST_MOVES = 6
-"""Moves of a route that the text of a summary shows."""
+ROUNDING = 1e-6
+"""A standard deviation that is smaller, relative to the mean, is not shown: nothing but rounding is left."""
 MANY_SDS = 4.0
 """Values further than this from their prior mean, in prior standard deviations, contradict the prior."""
 
@@ -53,8 +54,8 @@ class Summary(Shown):
         target: the posterior.
         result: what the engine computed: weighted policies, moments, evidence, diagnostics.
         budget: limits of the computation, number of routes to report, and seed.
-        untried: observed pairs that were never tried, only believed to pay something; None for none, shape (pairs,).
         remarks: further remarks on the data and the options.
+        untried: pairs with a belief about them that were never tried, shape (pairs,); None if there are none.
     """
 
     target: Target
@@ -65,7 +66,7 @@ class Summary(Shown):
 
     @property
     def believed(self) -> int:
-        """Number of observed pairs that were never tried: there are beliefs about them."""
+        """Number of pairs that the posterior takes for observed because of a belief alone."""
         return 0 if self.untried is None else int(self.untried.sum())
 
     @property
@@ -242,7 +243,7 @@ class Summary(Shown):
         seen = f"{int(self.target.observed.sum()) - self.believed} of {model.n_pairs} moves observed"
         seen += f" and a belief about {self.believed} more" if self.believed else ""
         doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
-        best = f"most probable route ({routes[0].probability:.0%})" if routes else "most probable moves"
+        best = f"{title_of_best(routes)} ({routes[0].probability:.0%})" if routes else "most probable moves"
         return Words(
             f"{model.name or 'a problem'}: how probable is it that a move is optimal?\n"
             f"{seen}; slices have the colours of their moves{doubt}",
@@ -284,7 +285,7 @@ class Summary(Shown):
     def weighted_draws(self) -> xarray.Dataset:
         """All points that draws are chosen from, with their `weight`, which sums to 1: `q` by draw and pair.
 
-        Weighted averages of these have less noise than averages of `draws`; points of weight 0 are left out.
+        Points of weight 0 are left out; `log_total` among the attributes is the logarithm of the sum before.
         """
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
@@ -303,25 +304,35 @@ class Summary(Shown):
         if evidence is not None:
             facts.append(f"log evidence {measured(float(evidence.value), float(evidence.se))}")
         if self.routes:
-            best = self.routes[0]
-            way = " -> ".join(f"{state} {action}" for state, action in map(model.pair_name, best.pairs[:MOST_MOVES]))
-            way += " -> ..." if len(best.pairs) > MOST_MOVES else f" -> {self._end(best)}"
-            facts.append(f"most probable route ({measured(best.probability, best.se)}): {way}")
+            best, title = self.routes[0], title_of_best(self.routes)
+            facts.append(f"{title} ({measured(best.probability, best.se)}): {best.way(self._end(best))}")
         return Card(
             f"Summary({quote(model.name)}, {kind} posterior, {seen}, engine {self.engine})",
             facts,
             self.warnings,
-            self._columns,
+            self._first_columns,
             lambda: picture("problem", model, self),
         )
 
-    def _columns(self) -> Columns:
+    def _first_columns(self) -> Columns:
+        """For display: what matters first where pairs are many, and no rounding for a spread."""
+        columns, order = self._columns(), np.arange(self.target.model.n_pairs)
+        known = self.q_sd.value <= ROUNDING * np.abs(self.q_mean.value)
+        for name in ("q_mean_se", "q_sd", "q_sd_se"):
+            columns[name] = np.where(known, 0.0, columns[name]).tolist()
+        if len(order) > MOST_ROWS:
+            order = by_doubt(self.target.model, self.action_probability.value, self.target.coupled)
+        return {name: [column[row] for row in order] for name, column in columns.items()}
+
+    def _columns(self) -> dict[str, list[Any]]:
         model, best = self.target.model, self.action_probability
         names = [model.pair_name(i) for i in range(model.n_pairs)]
+        untried = np.zeros(model.n_pairs, dtype=np.bool_) if self.untried is None else self.untried
         return {
             "state": [state for state, _ in names],
             "action": [action for _, action in names],
-            "observed": self.target.observed.tolist(),
+            "observed": (self.target.observed & ~untried).tolist(),
+            **({"belief": untried.tolist()} if self.believed else {}),
             "probability": best.value.tolist(),
             "probability_se": best.se.tolist(),
             "q_mean": self.q_mean.value.tolist(),
@@ -331,7 +342,7 @@ class Summary(Shown):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair: whether it was observed, how probable it is that it is optimal, its value; with errors."""
+        """A row per pair: was it observed, or is there a belief; is it optimal; what is it worth; with errors."""
         return as_frame(self._columns())
 
     def routes_to_frame(self) -> pandas.DataFrame:

@@ -98,7 +98,8 @@ class ValuePrior:
                     f"prior: {key!r:.60}: {value!r:.60}: give {{(state, action): (mean, sd)}}, two numbers for a pair"
                 ) from None
             pair = find_pair(model, state, action, "prior")
-            means[pair], sds[pair] = numbers[0], _positive(numbers[1])
+            named = ", ".join(quote(name) for name in model.pair_name(pair))
+            means[pair], sds[pair] = numbers[0], _positive(numbers[1], f"prior: the sd of ({named})")
         return cls(means, sds, scale == "flat" if isinstance(scale, str) else False)
 
     @property
@@ -127,9 +128,9 @@ def _first(*given: Numbers | None) -> Numbers | None:
     return next((numbers for numbers in given if numbers is not None), None)
 
 
-def _positive(scale: Any) -> float:
+def _positive(scale: Any, what: str = "prior_scale") -> float:
     if not (np.isfinite(scale) and scale > 0):
-        raise BadInputError(f"prior_scale is {scale}: give a positive number")
+        raise BadInputError(f"{what} is {scale}: give a positive number")
     return float(scale)
 
 

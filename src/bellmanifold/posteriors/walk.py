@@ -90,7 +90,7 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
             and largest_error(target.model, result.table, budget.top, budget.accuracy) <= budget.accuracy
         ):
             return result
-        rounds = min(2 * rounds, most)
+        rounds *= 2
 
 
 def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
@@ -109,7 +109,8 @@ def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
             f"a walk through {chart.model.n_pairs} pairs would take about {minutes:.0f} minutes: "
             f"use --samples {chains * ROUND} to walk nevertheless, or look at a smaller problem"
         )
-    return chains, max(1, min(budget.rounds, steps // (chains * ROUND) - 1))
+    allowed = max(1, steps // (chains * ROUND) - 1)
+    return chains, min(budget.rounds, 1 << (allowed.bit_length() - 1))  # rounds double
 
 
 def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWalker | None:

@@ -16,7 +16,7 @@ from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
-from bellmanifold.errors import BadInputError, require_whole
+from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.options import spoken
@@ -93,16 +93,19 @@ class Learning(Shown):
         """Were the runs told when to stop exploring?"""
         return self.runs[0].options.get("until_loss") is not None
 
+    def curve(self, measure: str) -> tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"]]:
+        """Mean and standard deviation over runs of a measure such as `completed_regret`, added up over episodes."""
+        curves = np.cumsum([getattr(run, measure) for run in self.runs], axis=1)
+        return curves.mean(axis=0), sample_sd(curves)
+
     def _picture(self) -> str:
-        curves = np.cumsum([run.completed_regret for run in self.runs], axis=1)
-        measure = "cumulative completed regret"
-        if not np.isfinite(curves).all():
-            curves, measure = np.cumsum([run.reward for run in self.runs], axis=1), "cumulative reward"
-        return picture("regret", {self.agent: (curves.mean(axis=0), sample_sd(curves))}, measure)
+        return picture("regret", self)
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per episode of each run, counted from 1: what it collected and lost, and how it went.
 
+        `optimal`: is the policy that the agent held at the start of the episode optimal, and was it kept to? Agents
+        that also try moves at random, as `q-learning` does, may lose something in such an episode.
         With `until_loss` also what the agent expected to lose, beside what the policy that it played loses in truth.
         """
         parts = []
@@ -193,7 +196,7 @@ def learn(
     """
     if isinstance(problem, str):
         problem = load_problem(problem)
-    require_whole(episodes=episodes, runs=runs, seed=seed)
+    require_count(episodes=episodes, runs=runs, seed=seed)
     if runs < 1:
         raise BadInputError(f"runs is {runs}: give a whole number, at least 1")
     if isinstance(problem, SSP):
@@ -208,7 +211,7 @@ def learn(
     best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
-    with counted(f"{kind.name} learns", "episodes", runs * episodes, progress) as one_more:
+    with counted(f"learning with {kind.name}", "episodes", runs * episodes, progress) as one_more:
         for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best, one_more):
             done.append(run)
             if after_run is not None:

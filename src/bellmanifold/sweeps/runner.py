@@ -113,7 +113,7 @@ def _play(
             for run in unit.runs:
                 store.write(run, answer.files[run.seed])
                 tally.played += 1
-            progress.advance(len(unit.seeds), sum(map(cost, unit.runs)))
+            progress.advance(len(unit.seeds), sum(map(cost, unit.runs), 0.0))
 
 
 def _entry(unit: Unit, failure: Failure) -> str:

@@ -1,0 +1,51 @@
+"""A route: the pairs that are played from the start on, and how probable it is that the optimal policy takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bellmanifold.display import measured
+from bellmanifold.errors import printable
+from bellmanifold.ssp import SSP
+
+MOST_MOVES = 6
+"""Moves of a route that its text shows."""
+SAME_PROBABILITY = 1e-9
+"""Routes whose probabilities differ by less are equally probable."""
+
+
+class Route(NamedTuple):
+    """A route from the start: the pairs played until the goal, or until a state would repeat.
+
+    Attributes:
+        pairs: the pairs, in order.
+        ends_at_goal: False for a loop.
+        probability, se: that the optimal policy takes it.
+        model: the problem, which names the pairs.
+    """
+
+    pairs: tuple[int, ...]
+    ends_at_goal: bool
+    probability: float
+    se: float
+    model: SSP
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """State and action of each pair."""
+        return [self.model.pair_name(pair) for pair in self.pairs]
+
+    def way(self, end: str) -> str:
+        """Its first moves in words, and how it ends if that is all."""
+        shown = " -> ".join(f"{state} {action}" for state, action in self.names[:MOST_MOVES])
+        return printable(f"{shown} -> {'...' if len(self.pairs) > MOST_MOVES else end}")
+
+    def __repr__(self) -> str:
+        return f"Route({measured(self.probability, self.se)}: {self.way('goal' if self.ends_at_goal else 'loop')})"
+
+
+def title_of_best(routes: Sequence[Route]) -> str:
+    """What the first of some routes, most probable first, is called: there may be others that are as probable."""
+    equal = sum(route.probability >= routes[0].probability - SAME_PROBABILITY for route in routes)
+    return "most probable route" if equal == 1 else f"one of {equal} equally probable routes"
