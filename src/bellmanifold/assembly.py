@@ -12,9 +12,8 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, guess, quote
 from bellmanifold.limits import SIZE
-from bellmanifold.naming import guess
 from bellmanifold.ssp import SSP, Description, Index, StatedPrior, by_first_use
 
 PROBABILITY_TOLERANCE = 1e-9

@@ -7,12 +7,16 @@ as the command line has it, `--noise-sd 1`; a caller in Python reads `noise_sd=1
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral, Number, Real
 from types import FunctionType
 
 from bellmanifold.options import spoken
 
 MAX_QUOTED = 60
+NEAR, MOST_COMPARED = 0.75, 5000
+"""How alike names are (of 1) if one is taken to be meant by another; in problems of more states none is looked for."""
 
 
 class BellmanifoldError(Exception):
@@ -58,6 +62,17 @@ def quote(name: object) -> str:
     if len(text) > MAX_QUOTED:
         text = text[: MAX_QUOTED - 1] + "…"
     return f'"{printable(text)}"'
+
+
+def guess(name: str, names: Iterable[str]) -> str:
+    """A question whether another name was meant, if one is near; else empty.
+
+    >>> guess("Chruch", ["Mill", "Church"])
+    'did you mean "Church"?'
+    """
+    folded = {one.casefold(): one for one in reversed(list(names))}
+    near = get_close_matches(name.strip().casefold(), folded, 1, NEAR) if len(folded) <= MOST_COMPARED else []
+    return f"did you mean {quote(folded[near[0]])}?" if near else ""
 
 
 def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remedy: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from bellmanifold.errors import quote
-from bellmanifold.naming import guess, meant
+from bellmanifold.errors import guess, quote
+from bellmanifold.naming import meant
 from bellmanifold.ssp import SSP
 
 LARGEST = 1e12

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
-from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.errors import BadInputError, guess, quote, require_kind
 from bellmanifold.ssp import SSP
-
-NEAR, MOST_COMPARED = 0.75, 5000
-"""How alike names are (of 1) if one is taken to be meant by another; in problems of more states none is looked for."""
 
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:
@@ -57,17 +53,6 @@ def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
     """The name that was meant, if one is near; else some of those there are."""
     listed = list(names)
     return guess(name, listed) or f"{has} {_some(listed)}"
-
-
-def guess(name: str, names: Iterable[str]) -> str:
-    """A question whether another name was meant, if one is near; else empty.
-
-    >>> guess("Chruch", ["Mill", "Church"])
-    'did you mean "Church"?'
-    """
-    folded = {one.casefold(): one for one in reversed(list(names))}
-    near = get_close_matches(name.strip().casefold(), folded, 1, NEAR) if len(folded) <= MOST_COMPARED else []
-    return f"did you mean {quote(folded[near[0]])}?" if near else ""
 
 
 def _some(names: Iterable[str], limit: int = 5) -> str:

@@ -22,9 +22,11 @@ CHOICES = {"engine": EngineName, "kernel": KernelName, "laws": LawsName, "method
 """Options whose value is a word, and these words."""
 NUMBERS = ("epsilon", "prior_scale", "prior_mean", "noise_sd", "concentration", "discount", "samples", "top", "seed")
 """Options whose value is a number."""
+FLAT = "flat"
+"""The prior scale that is a word."""
 _NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, *CHOICES, *NUMBERS))
 _WORDS = "|".join(word for words in CHOICES.values() for word in get_args(words))
-_VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS})\b"
+_VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS}|{FLAT})\b"
 _FLAG = re.compile(rf"(\b(?:no|leave|without) )?--({_NAMES})(?![\w-])(?: ({_VALUE}))?")
 _BEGINS = re.compile(rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS) if '_' in name)})\b(?!=)")
 _commanded = False
@@ -64,4 +66,4 @@ def _parameter(found: re.Match[str]) -> str:
         return f"{name}=True" + (f" {value}" if value else "")
     if value is None:
         return f"{before}{name}"
-    return f"{before}{name}=" + (f'"{value}"' if name in CHOICES else value)
+    return f"{before}{name}=" + (f'"{value}"' if name in CHOICES or value == FLAT else value)
