@@ -54,7 +54,7 @@ def spoken(text: str) -> str:
     """
     if _commanded:
         return _BEGINS.sub(lambda found: "--" + found[1].replace("_", "-"), text)
-    said = _FLAG.sub(_parameter, text).replace("give true or false", "give True or False")
+    said = re.sub(r"^(\w+ is .*: give) true or false$", r"\1 True or False", _FLAG.sub(_parameter, text))
     said = re.sub(r"\bbellmanifold (?=check says)", "bm.", said)
     return re.sub(r"([a-z]=[\w.+-]+) (?=[a-z_]+=)", r"\1, ", said)
 
