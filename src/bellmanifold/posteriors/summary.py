@@ -327,12 +327,11 @@ class Summary(Shown):
     def _columns(self) -> dict[str, list[Any]]:
         model, best = self.target.model, self.action_probability
         names = [model.pair_name(i) for i in range(model.n_pairs)]
-        untried = np.zeros(model.n_pairs, dtype=np.bool_) if self.untried is None else self.untried
         return {
             "state": [state for state, _ in names],
             "action": [action for _, action in names],
-            "observed": (self.target.observed & ~untried).tolist(),
-            **({"belief": untried.tolist()} if self.believed else {}),
+            "observed": self.pies()[1].tolist(),
+            **({} if self.untried is None or not self.believed else {"belief": self.untried.tolist()}),
             "probability": best.value.tolist(),
             "probability_se": best.se.tolist(),
             "q_mean": self.q_mean.value.tolist(),
