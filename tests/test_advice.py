@@ -245,7 +245,8 @@ def test_what_is_not_trusted_never_says_stop():
     advice = bm.advise(model, bm.Dataset.complete(model), tolerance=1.0)
     doubted = replace(advice, summary=replace(advice.summary, result=advice.summary.result.doubted("a test says so")))
     assert advice.stop is True
-    assert doubted.stop is None
+    assert doubted.stop is False
+    assert (advice.verdict, doubted.verdict) == ("Stop. ", "")
     assert doubted.to_dict()["trustworthy"] is False
 
 
@@ -385,7 +386,7 @@ def test_advice_that_is_not_to_be_trusted_exits_4(cli, tmp_path):
     code, out, err = cli(*given, "--json")
     assert code == 4
     found = json.loads(out)
-    assert (found["trustworthy"], found["stop"]) == (False, None)
+    assert (found["trustworthy"], found["stop"]) == (False, False)
     assert "not to trust" in err
     assert err.count("\n") == 1
     code, out, err = cli(*given)

@@ -58,17 +58,16 @@ def advise(
 def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     for warning in answer.get("warnings", []):
         say(f"warning: {warning}")
-    verdict = "" if answer["stop"] is None else "Stop. " if answer["stop"] else "Go on. "
-    say(verdict + " ".join(advice.sentences()))
+    say(advice.verdict + " ".join(advice.sentences()))
     loss, best = answer["expected_loss"], answer["best"]
     value, optimal = best["value"], best["optimal"]
     typer.echo(f"expected loss {loss['mean']:.4g} (se {loss['se']:.1g})")
     typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
     typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
-    if answer["stop"] is not None:
-        typer.echo(f"stop: {'yes' if answer['stop'] else 'no'} (tolerance {advice.tolerance:g})")
-    elif advice.tolerance is not None:
+    if advice.tolerance is not None and not advice.trustworthy:
         typer.echo("stop: undecided (the posterior is not to be trusted)")
+    elif advice.tolerance is not None:
+        typer.echo(f"stop: {'yes' if advice.stop else 'no'} (tolerance {advice.tolerance:g})")
     typer.echo("best policy:")
     print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]

@@ -160,10 +160,15 @@ class Advice(Shown):
 
     @property
     def stop(self) -> bool | None:
-        """Whether the expected loss is at most the tolerance; None without one, or without a trustworthy posterior."""
-        if self.tolerance is None or not self.trustworthy:
+        """Whether the expected loss is at most the tolerance, and may be believed; None without a tolerance."""
+        if self.tolerance is None:
             return None
-        return float(self.expected_loss.value) <= self.tolerance
+        return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
+
+    @property
+    def verdict(self) -> str:
+        """The same as the first words of a text; empty where the posterior decides nothing."""
+        return "" if self.stop is None or not self.trustworthy else "Stop. " if self.stop else "Go on. "
 
     @property
     def target(self) -> Target:
@@ -227,7 +232,7 @@ class Advice(Shown):
 
     def words(self) -> Words:
         """For pictures: what they show."""
-        verdict = "" if self.stop is None else "Stop. " if self.stop else "Go on. "
+        verdict = self.verdict
         optimal = min(1.0, max(0.0, float(self.decision.optimal.value)))
         doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
         return Words(
