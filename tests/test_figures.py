@@ -212,7 +212,7 @@ def test_slips_in_a_map_are_told(changes, said, cli, tmp_path):
     arguments = ("posterior", str(tmp_path / "roads.json"), str(tmp_path / "data.csv"), "--reward-belief", "-5,2")
     code, _, err = cli(*arguments, "--samples", "1", "--picture", str(tmp_path / "x.png"))
     assert code in (0, 4)
-    assert err.startswith(f"bellmanifold: {said}")
+    assert err.startswith(f"bellmanifold: warning: {tmp_path}/roads.json: {said}")
 
 
 @pytest.mark.parametrize("given", [None, [], "x", {}, {"elsewhere": [0, 1]}, {"J00": "north"}])

@@ -203,8 +203,14 @@ def with_pair(k, **changes):
 
 
 BAD_PROBLEMS = {
-    "next is null": (with_pair(0, next=None), r'pairs\[0\] \("a", "left"\): next is null: leave it out where nobody'),
-    "next is empty": (with_pair(0, next={}), r'pairs\[0\] \("a", "left"\): next is empty: leave it out where nobody'),
+    "next is null": (
+        with_pair(0, next=None),
+        r'pairs\[0\] \("a", "left"\): next is null: leave it out if it is unknown',
+    ),
+    "next is empty": (
+        with_pair(0, next={}),
+        r'pairs\[0\] \("a", "left"\): next is empty: leave it out if it is unknown',
+    ),
     "next sums to 0": (with_pair(0, next={"home": 0}), r'pair \("a", "left"\): probabilities sum to 0'),
     "next is a list": (with_pair(0, next=["b"]), r'pairs\[0\] \("a", "left"\): next must be an object'),
     "next to an unknown state": (
@@ -215,7 +221,7 @@ BAD_PROBLEMS = {
         {**WHOLE, "initial": {"limbo": 1.0}},
         'initial: unknown state "limbo": name a state that has a pair, possibly an open one',
     ),
-    "reward is null": (with_pair(0, reward=None), r"pairs\[0\].*: reward is null: leave it out where nobody"),
+    "reward is null": (with_pair(0, reward=None), r"pairs\[0\].*: reward is null: leave it out if it is unknown"),
     "reward is a text": (with_pair(0, reward="?"), "reward is a text: give a number"),
     "prior is null": (with_pair(1, prior=None), r'pairs\[1\] \("a", "right"\): prior is null: give an object'),
     "prior is empty": (with_pair(1, prior={}), r"pairs\[1\].*: prior is empty: give mean, sd or both"),
@@ -458,8 +464,8 @@ def test_a_damaged_data_npz(changes):
 
 LACKING = (
     'needs the whole problem, but pair ("a", "right") lacks next, ("b", "left") lacks reward, '
-    '("b", "right") lacks reward and next: give what they lack in the problem file, or ask `posterior`, which takes '
-    "open problems"
+    '("b", "right") lacks reward and next: give what they lack in the problem file, or ask `posterior` or '
+    "`advise`, which take open problems"
 )
 
 

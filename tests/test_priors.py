@@ -141,7 +141,7 @@ def test_what_states_a_prior():
         ({"prior_scale": np.array([1.0, 0.0, 1.0, 1.0])}, "prior_scale is 0.0: give a positive number"),
         ({"prior_scale": -1}, "prior_scale is -1.0: give a positive number"),
         ({"prior": {("s", "x"): (0.0, 1.0)}}, 'prior: state "s" has no action "x"'),
-        ({"prior": {("s", "a"): (0.0, 0.0)}}, "prior_scale is 0.0: give a positive number"),
+        ({"prior": {("s", "a"): (0.0, 0.0)}}, r'prior: the sd of \("s", "a"\) is 0.0: give a positive number'),
         ({"prior": {("s", "a"): (np.inf, 1.0)}}, "prior: a mean or a standard deviation is not finite"),
     ],
 )

@@ -302,7 +302,7 @@ def test_large_problems_are_walked_by_fewer_chains_in_fewer_rounds():
     assert walk.bounds(chart, Budget(walked=enough // 2)) == (walk.CHAINS, 2)
     assert walk.bounds(chart, Budget(walked=enough // 9)) == (walk.CHAINS // 2, 1)
     assert walk.bounds(chart, Budget(walked=enough // 72)) == (walk.FEWEST_CHAINS, 1)
-    with pytest.raises(UnsupportedError, match=r"60 pairs would take about \d+ minutes: use --samples 8000"):
+    with pytest.raises(UnsupportedError, match=r"60 pairs would take about \d+ minutes: use samples=8000"):
         walk.bounds(chart, Budget(walked=enough // 720))
     assert walk.bounds(chart, Budget(walked=enough // 720, samples=100)) == (walk.FEWEST_CHAINS, 1)
 
