@@ -106,6 +106,7 @@ def test_one_state_relaxed(case):
     check(found.target, found.result, exact)
 
 
+@pytest.mark.slow
 def test_means_of_values_have_errors():
     """A loop that pays next to nothing and may be left rarely: few points hold much of the mean, so more are taken.
 

@@ -292,6 +292,7 @@ def test_a_visit_draws_from_the_prior_between_bounds_that_close_in():
     assert there.x[0] == pytest.approx(1.25)
 
 
+@pytest.mark.slow
 def test_visits_keep_the_law_of_a_value_far_below_its_prior():
     """The best m of four unseen actions, 8 + m was seen: p(m) ~ phi(m/2) Phi(m/2)^3 phi((8 + m)/2), by quadrature.
 

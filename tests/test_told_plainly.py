@@ -127,6 +127,7 @@ def test_an_observation_outside_its_space_is_no_matter_of_a_table():
     assert " P" not in str(told.value)
 
 
+@pytest.mark.slow
 def test_large_problems_with_open_laws_have_draws():
     """Action values of the points that sparse walks met."""
     model = bm.envs.deep_sea(4).opened()

@@ -101,6 +101,7 @@ def test_after_the_stop_beliefs_are_kept_up_and_nothing_is_explored(rng):
     np.testing.assert_allclose(agent.route_probabilities([(0,), (1,)]), model.reward, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_only_chains_are_called_walked():
     """Weighed points are not; points of chains are, in the chart and on sparse systems."""
     model = bm.envs.deep_sea(depth=2)
