@@ -12,16 +12,13 @@ A pair that is known and news at once counts for the coin, too: a draw that play
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
+from playing import chosen, parser, play_all
 from unknown_laws import LAKE, problem_of
 
 LEAST = 3
@@ -99,21 +96,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Play everything and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=", ".join(PROBLEMS))
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if unknown := set(given.problems) - set(PROBLEMS):
-        parser.error(f"no problem is called {', '.join(sorted(unknown))}: give some of {', '.join(PROBLEMS)}")
-    jobs = [(p, r, s) for s in range(given.runs) for p in given.problems or PROBLEMS for r in RULES]
-    rows: list[dict[str, Any]] = []
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        for row in pool.imap_unordered(play, jobs):
-            rows.append(row)
-            if given.out is not None:
-                given.out.write_text(json.dumps(rows))
+    asking = parser(__doc__, PROBLEMS)
+    given = asking.parse_args()
+    names = chosen(asking, given, PROBLEMS)
+    rows = play_all(play, [(p, r, s) for s in range(given.runs) for p in names for r in RULES], given)
     print(table(rows))
 
 

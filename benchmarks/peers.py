@@ -12,16 +12,13 @@ episode that does not arrive goes on optimally, so that giving up does not pay).
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
 import numpy as np
+from playing import chosen, parser, play_all
 
 NOISE_SD = (1.0, 0.3, 0.1, 0.03, 0.01)
 PRIOR_SCALE = (1.0, 0.1, 10.0)
@@ -136,27 +133,16 @@ def table(played: list[Played]) -> str:
 
 def main() -> None:
     """Play everything and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=", ".join(PROBLEMS))
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if unknown := set(given.problems) - set(PROBLEMS):
-        parser.error(f"no problem is called {', '.join(sorted(unknown))}: give some of {', '.join(PROBLEMS)}")
+    asking = parser(__doc__, PROBLEMS)
+    given = asking.parse_args()
     jobs = [
         (name, agent, setting, seed)
-        for name in given.problems or PROBLEMS
+        for name in chosen(asking, given, PROBLEMS)
         for agent, settings in SETTINGS.items()
         for setting in range(len(settings))
         for seed in range(given.runs)
     ]
-    played: list[Played] = []
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        for run in pool.imap_unordered(play, jobs):
-            played.append(run)
-            if given.out is not None:
-                given.out.write_text(json.dumps([vars(one) for one in played]))
+    played = play_all(play, jobs, given)
     print(table(played))
     print(f"{sum(run.cpu_seconds for run in played):.0f} s of processor time")
 

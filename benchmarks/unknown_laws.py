@@ -8,13 +8,10 @@ of `plans/laws.toml`, and of FrozenLake with a move cost of 0.02 besides.
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
-from pathlib import Path
 from time import process_time
 
 import numpy as np
+from playing import parser, play_all
 
 LAKE = "FrozenLake, a move costs 0.02"
 PROBLEMS = (
@@ -84,21 +81,12 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def main() -> None:
     """Play everything and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    asking = parser(__doc__)
+    asking.add_argument("--episodes", type=int, default=100)
+    given = asking.parse_args()
     jobs = [(p, a, given.episodes, s) for p in PROBLEMS for a in AGENTS for s in range(given.runs)]
     jobs.sort(key=lambda job: (job[0] != PROBLEMS[1], "dirichlet" not in job[1]))  # the longest first
-    rows: list[dict[str, object]] = []
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        for row in pool.imap_unordered(play, jobs):
-            rows.append(row)
-            if given.out is not None:
-                given.out.write_text(json.dumps(rows))
-    print(table(rows))
+    print(table(play_all(play, jobs, given)))
 
 
 if __name__ == "__main__":
