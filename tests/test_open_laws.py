@@ -346,6 +346,15 @@ def test_what_was_left_once_is_not_trusted():
     assert "left only once" in found.warnings[0]
 
 
+def test_a_loop_leaks_to_every_state_outside_it():
+    """Of three next states two leave: w = 2 a / 3 has to be above 1 for a posterior, and above 2 for a variance."""
+    never = landed(TWO, 0.0, (3, 0, 0))
+    with pytest.raises(UnsupportedError, match="does not exist"):
+        choose(target_of(never, 1.49), "auto", Budget())
+    for concentration, doubted in ((1.51, True), (2.99, True), (3.01, False)):
+        assert bool(choose(target_of(never, concentration), "auto", Budget()).doubt) == doubted
+
+
 def test_loops_that_pay_nothing(cli, tmp_path):
     """Too little leak weight is refused with the reason; what was left once is not trusted; other things help."""
     never, once = landed(ONE, 0.0, (3, 0)), landed(ONE, 0.0, (3, 1))
