@@ -61,7 +61,7 @@ def prior() -> None:
         summary = bm.posterior(DEEP_SEA, data, prior_scale=scale)
         pair = DEEP_SEA.pair_index["0,0", "right"]
         chance, sd, evidence = summary.action_probability.value[pair], summary.q_sd.value[pair], summary.log_evidence
-        print(f"{scale:<33g}{chance:21.3f}{sd:18.3f}{float(evidence.value) if evidence else 0.0:15.1f}")
+        print(f"{scale:<33g}{chance:21.3f}{sd:18.3f}{float(evidence or 0.0):15.1f}")
 
 
 def engines() -> None:

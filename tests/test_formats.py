@@ -139,6 +139,10 @@ BAD_BYTES = {
     "NaN": (json.dumps(with_pair(reward=float("nan"))).encode(), r'pairs\[1\] \("s1", "go"\): reward is nan'),
     "Infinity": (json.dumps(with_pair(next={"goal": float("inf")})).encode(), r"probability of .goal. is inf"),
     "NaN in metadata": (json.dumps({**TWO_STATE, "metadata": {"a": [float("nan")]}}).encode(), "metadata holds NaN"),
+    "half of a surrogate pair in metadata": (
+        json.dumps({**TWO_STATE, "metadata": {"a": ["\ud800"]}}).encode(),
+        "metadata holds half of a surrogate pair",
+    ),
     "1e999": (json.dumps(TWO_STATE).replace("-1.0", "1e999").encode(), "too large"),
     "a key twice": (b'{"format": 1, "format": 2}', 'key "format" occurs twice'),
     "deep nesting": (b"[" * 200_000, "nested too deeply"),

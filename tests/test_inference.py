@@ -18,7 +18,7 @@ from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
 from bellmanifold.posteriors import draws, importance, inference, walk
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import MISSED, Covering, covering, cut_set, needs_cut, other_cut
-from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.estimated import Estimate, effective_size
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.mixture import mixture
@@ -612,7 +612,7 @@ def ways_of(target, count):
     """Importance draws in each of the coordinates that cover a posterior, and how many of them are effective."""
     chart = batch_chart(target.model)
     drawn = [draws.weighted_draws(way, chart, count, 0) for way in covering(target).ways]
-    return drawn, [draws.effective(one) for one in drawn]
+    return drawn, [effective_size(one.weight.values) for one in drawn]
 
 
 @pytest.mark.slow

@@ -466,7 +466,7 @@ def test_lowered_values_and_their_density(rng, exits, mean, sd):
     system, exit_ = systems(coordinates), target.model.pair_index["s", "u0"]
     x = quantiles(target, exits, 64)
     sides = {side: as_point(x)._replace(coin=jnp.full((1, 64), side)) for side in (-1.0, 1.0)}
-    tails, heads = (np.asarray(lowered(system, sides[side])[exit_]) for side in (-1.0, 1.0))
+    tails, heads = (np.asarray(lowered(system, system.laws(sides[side]), sides[side])[exit_]) for side in (-1.0, 1.0))
     np.testing.assert_allclose(tails, mean + sd * x[0], rtol=1e-12)
     law = stats.norm(mean, sd)
     assert (heads < -2.0).all()

@@ -226,6 +226,9 @@ def _listed(items: list[str], limit: int = 4) -> str:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if any("\0" in argument for argument in (sys.argv[1:] if arguments is None else arguments)):
+        complain("an argument holds a null character, which no name of a file may: leave it out")
+        return BadInputError.exit_code
     try:
         with warnings.catch_warnings(), on_command_line():
             warnings.simplefilter("ignore")  # other libraries' remarks are not for the user of a command

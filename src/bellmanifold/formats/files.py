@@ -136,13 +136,14 @@ def number(value: object, what: str) -> float:
 
 
 def plain_object(value: object, what: str) -> dict[str, Any]:
-    """A JSON object that can be written again: no NaN or Infinity anywhere in it."""
+    """A JSON object that can be written again: no NaN or Infinity and no half of a surrogate pair anywhere in it."""
     if not isinstance(value, dict):
         raise BadInputError(f"{what} is {kind(value)}: give an object")
     try:
-        json.dumps(value, allow_nan=False)
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, RecursionError):
         raise BadInputError(f"{what} holds NaN, Infinity or too deep nesting: JSON has no such values") from None
+    text(written, what)
     return value
 
 

@@ -40,6 +40,9 @@ class Estimate:
     def __len__(self) -> int:
         return len(self.value)
 
+    def __bool__(self) -> bool:
+        return True  # something was estimated, be it 0 or one number, which has no length
+
     def __getitem__(self, index: Any) -> Estimate:
         return Estimate.of(self.value[index], self.se[index])
 

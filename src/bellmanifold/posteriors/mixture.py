@@ -14,7 +14,8 @@ is told in `bellmanifold.posteriors.cells`.
 
 **Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H =
 G Q and a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
-moments of w, averaged over the cells with their weights, give those of every action value.
+moments of w, averaged over the cells with their weights, give those of every action value. A covariance is kept for
+each cell, not for each replicate, so the error of a standard deviation comes from a second look at the heaviest cells.
 
 **Which cells count.** An orthant is no more probable than its least probable wall, which costs nothing to compute.
 Cells are taken in descending order of that bound until what is left cannot exceed a fraction 1e-6 of what has been
@@ -42,6 +43,8 @@ from bellmanifold.posteriors.result import Result, root
 from bellmanifold.posteriors.target import Target
 
 REPLICATES = 16
+HEAVIEST = 16
+"""Cells that are estimated once more, one replicate at a time, for the errors of standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
         )
     blocks, rest = _best_first(cells, bounds, generator, work)
     blocks = _refined(target, cells, blocks, budget, generator, work)
-    return _result(target, cells, blocks, rest, why)
+    return _result(target, cells, blocks, rest, why, generator)
 
 
 # --- which of them count --------------------------------------------------------------------------------------------
@@ -189,6 +192,17 @@ class _Block:
     def log_weight(self) -> Float[np.ndarray, "replicates rows"]:
         return self.log_evidence + self.estimate.log_probability
 
+    def rows(self, some: Int[np.ndarray, "some"]) -> _Block:
+        """The same for some of the cells."""
+        return _Block(
+            self.cell[some],
+            self.log_evidence[some],
+            self.staircase.cells(some),
+            self.estimate.rows(some),
+            self.points[some],
+            self.spent[some],
+        )
+
 
 Weights = Float[np.ndarray, "replicates rows"]
 
@@ -251,7 +265,8 @@ def _refined(
         before = np.concatenate([block.points for block in blocks])
         after = _allocation(weight, before, min((worst / (0.9 * budget.accuracy)) ** 2, work.growth), work.most)
         spent = sum(int(block.spent.sum()) for block in blocks)
-        if np.array_equal(before, after) or REPLICATES * (spent + int(after.sum())) > budget.cell_points:
+        soon = int(after.sum()) + int(np.sort(after)[-HEAVIEST:].sum())
+        if np.array_equal(before, after) or REPLICATES * (spent + soon) > budget.cell_points:
             break
         expect("points", budget.points_needed(REPLICATES * spent, worst, budget.cell_points), REPLICATES * spent)
         starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
@@ -290,13 +305,16 @@ def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.
 # --- the answers ----------------------------------------------------------------------------------------------------
 
 
-def _result(target: Target, cells: Cells, blocks: list[_Block], rest: float, why: str) -> Result:
+def _result(
+    target: Target, cells: Cells, blocks: list[_Block], rest: float, why: str, generator: np.random.Generator
+) -> Result:
     top, weight = _weights(blocks)
     total = weight.sum(axis=1)
-    q_mean, q_sd = _moments(target, cells, blocks, weight)
+    q_mean, q_sd = _moments(target, cells, blocks, top, weight, generator)
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
     exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
     dropped = float(np.exp(rest - top) / total.mean())
+    again = sum(int(block.points.sum()) for block in _heaviest(blocks, weight))
     return Result(
         table=_table(target, cells, blocks, weight, dropped),
         q_mean=q_mean,
@@ -308,12 +326,14 @@ def _result(target: Target, cells: Cells, blocks: list[_Block], rest: float, why
         diagnostics={
             "cells": cells.n_cells,
             "dropped_bound": dropped,
-            "points": 0 if exact else REPLICATES * int(sum(block.spent.sum() for block in blocks)),
+            "points": 0 if exact else REPLICATES * int(sum(block.spent.sum() for block in blocks) + again),
         },
     )
 
 
-def _moments(target: Target, cells: Cells, blocks: list[_Block], weight: Weights) -> tuple[Estimate, Estimate]:
+def _moments(
+    target: Target, cells: Cells, blocks: list[_Block], top: float, weight: Weights, generator: np.random.Generator
+) -> tuple[Estimate, Estimate]:
     """Posterior mean and standard deviation of each action value.
 
     Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
@@ -321,19 +341,61 @@ def _moments(target: Target, cells: Cells, blocks: list[_Block], weight: Weights
     cell = np.concatenate([block.cell for block in blocks])
     average = weight.mean(axis=0) / weight.mean(axis=0).sum()
     reference = cells.gaussians(cell[[int(np.argmax(average))]] // cells.fastest).mean[0]
-    part, square = np.zeros((2, len(weight), len(cells.own)))
+    part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
     begin = 0
     for block in blocks:
         rows = slice(begin, begin + len(block.cell))
         begin = rows.stop
-        first, second = _deviations(cells, block, weight[:, rows], reference)
-        part += first
-        square += weight[:, rows] @ second
-    whole = weight.sum(axis=1)
-    mean, moment = ratio(part, whole), ratio(square, whole)
-    error = ratio(square - 2.0 * mean.value * part, whole).se  # of E[(theta - mean)^2], to first order
-    sd = root(Estimate(np.maximum(moment.value - mean.value**2, 0.0), error))
-    return _everywhere(target, Estimate.of(reference + mean.value, mean.se), sd)
+        within = _within(cells, block, reference)
+        part += within.sums(weight[:, rows], block.estimate)
+        square += average[rows] @ within.squares(block.estimate)
+    mean = ratio(part, weight.sum(axis=1))
+    variance = np.maximum(square - mean.value**2, 0.0)
+    centre = reference + mean.value
+    error = _error_of_variance(cells, _heaviest(blocks, weight), top, weight, centre, variance, generator)
+    sd = root(Estimate(variance, error))
+    return _everywhere(target, Estimate.of(centre, mean.se), sd)
+
+
+def _heaviest(blocks: list[_Block], weight: Weights) -> list[_Block]:
+    """The cells that count most, by the number of their points."""
+    heavy = np.sort(np.argsort(-weight.mean(axis=0), kind="stable")[:HEAVIEST])
+    ends = np.cumsum([len(block.cell) for block in blocks])
+    found = []
+    for block, end in zip(blocks, ends, strict=True):
+        own = heavy[(heavy < end) & (heavy >= end - len(block.cell))] - (end - len(block.cell))
+        found += [block.rows(own[block.points[own] == number]) for number in np.unique(block.points[own])]
+    return found
+
+
+def _error_of_variance(
+    cells: Cells,
+    heaviest: list[_Block],
+    top: float,
+    weight: Weights,
+    centre: Float[np.ndarray, "own"],
+    variance: Float[np.ndarray, "own"],
+    generator: np.random.Generator,
+) -> Float[np.ndarray, "own"]:
+    """Standard errors of E[(theta - centre)^2].
+
+    Cells are estimated independently, so their errors' variances add up. Those of the heaviest cells are measured,
+    and scaled to all cells by the squares of their weights.
+    """
+    total, replicates = np.zeros(len(cells.own)), len(weight)
+    if replicates == 1:
+        return total
+    measured = 0.0
+    for block in heaviest:
+        within, errors = _within(cells, block, centre), []
+        for _ in range(replicates):
+            estimate = orthants(block.staircase, int(block.points[0]), 1, generator)
+            share = np.exp(block.log_evidence + estimate.log_probability[0] - top)
+            errors.append(share[:, None] * (within.squares(estimate) - variance))
+        total += np.var(errors, axis=0, ddof=1).sum(axis=0)
+        measured += float((np.exp(block.log_weight() - top).mean(axis=0) ** 2).sum())
+    average = weight.mean(axis=0)
+    return np.asarray(np.sqrt(total * (average**2).sum() / measured / replicates) / average.sum())
 
 
 def _everywhere(target: Target, mean: Estimate, sd: Estimate) -> tuple[Estimate, Estimate]:
@@ -346,20 +408,38 @@ def _everywhere(target: Target, mean: Estimate, sd: Estimate) -> tuple[Estimate,
     return found[0], found[1]
 
 
-def _deviations(
-    cells: Cells, block: _Block, weight: Weights, reference: Float[np.ndarray, "own"]
-) -> tuple[Float[np.ndarray, "replicates own"], Float[np.ndarray, "rows own"]]:
-    """Weighted sum of E[theta - reference] in each replicate, and E[(theta - reference)^2] in each cell."""
-    own, estimate = len(cells.own), block.estimate
+@dataclass(frozen=True, eq=False)
+class _Within:
+    """theta - reference = shift + slope w + rest in some cells.
+
+    Attributes:
+        shift: shape (rows, own).
+        slope: shape (rows, own, dim).
+        rest: the variance of what does not depend on w, shape (rows, own).
+    """
+
+    shift: Float[np.ndarray, "rows own"]
+    slope: Float[np.ndarray, "rows own dim"]
+    rest: Float[np.ndarray, "rows own"]
+
+    def sums(self, weight: Weights, estimate: Orthants) -> Float[np.ndarray, "replicates own"]:
+        """Weighted sum of E[theta - reference] over the cells, in each replicate."""
+        rows, own, dim = self.slope.shape
+        moved = (weight[:, :, None] * estimate.first).reshape(len(weight), rows * dim)
+        return weight @ self.shift + moved @ self.slope.transpose(0, 2, 1).reshape(rows * dim, own)
+
+    def squares(self, estimate: Orthants) -> Float[np.ndarray, "rows own"]:
+        """E[(theta - reference)^2] in each cell, from all replicates together."""
+        deviation = self.shift + np.einsum("cid,cd->ci", self.slope, estimate.mean())
+        inside = np.einsum("cid,cid->ci", self.slope @ estimate.spread, self.slope)
+        return np.asarray(deviation**2 + np.maximum(inside, 0.0) + self.rest)
+
+
+def _within(cells: Cells, block: _Block, reference: Float[np.ndarray, "own"]) -> _Within:
+    """Action values in the cells of a block."""
     choice, at = np.unique(block.cell // cells.fastest, return_inverse=True)
     gaussians = cells.gaussians(choice)
-    slope = gaussians.factor[at] @ block.staircase.direction[:, :own]
-    shift = gaussians.mean[at] - reference
-    moved = (weight[:, :, None] * estimate.first).reshape(len(weight), block.staircase.mean.size)
-    part = weight @ shift + moved @ slope.transpose(0, 2, 1).reshape(block.staircase.mean.size, own)
-    first = estimate.mean()
-    inside = np.einsum("cid,cid->ci", slope @ estimate.spread, slope)
+    slope = gaussians.factor[at] @ block.staircase.direction[:, : len(cells.own)]
     whole = np.einsum("cij,cij->ci", gaussians.factor, gaussians.factor)[at]
-    outside = whole - np.einsum("cid,cid->ci", slope, slope)
-    deviation = shift + np.einsum("cid,cd->ci", slope, first)
-    return part, deviation**2 + np.maximum(inside, 0.0) + np.maximum(outside, 0.0)
+    rest = np.maximum(whole - np.einsum("cid,cid->ci", slope, slope), 0.0)
+    return _Within(gaussians.mean[at] - reference, slope, rest)
