@@ -45,8 +45,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bellmanifold.chart.layout import Block, Law, Layout, Solved, Values, Way
+from bellmanifold.chart.layout import Layout, Solved
 from bellmanifold.chart.narrow import Narrow, narrow_block
+from bellmanifold.chart.ways import Block, Law, Values, Way
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import leaving_policy, levels, strong_components
 from bellmanifold.ssp import SSP

@@ -31,7 +31,7 @@ from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import PolicyTable, largest_error
-from bellmanifold.posteriors.question import Likelihood, check_flat, rewards_in, scale_of_noise, with_belief
+from bellmanifold.posteriors.question import StatedLikelihood, check_flat, rewards_in, scale_of_noise, with_belief
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.summary import Summary
@@ -122,7 +122,7 @@ def posterior(
     if proper_only is None:  # other engines have no such option
         proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
     data = rewards_in(whole, data, no_law)
-    likelihood = Likelihood(epsilon, kernel, noise, scale_of_noise(noise_sd, infer_noise))
+    likelihood = StatedLikelihood(epsilon, kernel, noise, scale_of_noise(noise_sd, infer_noise))
     target = likelihood.target(data, values, proper_only).with_laws(open_laws, no_law)
     with metered("computing the posterior", progress):
         summary = posterior_of(target, budget, engine)

@@ -24,7 +24,7 @@ from bellmanifold.ssp import SSP
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class StatedLikelihood:
     """How rewards are compared with the equations, as `bellmanifold.posterior` is told.
 
     Attributes:
