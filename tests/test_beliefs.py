@@ -5,10 +5,11 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
+from bellmanifold.agents.agent import ShowsBeliefs
 from bellmanifold.agents.bayes_hmc import block_of_agents
 from bellmanifold.agents.bayes_td import MOST_INTEGRALS
 from bellmanifold.agents.beliefs import shares
-from bellmanifold.agents.episodes import ShowsBeliefs, run_episodes
+from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.settings import HMCSettings, SamplingSettings

@@ -31,7 +31,8 @@ from bellmanifold.posteriors.log_posterior import (
     log_posterior,
     noisy_evidence,
 )
-from bellmanifold.posteriors.target import every_visit_target, relaxed_target
+from bellmanifold.posteriors.question import every_visit_target
+from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc
 

@@ -10,7 +10,8 @@ import pytest
 from problems import random_problem
 
 from bellmanifold import envs, solver
-from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart, padded_successors
+from bellmanifold.chart.arrangement import padded_successors
+from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.chart.elimination import eliminate_batch, moves_within, policy_iteration
 from bellmanifold.chart.layout import Block

@@ -32,7 +32,8 @@ from bellmanifold.posteriors.gradient import (
 )
 from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import ScaleTable
-from bellmanifold.posteriors.target import ValuePrior, every_visit_target, noisy_target, relaxed_target
+from bellmanifold.posteriors.question import every_visit_target
+from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc, nuts
 

@@ -15,7 +15,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Laplace, StudentT, Uniform
 from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
-from bellmanifold.posteriors import draws, importance, inference, walk
+from bellmanifold.posteriors import draws, evidence, importance, inference, question, walk
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import MISSED, Covering, covering, cut_set, needs_cut, other_cut
 from bellmanifold.posteriors.estimated import Estimate, effective_size
@@ -71,13 +71,13 @@ def test_without_data_the_posterior_is_the_prior():
 
 
 def test_noise_is_known_or_inferred_or_there_is_none():
-    assert inference._noise_scale(None, False) is None
-    assert inference._noise_scale(0.5, False) == 0.5
-    assert inference._noise_scale(None, True) == HalfNormal()
+    assert question.scale_of_noise(None, False) is None
+    assert question.scale_of_noise(0.5, False) == 0.5
+    assert question.scale_of_noise(None, True) == HalfNormal()
     own = HalfNormal(0.3)
-    assert inference._noise_scale(None, own) is own
+    assert question.scale_of_noise(None, own) is own
     with pytest.raises(BadInputError, match="leave one of the two out"):
-        inference._noise_scale(0.5, True)
+        question.scale_of_noise(0.5, True)
 
 
 @pytest.fixture
@@ -648,12 +648,12 @@ def test_the_evidence_curve_collects_one_evidence_a_scale(monkeypatch):
         evidence = Estimate.of(-prior_scale, 0.1 * prior_scale) if prior_scale < 5 else None
         return summary_of(complete(TREE), [[1, 3]], log_evidence=evidence)
 
-    monkeypatch.setattr(inference, "posterior", told)
-    curve = inference.evidence_curve(TREE, Dataset.complete(TREE), [1.0, 2.0, 4.0], epsilon=0.5)
+    monkeypatch.setattr(evidence, "posterior", told)
+    curve = evidence.evidence_curve(TREE, Dataset.complete(TREE), [1.0, 2.0, 4.0], epsilon=0.5)
     assert curve.prior_scale.tolist() == [1.0, 2.0, 4.0]
     assert curve.log_evidence.tolist() == [-1.0, -2.0, -4.0]
     np.testing.assert_allclose(curve.se, [0.1, 0.2, 0.4])
     with pytest.raises(UnsupportedError, match="importance weights failed there"):
-        inference.evidence_curve(TREE, Dataset.complete(TREE), [1.0, 8.0], epsilon=0.5)
+        evidence.evidence_curve(TREE, Dataset.complete(TREE), [1.0, 8.0], epsilon=0.5)
     with pytest.raises(BadInputError, match="prior_scales is empty"):
-        inference.evidence_curve(TREE, Dataset.complete(TREE), [])
+        evidence.evidence_curve(TREE, Dataset.complete(TREE), [])

@@ -10,10 +10,11 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents import posterior_sampling, run_episodes
-from bellmanifold.agents.posterior_sampling import Pool, PosteriorSampling
+from bellmanifold.agents import run_episodes, sources
+from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.settings import SamplingSettings
+from bellmanifold.agents.sources import Pool
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import LIMITS, ChartLimits, known_chart
 from bellmanifold.data import Dataset
@@ -337,7 +338,7 @@ def test_points_without_weight_are_not_drawn_from(monkeypatch):
     model = envs.two_state()
     agent = having_seen(model, SamplingSettings(epsilon=0.1), [0, 1])
     nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0, np.zeros(2))
-    monkeypatch.setattr(posterior_sampling, "_weighed", lambda way, chart, times, seed: nothing)
+    monkeypatch.setattr(sources, "_weighed", lambda way, chart, times, seed: nothing)
     assert agent.policy(np.random.default_rng(0)).shape == (1,)
     assert agent.diagnostics["proper_only"] == 1.0
 
@@ -347,7 +348,7 @@ def test_optimism_plays_the_most_promising_draw():
     5 standard deviations: false alarm 6e-7 a number."""
     pool = Pool(np.array([[0, 1, 2]]), np.array([1.0, 3.0, 2.0]), np.full(3, 1 / 3), 3.0, np.zeros(3))
     rng, plays = np.random.default_rng(0), 2000
-    source = posterior_sampling._Importance(pool, np.ones(3, dtype=bool), envs.two_state())
+    source = sources.WeighedPoints(pool, np.ones(3, dtype=bool), envs.two_state())
     for optimism in (1, 2, 8):
         share = np.mean([source.draw(rng, optimism)[0] == 1 for _ in range(plays)])
         exact = 1 - (2 / 3) ** optimism

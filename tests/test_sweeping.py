@@ -9,8 +9,9 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.posterior_sampling import PosteriorSampling, _is_swept
+from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.settings import SamplingSettings
+from bellmanifold.agents.sources import is_swept
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.chart.sweeping import MOST_TOUCHED, level_sweep
 from bellmanifold.data import Dataset
@@ -76,7 +77,7 @@ def test_one_changed_value_against_solving_anew(rng, successors):
             here = there
 
 
-def test_where_much_changes_all_is_swept_again():
+def test_where_much_changes_allis_swept_again():
     """More states than are looked at one by one lead to the one whose value changes."""
     many = MOST_TOUCHED + 10
     moves = {(f"s{k}", "go"): Move(-1.0, {"last": 1.0}) for k in range(many)}
@@ -185,7 +186,7 @@ def test_large_exact_posteriors_without_cycles_are_swept():
     """A deep sea of 34 rows has more than 1,000 pairs; a tolerance, a cycle or fewer pairs need the other programs."""
     sea = envs.deep_sea(34)
     data = Dataset.complete(sea)
-    assert _is_swept(relaxed_target(data, 0.0, 10.0))
-    assert not _is_swept(relaxed_target(data, 0.1, 10.0))
-    assert not _is_swept(relaxed_target(Dataset.complete(envs.deep_sea(10)), 0.0, 10.0))
-    assert not _is_swept(relaxed_target(Dataset.complete(envs.grid(17, 17)), 0.0, 10.0))
+    assert is_swept(relaxed_target(data, 0.0, 10.0))
+    assert not is_swept(relaxed_target(data, 0.1, 10.0))
+    assert not is_swept(relaxed_target(Dataset.complete(envs.deep_sea(10)), 0.0, 10.0))
+    assert not is_swept(relaxed_target(Dataset.complete(envs.grid(17, 17)), 0.0, 10.0))

@@ -10,7 +10,8 @@ from plain_chart import PlainChart
 from scipy import integrate, stats
 from wandering import SEEN, own_priors, shared_pair, two_rings, wandering
 
-from bellmanifold.chart.batch import batch_chart, padded_successors
+from bellmanifold.chart.arrangement import padded_successors
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.jax_setup import random_key

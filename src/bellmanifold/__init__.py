@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from bellmanifold.health import check as check
     from bellmanifold.models import load_model as load_model
     from bellmanifold.observation import Observation as Observation
+    from bellmanifold.posteriors.evidence import evidence_curve as evidence_curve
     from bellmanifold.posteriors.gradient import sample_chains as sample_chains
-    from bellmanifold.posteriors.inference import evidence_curve as evidence_curve
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
     from bellmanifold.runs.learning import learn as learn
@@ -53,7 +53,7 @@ _HOME = {
     "Summary": "posteriors.summary",
     "advise": "decisions.advice",
     "check": "health",
-    "evidence_curve": "posteriors.inference",
+    "evidence_curve": "posteriors.evidence",
     "explore": "explorer.notebook",
     "from_gymnasium": "formats.gymnasium",
     "from_moves": "envs.building",

@@ -25,7 +25,8 @@ from jaxtyping import Array, PRNGKeyArray, UInt32
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
-
+STATIC = {"static": True}
+"""Metadata of fields that fix a program: they are no arrays."""
 MOST_PROGRAMS = 16
 """Problems, or shapes of them, whose programs are kept."""
 _compiled: set[Any] = set()

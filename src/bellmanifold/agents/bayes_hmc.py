@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import believed
-from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import HMCSettings

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import believed
-from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import DrawSettings, EnsembleSettings

@@ -16,7 +16,7 @@ anything new gives way to the best way home by what is known; if there is none, 
 there is neither, the episode ends as a loop. New pairs run out and ways home arrive, so episodes end. Where laws are
 unknown this cannot be checked, and only the cap on moves ends an episode.
 
-Agents need no base class. Besides `policy` and `observe` an agent may have
+Agents need no base class. Besides `policy` and `observe` an agent may have (`bellmanifold.agents.agent`)
 
 - `moved` (`SeesMoves`): it is shown every single move, with the state it led to;
 - `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
@@ -29,96 +29,25 @@ Agents need no base class. Besides `policy` and `observe` an agent may have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from bellmanifold.agents.agent import Acts, Agent, Diagnosed, Looks, SeesMoves
+from bellmanifold.agents.following import chooser, loop_detector, require_policy
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
-from bellmanifold.graph import reaches_goal
+from bellmanifold.errors import BadInputError
 from bellmanifold.ssp import SSP
 
 LEAST_CAP = 1000
 MOVES_PER_STATE = 10
 End = Literal["goal", "loop", "cut off", "cap"]
-
-
-@runtime_checkable
-class Agent(Protocol):
-    """What the loop asks of every agent."""
-
-    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The pair each state plays in the next episode."""
-
-    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Learn from an episode: the pairs played, in order, and what they paid."""
-
-
-@runtime_checkable
-class SeesMoves(Protocol):
-    """An agent that is shown every move."""
-
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        """A pair was played, paid, and led to a state in which these pairs can be played (none at the goal)."""
-
-
-@runtime_checkable
-class Acts(Protocol):
-    """An agent that chooses every move on its own."""
-
-    def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
-        """Which of these pairs of the current state to play."""
-
-
-@runtime_checkable
-class Looks(Protocol):
-    """An agent that can make up its mind again in the midst of an episode."""
-
-    def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The pair each state plays from now on, being in this state, after something new was seen."""
-
-
-@runtime_checkable
-class Diagnosed(Protocol):
-    """An agent that has something to say about its work."""
-
-    @property
-    def diagnostics(self) -> Mapping[str, float]:
-        """Numbers about the last episode; read after `observe`."""
-
-
-@runtime_checkable
-class Believes(Protocol):
-    """An agent that knows how probable it thinks routes are."""
-
-    def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
-        """The probability that each route is optimal, in the belief the last policy was drawn from; NaN if unknown."""
-
-
-class Beliefs(NamedTuple):
-    """What an agent believes about every pair.
-
-    Attributes:
-        action_probability: probability that the pair is optimal in its state, shape (pairs,).
-        q_mean: mean of its value, shape (pairs,).
-    """
-
-    action_probability: Float[np.ndarray, "pairs"]
-    q_mean: Float[np.ndarray, "pairs"]
-
-
-@runtime_checkable
-class ShowsBeliefs(Protocol):
-    """An agent that can show what it believes."""
-
-    def beliefs(self) -> Beliefs | None:
-        """The belief the last policy was drawn from; None if it is not known. Drawing nothing, changing nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,18 +128,6 @@ def play_episodes(
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
 
-def require_policy(model: SSP, policy: object) -> None:
-    """Refuse what an agent of one's own may return by mistake."""
-    wanted = "return one number of a pair per state, as model.greedy(q) does"
-    found = np.asarray(policy)
-    if found.dtype.kind in "iu" and found.ndim == 1 and len(found) != model.n_states:
-        raise BadInputError(
-            f"the agent's policy has {counted(len(found), 'entry', 'entries')} for {model.n_states} states: {wanted}"
-        )
-    if found.shape != (model.n_states,) or found.dtype.kind not in "iu":
-        raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
-
-
 class _Trip:
     """One episode while it is played.
 
@@ -255,9 +172,8 @@ class _Trip:
     def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
         """Play a policy from now on."""
         require_policy(self.world.model, policy)
-        self.choose = _chooser(self.world, self.agent, policy, self.rng)
-        acts = isinstance(self.agent, Acts)
-        self.hopeless = _never if acts else _loop_detector(self.world, policy, self.memory, self.replan)
+        self.choose = chooser(self.world, self.agent, policy, self.rng)
+        self.hopeless = loop_detector(self.world, self.agent, policy, self.memory, self.replan)
 
     def _step(self, pair: int) -> tuple[int, bool]:
         """Play a pair; where that led, and whether the episode was cut off."""
@@ -306,71 +222,3 @@ def _end(at_goal: bool, cut_off: bool, at_cap: bool) -> End | None:
     if cut_off:
         return "cut off"
     return "cap" if at_cap else None
-
-
-def _chooser(
-    world: World, agent: Agent, policy: Int[np.ndarray, "states"], rng: np.random.Generator
-) -> Callable[[int], int]:
-    """How the next pair is chosen: by the agent move by move, or by its policy."""
-    if isinstance(agent, Acts):
-        return lambda state: int(agent.act(world.playable(state), rng))
-    owner = world.model.pair_state
-    if world.has_laws:
-
-        def own(state: int) -> int:
-            pair = int(policy[state])
-            if not 0 <= pair < len(owner) or owner[pair] != state:
-                where = quote(world.model.states[state])
-                raise BadInputError(
-                    f"the policy plays pair {pair} in state {where}, which is not one of its pairs: name one pair per "
-                    "state, model.pair_start[s] to model.pair_start[s + 1] - 1"
-                )
-            return pair
-
-        return own
-
-    def allowed(state: int) -> int:
-        pair = int(policy[state])
-        if pair not in world.playable(state):
-            where, what = world.model.pair_name(pair)
-            raise UnsupportedError(
-                f"state {quote(where)} does not allow action {quote(what)}, and this agent chooses its policy before "
-                "it can know that: use q-learning"
-            )
-        return pair
-
-    return allowed
-
-
-def _never(state: int, landing: int, is_new: bool) -> bool:
-    return False
-
-
-def _loop_detector(
-    world: World, policy: Int[np.ndarray, "states"], memory: Memory, replan: bool
-) -> Callable[[int, int, bool], bool]:
-    """After a move from a state to another (with a pair that was new or not): can nothing new or good follow?
-
-    Where laws are unknown this is a guess from past landings: good enough to look again, not to give up.
-    """
-    model = world.model
-    if not world.may_loop or not (world.has_laws or replan):
-        return _never
-    if world.has_laws and model.is_deterministic:
-        seen: set[int] = set()
-
-        def repeats(state: int, landing: int, is_new: bool) -> bool:
-            seen.add(state)
-            return landing in seen
-
-        return repeats
-    hopeful: Bool[np.ndarray, "states"] | None = None
-
-    def trapped(state: int, landing: int, is_new: bool) -> bool:
-        nonlocal hopeful
-        if hopeful is None or is_new or not (world.has_laws or hopeful[landing]):
-            known = model if world.has_laws else memory.known_model
-            hopeful = reaches_goal(known, policy, ends=memory.count[policy] == 0)
-        return not hopeful[landing]
-
-    return trapped

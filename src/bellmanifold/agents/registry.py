@@ -16,7 +16,7 @@ from inspect import signature
 from typing import Any
 
 from bellmanifold.agents import settings as records
-from bellmanifold.agents.episodes import Agent
+from bellmanifold.agents.agent import Agent
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
 from bellmanifold.agents.worlds import World, open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import known_only, shares
-from bellmanifold.agents.episodes import Beliefs
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import missed_by_walks

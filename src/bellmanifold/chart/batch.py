@@ -38,15 +38,16 @@ one for each. Inside, pairs are sorted by blocks; where the problem's own order 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bellmanifold.chart.layout import Block, Law, Layout, Solved, Values, Way
-from bellmanifold.chart.narrow import Narrow, narrow_block
+from bellmanifold.chart.arrangement import arranged, by_levels, narrowed, padded_successors, runs_of_states
+from bellmanifold.chart.layout import Layout, Solved
+from bellmanifold.chart.ways import Law, Values, Way
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import leaving_policy, levels, strong_components
 from bellmanifold.ssp import SSP
@@ -158,22 +159,13 @@ def batch_chart(model: SSP, limits: ChartLimits = LIMITS) -> BatchChart:
         largest = size[random].max()
         raise TooLargeError(f"a strong component has {largest} states: a batch chart takes at most {limits.block}")
     order = np.argsort(component, kind="stable")
-    runs = _runs(model, component[order], cyclic, order)
+    runs = runs_of_states(model, component[order], cyclic, order)
     ways: list[Way] = [
         "policies" if r else "sweeps" if c else "once" for c, r in zip(cyclic, cyclic & random, strict=True)
     ]
-    chart = _chart(model, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs], limits)
-    narrow = tuple(_narrow(chart, block) if block.way == "policies" else None for block in chart.layout.blocks)
-    return replace(chart, layout=replace(chart.layout, narrow=narrow))
-
-
-def _narrow(chart: BatchChart, block: Block) -> Narrow | None:
-    """How to eliminate the states of a block one by one, if they have few neighbours."""
-    pair = np.asarray(chart.layout.pair)[block.own]
-    own = np.asarray(chart.layout.place)[pair] - block.begin
-    action = pair - chart.model.pair_start[chart.model.pair_state[pair]]
-    successor = np.asarray(chart.layout.successor)[block.own] - block.begin
-    return narrow_block(own, action, successor, np.asarray(chart.law)[pair] > 0, block.end - block.begin)
+    successor, law = _padded(model, limits)
+    layout = arranged(model, successor, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs])
+    return BatchChart(model, narrowed(model, law, layout), jnp.asarray(law))
 
 
 def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimits = LIMITS) -> BatchChart:
@@ -185,105 +177,24 @@ def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimit
     """
     law, level = model.next_prob[known[model.next_pair]], levels(model, known)
     sweeps = bool((law == 1.0).all()) or level is not None
-    if level is not None and model.n_states > limits.swept:
-        return _by_levels(model, level, limits)
     if not sweeps and model.n_states > limits.block:
         raise TooLargeError(
             f"random moves in cycles among {model.n_states} states: at most {limits.block} are eliminated"
         )
-    return _chart(model, np.arange(model.n_states), [(0, model.n_states, "sweeps" if sweeps else "policies")], limits)
+    successor, padded = _padded(model, limits)
+    if level is not None and model.n_states > limits.swept:
+        layout = by_levels(model, successor, level)
+    else:
+        way: Way = "sweeps" if sweeps else "policies"
+        layout = arranged(model, successor, np.arange(model.n_states), [(0, model.n_states, way)])
+    return BatchChart(model, layout, jnp.asarray(padded))
 
 
-def _by_levels(model: SSP, level: Int[np.ndarray, "states"], limits: ChartLimits) -> BatchChart:
-    """The chart of known pairs that are on no cycle."""
-    states = model.n_states
-    order = np.argsort(level, kind="stable")
-    width = 1 << int(np.log2(np.sqrt(states)))
-    first = np.flatnonzero(np.diff(level[order], prepend=-1))
-    begins = [np.arange(a, b, width) for a, b in zip(first, [*first[1:], states], strict=True)]
-    windows = np.full(states, -1)
-    found = np.minimum(np.concatenate(begins), states - width)  # the last windows repeat states instead of running out
-    windows[: len(found)] = found
-    chart = _chart(model, order, [(0, states, "windows")], limits)
-    (block,) = chart.layout.blocks
-    layout = replace(chart.layout, windows=jnp.asarray(windows), blocks=(block._replace(width=width),), permuted=True)
-    return replace(chart, layout=layout)
-
-
-def _chart(
-    model: SSP, order: Int[np.ndarray, "states"], runs: list[tuple[int, int, Way]], limits: ChartLimits
-) -> BatchChart:
-    """The chart of a problem whose states are solved in a given order, run by run.
-
-    Runs that are runs of the problem's own states as well stay where they are.
-    """
-    parts = [np.sort(order[begin:end]) for begin, end, _ in runs]
-    if runs[0][2] != "windows" and all(part[-1] - part[0] == len(part) - 1 for part in parts):
-        order = np.arange(model.n_states)
-        runs = [(int(part[0]), int(part[-1]) + 1, way) for part, (_, _, way) in zip(parts, runs, strict=True)]
-    counts = np.diff(model.pair_start)
-    n_actions, n_next = int(counts.max()), int(np.diff(model.next_start).max())
-    if n_actions * model.n_states * n_next > limits.entries:
+def _padded(
+    model: SSP, limits: ChartLimits
+) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
+    """The successors of a problem that is small enough if every state has as many actions as any other."""
+    actions, successors = int(np.diff(model.pair_start).max()), int(np.diff(model.next_start).max())
+    if actions * model.n_states * successors > limits.entries:
         raise TooLargeError(f"the padded problem has more than {limits.entries} entries: too large for a batch chart")
-    pair = np.concatenate([np.arange(model.pair_start[s], model.pair_start[s + 1]) for s in order])
-    place, row = np.append(np.argsort(order), model.n_states), np.argsort(pair)
-    start = np.append(0, np.cumsum(counts[order]))
-    column = np.arange(n_actions)
-    slot = np.where(column < counts[order, None], start[:-1, None] + column, model.n_pairs)
-    successor, law = padded_successors(model)
-    blocks = []
-    for begin, end, way in runs:
-        own = counts[order[begin:end]]
-        actions = int(own[0]) if (own == own[0]).all() else 0
-        blocks.append(Block(begin, end, (int(start[begin]), int(start[end])), way, actions))
-    layout = Layout(
-        state=jnp.asarray(order),
-        pair=jnp.asarray(pair),
-        row=jnp.asarray(row),
-        place=jnp.asarray(place[model.pair_state]),
-        slot=jnp.asarray(slot),
-        successor=jnp.asarray(place[successor[pair]]),
-        windows=jnp.zeros(0, dtype=jnp.int64),
-        narrow=(None,) * len(blocks),
-        blocks=tuple(blocks),
-        permuted=not np.array_equal(row, np.arange(model.n_pairs)),
-    )
-    return BatchChart(model, layout, jnp.asarray(law))
-
-
-def padded_successors(model: SSP) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
-    """Successors of each pair and their probabilities, padded by the goal with probability 0."""
-    shape = (model.n_pairs, int(np.diff(model.next_start).max()))
-    successor, law = np.full(shape, model.n_states), np.zeros(shape)
-    entry = (model.next_pair, np.arange(len(model.next_state)) - model.next_start[model.next_pair])
-    successor[entry], law[entry] = model.next_state, model.next_prob
-    return successor, law
-
-
-def _runs(
-    model: SSP, component: Int[np.ndarray, "states"], cyclic: Bool[np.ndarray, "n"], order: Int[np.ndarray, "states"]
-) -> list[tuple[int, int]]:
-    """Runs of states in elimination order; neighbours on no cycle share one as long as none moves to another in it.
-
-    Args:
-        model: the problem.
-        component: of each state, in elimination order.
-        cyclic: which components have a cycle.
-        order: of the states.
-    """
-    runs: list[tuple[int, int]] = []
-    n, place = len(component), np.append(np.argsort(order), -1)
-    start = model.next_start[model.pair_start]
-    latest = [place[model.next_state[start[s] : start[s + 1]]].max(initial=-1) for s in order]
-    begin = 0
-    while begin < n:
-        end = begin + 1
-        if cyclic[component[begin]]:
-            while end < n and component[end] == component[begin]:
-                end += 1
-        else:
-            while end < n and not cyclic[component[end]] and latest[end] < begin:
-                end += 1
-        runs.append((begin, end))
-        begin = end
-    return runs
+    return padded_successors(model)

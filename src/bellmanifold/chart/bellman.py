@@ -11,22 +11,17 @@ one compiled program serves every data set of a problem.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
+from bellmanifold.jax_setup import STATIC
 from bellmanifold.ssp import SSP
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["pair_state", "next_pair", "next_state", "next_prob"],
-    meta_fields=["n_states"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Transitions:
     """The transition law of a problem as JAX arrays.
@@ -43,7 +38,7 @@ class Transitions:
     next_pair: Int[Array, "successors"]
     next_state: Int[Array, "successors"]
     next_prob: Float[Array, "successors"]
-    n_states: int
+    n_states: int = field(metadata=STATIC)
 
 
 def transitions(model: SSP) -> Transitions:

@@ -15,13 +15,14 @@ is a difference, they multiply up to det(I - P), and one of them is 0 exactly wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+
+from bellmanifold.jax_setup import STATIC
 
 LEAST_STATES = 17
 """Smaller blocks are eliminated as full matrices."""
@@ -29,11 +30,7 @@ SAVED = 8
 """So many times fewer products than for a full matrix make it worth while."""
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["state", "near", "row", "column", "update", "entry", "action", "source"],
-    meta_fields=["entries"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Narrow:
     """In which order the states of a block are eliminated, and which entries of the matrix each step touches.
@@ -59,7 +56,7 @@ class Narrow:
     entry: Int[Array, "own_pairs successors"]
     action: Int[Array, "own_pairs"]
     source: Int[Array, "moves"]
-    entries: int
+    entries: int = field(metadata=STATIC)
 
     def moves(self, law: Float[Array, "own_pairs successors"], actions: int) -> Float[Array, "moves actions"]:
         """Probability of each entry's move under each action of its state."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bellmanifold.commands.pictures import save_picture
-from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
+from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
 from bellmanifold.commands.rows import All, print_first
-from bellmanifold.commands.terminal import AsJson, print_json, say
+from bellmanifold.commands.spreading import spread_options
+from bellmanifold.commands.terminal import AsJson, Model, print_json, say
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
 
@@ -21,10 +22,10 @@ SHOWN = 20
 """Trials and states that the text output shows."""
 
 
-@takes_posterior_options
+@spread_options
 def advise(
-    model: str,
-    data: Path,
+    model: Model,
+    data: Data,
     options: PosteriorOptions,
     tolerance: Annotated[
         float | None, typer.Option(metavar="T", help="Say whether to stop: if the expected loss is at most T.")

@@ -10,14 +10,16 @@ from typing import Annotated
 
 import typer
 
-from bellmanifold.commands.posterior_options import PosteriorOptions, takes_posterior_options
+from bellmanifold.commands.posterior_options import PosteriorOptions
+from bellmanifold.commands.spreading import spread_options
+from bellmanifold.commands.terminal import Model
 from bellmanifold.errors import StoppedError
 from bellmanifold.runs.environment import keep_compiled_programs
 
 
-@takes_posterior_options
+@spread_options
 def explore(
-    model: str,
+    model: Model,
     options: PosteriorOptions,
     data: Annotated[
         Path | None,

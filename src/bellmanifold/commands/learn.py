@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ import typer
 from bellmanifold.commands.completion import agents
 from bellmanifold.commands.pictures import check_picture, save_picture
 from bellmanifold.commands.posterior_options import Discount
+from bellmanifold.commands.spreading import spread_options
 from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.interrupts import interruptible
@@ -29,6 +30,62 @@ FEW_ARRIVE = 0.25
 """If fewer episodes than this share arrive, other options might help."""
 
 
+@dataclass(frozen=True)
+class LearnOptions:
+    """What the agent may be told; None, or False, is its own default."""
+
+    epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None
+    prior_scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SD", help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."
+        ),
+    ] = None
+    prior_mean: Annotated[
+        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
+    ] = None
+    laws: Annotated[
+        LawsName | None,
+        typer.Option(
+            help="Show the agent the law of every pair it plays (known, the default), or only where it lands.",
+            show_default=False,
+        ),
+    ] = None
+    concentration: Annotated[
+        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of a law; inferred unless given.")
+    ] = None
+    optimism: Annotated[
+        int | None, typer.Option(metavar="M", help="Play the most promising of M draws [default: 1].")
+    ] = None
+    noise_sd: Annotated[
+        float | None,
+        typer.Option(metavar="ETA", help="Standard deviation of the rewards' noise, instead of a tolerance."),
+    ] = None
+    infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False
+    stated_noise: Annotated[
+        bool, typer.Option("--stated-noise", help="Take each reward's from the problem, which states it (reward_sd).")
+    ] = False
+    explore: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="thompson (plays the draw, the default) or directed (to what was not seen)."),
+    ] = None
+    replan: Annotated[
+        bool,
+        typer.Option("--replan", help="Episodes go on when a state repeats; the agent looks again when it saw news."),
+    ] = False
+    until_loss: Annotated[
+        float | None,
+        typer.Option(metavar="T", help="Stop exploring once the expected loss of the best policy is at most T."),
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """As agents take them; None for what was not given."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        told = {name: None if value is False else value for name, value in given.items()}
+        return told | {"prior_scale": _scale(self.prior_scale)}
+
+
+@spread_options
 def learn(
     model: Model,
     agent: Annotated[
@@ -37,52 +94,10 @@ def learn(
             metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False, autocompletion=agents
         ),
     ],
-    epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None,
-    prior_scale: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SD", help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."
-        ),
-    ] = None,
-    prior_mean: Annotated[
-        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
-    ] = None,
-    laws: Annotated[
-        LawsName | None,
-        typer.Option(
-            help="Show the agent the law of every pair it plays (known, the default), or only where it lands.",
-            show_default=False,
-        ),
-    ] = None,
-    concentration: Annotated[
-        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of a law; inferred unless given.")
-    ] = None,
+    options: LearnOptions,
     episodes: Annotated[int, typer.Option(help="Episodes of a run.")] = 100,
     runs: Annotated[int, typer.Option(help="Independent runs; run i has the seed K + i.")] = 10,
     seed: Annotated[int, typer.Option(metavar="K", help="Fixes every result.")] = 0,
-    optimism: Annotated[
-        int | None, typer.Option(metavar="M", help="Play the most promising of M draws [default: 1].")
-    ] = None,
-    noise_sd: Annotated[
-        float | None,
-        typer.Option(metavar="ETA", help="Standard deviation of the rewards' noise, instead of a tolerance."),
-    ] = None,
-    infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False,
-    stated_noise: Annotated[
-        bool, typer.Option("--stated-noise", help="Take each reward's from the problem, which states it (reward_sd).")
-    ] = False,
-    explore: Annotated[
-        str | None,
-        typer.Option(metavar="HOW", help="thompson (plays the draw, the default) or directed (to what was not seen)."),
-    ] = None,
-    replan: Annotated[
-        bool,
-        typer.Option("--replan", help="Episodes go on when a state repeats; the agent looks again when it saw news."),
-    ] = False,
-    until_loss: Annotated[
-        float | None,
-        typer.Option(metavar="T", help="Stop exploring once the expected loss of the best policy is at most T."),
-    ] = None,
     discount: Discount = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
@@ -99,49 +114,18 @@ def learn(
     keep_compiled_programs()
     from bellmanifold.agents.registry import check_supported, find_agent
     from bellmanifold.agents.worlds import open_world
-    from bellmanifold.models import load_problem
     from bellmanifold.runs.environment import use_one_thread
-    from bellmanifold.runs.learning import discounted
-    from bellmanifold.runs.learning import learn as let_learn
     from bellmanifold.runs.run import check_memory
-    from bellmanifold.ssp import SSP, require_closed
 
     use_one_thread()
     if picture is not None:
         check_picture(picture)
-    if discount is not None and (model.startswith("env:") or out is not None):
-        model, discount = _with_discount(model, discount), None
-    problem = load_problem(model)
-    if isinstance(problem, SSP):
-        require_closed(problem, "learn")
-    if discount is not None:
-        problem = discounted(problem, discount)
-    options: dict[str, Any] = {"epsilon": epsilon, "prior_scale": _scale(prior_scale), "optimism": optimism}
-    options |= {"noise_sd": noise_sd, "infer_noise": infer_noise or None, "stated_noise": stated_noise or None}
-    options |= {"explore": explore, "replan": replan or None}
-    options |= {"prior_mean": prior_mean, "laws": laws, "concentration": concentration, "until_loss": until_loss}
-    check_supported(find_agent(agent), open_world(problem), options)
+    model, problem = _opened(model, discount, out)
+    told = options.keywords()
+    check_supported(find_agent(agent), open_world(problem), told)
     check_memory(problem, episodes, runs)
-    entry = {"model": model, "agent": agent, "episodes": episodes} | options
-    done = 0
-
-    def kept() -> str:
-        there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
-        return f"{there}; give the same command again to play them all"
-
-    with (
-        _keeper(out, entry, range(seed, seed + runs)) as keep,
-        interruptible(kept) as require_no_interrupt,
-    ):
-
-        def after_run(run: Run) -> None:
-            nonlocal done
-            require_no_interrupt()
-            keep(run)
-            done += 1
-
-        learning = let_learn(problem, agent, episodes, runs, seed, after_run=after_run, **options)
-    learning = replace(learning, out=None if out is None else str(out))
+    entry = {"model": model, "agent": agent, "episodes": episodes} | told
+    learning = _played(problem, entry, runs, seed, out)
     if picture is not None:
         save_picture(picture, lambda: _drawn(learning))
     answer = learning.to_dict()
@@ -149,6 +133,43 @@ def learn(
         print_json(answer)
     else:
         _print_learning(answer)
+
+
+def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, Any]:
+    """The reference that runs are kept under, and the problem, discounted if that is asked for."""
+    from bellmanifold.models import load_problem
+    from bellmanifold.runs.learning import discounted
+    from bellmanifold.ssp import SSP, require_closed
+
+    if discount is not None and (model.startswith("env:") or out is not None):
+        model, discount = _with_discount(model, discount), None
+    problem = load_problem(model)
+    if isinstance(problem, SSP):
+        require_closed(problem, "learn")
+    return model, problem if discount is None else discounted(problem, discount)
+
+
+def _played(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
+    """Play all runs, and keep each that is done; `entry` is that of a plan."""
+    from bellmanifold.runs.learning import learn as let_learn
+
+    done = 0
+
+    def kept() -> str:
+        there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
+        return f"{there}; give the same command again to play them all"
+
+    with _keeper(out, entry, range(seed, seed + runs)) as keep, interruptible(kept) as require_no_interrupt:
+
+        def after_run(run: Run) -> None:
+            nonlocal done
+            require_no_interrupt()
+            keep(run)
+            done += 1
+
+        how = {name: value for name, value in entry.items() if name != "model"}
+        learning = let_learn(problem, runs=runs, seed=seed, after_run=after_run, **how)
+    return replace(learning, out=None if out is None else str(out))
 
 
 def _with_discount(model: str, discount: float) -> str:

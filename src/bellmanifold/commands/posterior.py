@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bellmanifold.commands.pictures import save_picture
-from bellmanifold.commands.posterior_options import PosteriorOptions, open_files, takes_posterior_options, trusted
+from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
 from bellmanifold.commands.rows import SHOWN, All, print_first
-from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, print_json, say
+from bellmanifold.commands.spreading import spread_options
+from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, Model, print_json, say
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
@@ -23,10 +24,10 @@ SHOWN_MASS = 5e-5
 """Improper mass that four digits would show as 0 is not mentioned."""
 
 
-@takes_posterior_options
+@spread_options
 def posterior(
-    model: str,
-    data: Path,
+    model: Model,
+    data: Data,
     options: PosteriorOptions,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it, as .png, .pdf or .svg.")] = None,
     every: All = False,

@@ -1,22 +1,16 @@
-"""The options that say which posterior is meant, for every command that computes one.
-
-They are stated once, as the fields of `PosteriorOptions`. A command that takes them is a function with a parameter
-`options`; `takes_posterior_options` turns it into one with a parameter for every field, as Typer reads it.
-"""
+"""The options that say which posterior is meant, for every command that computes one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bellmanifold.commands.completion import data_files
 from bellmanifold.commands.pictures import check_picture
-from bellmanifold.commands.terminal import Model, complain
+from bellmanifold.commands.terminal import complain
 from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
@@ -98,35 +92,6 @@ class PosteriorOptions:
         }
 
 
-def takes_posterior_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command `(model, data, options, ...)` as one that has every option of `PosteriorOptions` instead.
-
-    DATA is required, unless the command itself says what its `data` are.
-    """
-    own = get_type_hints(command, include_extras=True)
-    stated = get_type_hints(PosteriorOptions, include_extras=True)
-    rest = [name for name in signature(command).parameters if name not in ("model", "data", "options")]
-    defaults = {name: signature(command).parameters[name].default for name in ("data", *rest)}
-    shared = [field.name for field in fields(PosteriorOptions)]
-
-    def takes_all(**given: Any) -> None:
-        options = PosteriorOptions(**{name: given[name] for name in shared})
-        command(given["model"], data=given["data"], options=options, **{name: given[name] for name in rest})
-
-    data = Data if own["data"] is Path else own["data"]
-    types = {"model": Model, "data": data} | {k: stated[k] for k in shared} | {k: own[k] for k in rest}
-    defaults |= {field.name: field.default for field in fields(PosteriorOptions)}
-    takes_all.__signature__ = Signature(  # type: ignore[attr-defined]  # `inspect` reads it, as it is documented to
-        [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name, Parameter.empty), annotation=kind)
-            for name, kind in types.items()
-        ]
-    )
-    takes_all.__annotations__ = types | {"return": None}
-    takes_all.__name__, takes_all.__doc__ = command.__name__, command.__doc__
-    return takes_all
-
-
 def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
     """The problem and the observations that a command names, checked before anything is computed."""
     from bellmanifold.figures.drawing import require_drawable
@@ -135,7 +100,7 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     from bellmanifold.maps import map_fault
     from bellmanifold.models import load_model
     from bellmanifold.posteriors.laws import check_laws
-    from bellmanifold.posteriors.target import check_rewards
+    from bellmanifold.posteriors.sizes import check_rewards
 
     if picture is not None:
         check_picture(picture)

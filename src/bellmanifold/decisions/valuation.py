@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
-from bellmanifold.chart.batch import padded_successors
+from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.decisions.joint_draws import JointDraws
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from bellmanifold.data import Dataset, require_same_problem
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured
 from bellmanifold.errors import (
     BadInputError,
     UnsupportedError,
-    counted,
     quote,
     require_count,
     require_flags,
@@ -22,13 +18,12 @@ from bellmanifold.errors import (
     require_numbers,
     require_whole,
 )
-from bellmanifold.kernels import Gaussian, Kernel, named_kernel
-from bellmanifold.meter import counted as counting
+from bellmanifold.kernels import Kernel
 from bellmanifold.meter import metered
-from bellmanifold.noise import HalfNormal
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
+from bellmanifold.posteriors.contradictions import among_rewards
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.known import by_solver
@@ -36,20 +31,15 @@ from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import PolicyTable, largest_error
+from bellmanifold.posteriors.question import StatedLikelihood, check_flat, rewards_in, scale_of_noise, with_belief
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
-from bellmanifold.posteriors.summary import MANY_SDS, Summary
-from bellmanifold.posteriors.target import Target, every_visit_target, noisy_target, relaxed_target
+from bellmanifold.posteriors.summary import Summary
+from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.ties import without_near_ties
 from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 from bellmanifold.ssp import SSP
-
-if TYPE_CHECKING:
-    import pandas
-
-FAR_TOGETHER = 2.0
-"""All rewards together contradict each other if they are this many sds apart on average."""
 
 
 def posterior(
@@ -121,113 +111,36 @@ def posterior(
             noise, Kernel, "noise", 'give the name of a law, as "laplace", or an object of bellmanifold.kernels'
         )
     if reward_belief is not None:
-        data = _with_belief(data, reward_belief)
+        data = with_belief(data, reward_belief)
         prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
     if discount is not None:
-        model = model.discounted(discount)
-        data = replace(data, model=model)
+        data = replace(data, model=model.discounted(discount))
     whole, open_laws, no_law = closed(data, laws, concentration)
-    values = ValuePrior.stated(model, prior_scale, prior_mean, prior)
+    values = ValuePrior.stated(data.model, prior_scale, prior_mean, prior)
     if values.flat:
-        _check_flat(data, proper_only)
+        check_flat(data, proper_only)
     if proper_only is None:  # other engines have no such option
         proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
-    data = _rewards_in(whole, data, no_law)
-    noise_scale = _noise_scale(noise_sd, infer_noise)
-    if noise_scale is None:
-        if noise != "gaussian":
-            raise BadInputError("noise without its scale: give --noise-sd or --infer-noise too")
-        target = relaxed_target(data, 0.0 if epsilon is None else epsilon, values, kernel, proper_only)
-    elif epsilon is not None or kernel != "gaussian":
-        raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
-    else:
-        shape = named_kernel(noise) if isinstance(noise, str) else noise
-        has_mean = isinstance(shape, Gaussian) or data.count.max(initial=0) <= 1
-        target = (noisy_target if has_mean else every_visit_target)(data, noise_scale, values, shape, proper_only)
-    evidence = open_laws.log_evidence if open_laws else 0.0
-    solved = open_laws if open_laws is not None and len(open_laws.pairs) else None
-    target = replace(target, laws=solved, no_law=no_law, log_constant=target.log_constant + evidence)
+    data = rewards_in(whole, data, no_law)
+    likelihood = StatedLikelihood(epsilon, kernel, noise, scale_of_noise(noise_sd, infer_noise))
+    target = likelihood.target(data, values, proper_only).with_laws(open_laws, no_law)
     with metered("computing the posterior", progress):
         summary = posterior_of(target, budget, engine)
-    if open_laws is not None and solved is None:
+    result = summary.result.doubted(among_rewards(data, likelihood.scale is None))
+    if open_laws is not None and target.laws is None:  # landings alone say it
         nothing = Estimate.of(np.zeros(0), np.zeros(0))
-        summary = replace(summary, result=replace(summary.result, laws=LawSummary(nothing, open_laws.moments)))
+        result = replace(result, laws=LawSummary(nothing, open_laws.moments))
+    all_own = not data.count.any() and bool(data.observed.any())
     without_effect = {
         "prior_mean": (prior_mean is not None and values.flat, "the prior is flat over rewards"),
-        "epsilon": (bool(epsilon) and _all_own(data), "every reward has an sd of its own"),
-        "noise_sd": (noise_sd is not None and _all_own(data), "every reward has an sd of its own"),
+        "epsilon": (bool(epsilon) and all_own, "every reward has an sd of its own"),
+        "noise_sd": (noise_sd is not None and all_own, "every reward has an sd of its own"),
         "kernel": (kernel != "gaussian" and target.epsilon == 0.0, "epsilon is 0, so that no equation is relaxed"),
         "laws": (laws != "known" and not model.open_law.any(), "the problem leaves no law open"),
         "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
     }
-    told = [f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies]
-    doubted = summary.result.doubted(_disagreement(data, noise_scale is None))
-    return replace(summary, result=doubted, remarks=tuple(told), untried=data.untried)
-
-
-def _with_belief(data: Dataset, belief: Any) -> Dataset:
-    """The data with a belief about every reward; what is wrong with it is said of `reward_belief`."""
-    remedy = "give (mean, sd), two numbers"
-    require_kind(belief, (tuple, list), "reward_belief", remedy)
-    if len(belief) != 2:
-        raise BadInputError(f"reward_belief has {counted(len(belief), 'number')}: {remedy}")
-    try:
-        return data.with_belief(*belief)
-    except BadInputError as error:
-        raise BadInputError(f"reward_belief: {error}") from None
-
-
-def _disagreement(data: Dataset, noiseless: bool) -> str:
-    """Which rewards with sds of their own, beliefs included, disagree by many sds, or all of them together by some.
-
-    Their squared distances, in sds, sum to a chi-squared number with as many degrees of freedom n as there are rewards
-    beyond the first of each pair; a number above (4 + sqrt(n))^2 has a probability below exp(-8) = 0.0003. Together
-    they also have to be 2 sds apart on average: sds that are a little too small are no contradiction. An exact reward
-    overrules beliefs, and is compared with them as well.
-    """
-    overruled = (data.exact | ((data.count > 0) & noiseless)) & (data.own_count > 0)
-    paid = np.where(data.exact, data.exact_reward, data.mean_reward)
-    beside = np.where(overruled, data.own_precision * (paid - data.own_mean) ** 2, 0.0)
-    distance, freedom = data.own_scatter + beside, np.maximum(data.own_count + overruled - 1, 0)
-    far = distance > (MANY_SDS + np.sqrt(freedom)) ** 2
-    total, whole = float(distance.sum()), int(freedom.sum())
-    together = total > max((MANY_SDS + np.sqrt(whole)) ** 2, FAR_TOGETHER**2 * whole)
-    if together:
-        far = far | (distance > FAR_TOGETHER**2 * np.maximum(freedom, 1))
-    if not far.any():
-        return ""
-    named = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(distance))))
-    more = f" and of {int(far.sum()) - 1} more" if far.sum() > 1 else ""
-    return (
-        f"rewards of ({named}){more}, beliefs included, are many of their sds apart: "
-        "check their signs (a cost is a negative reward) and their sds"
-    )
-
-
-def _rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"] | None) -> Dataset:
-    """The rewards as observations of the problem with a law for every pair; landings have said all they say by then."""
-    if no_law is None:
-        return replace(data, model=whole)
-    landing = np.where(no_law[data.pair], -1, data.next)
-    paid = ~np.isnan(data.reward)
-    return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid])
-
-
-def _all_own(data: Dataset) -> bool:
-    """Whether every reward has an sd of its own."""
-    return not data.count.any() and bool(data.observed.any())
-
-
-def _check_flat(data: Dataset, proper_only: bool | None) -> None:
-    """Refuse a flat prior where some action value would have no prior at all, or where loops would hold it."""
-    if data.free.any():
-        pair = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(data.free))))
-        raise BadInputError(
-            f"prior_scale is flat, but nothing is known of the reward of pair ({pair}), so that its value would have "
-            "no prior: give it an observation or a belief, or a number as --prior-scale"
-        )
-    if proper_only is False:
-        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave --proper-only out")
+    remarks = tuple(f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies)
+    return replace(summary, result=result, remarks=remarks, untried=data.untried)
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:
@@ -296,84 +209,3 @@ def _prior(target: Target, reason: str) -> Result:
         reason=reason,
         dimension=0,
     )
-
-
-def _noise_scale(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
-    """The scale of the noise or the prior over it; None for deterministic rewards."""
-    if infer_noise is False:
-        return noise_sd
-    if infer_noise is not True and not callable(infer_noise):
-        raise BadInputError(
-            f"infer_noise is {infer_noise!r:.40}: give True or a log density; noise_sd is a known scale"
-        )
-    if noise_sd is not None:
-        raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
-    return HalfNormal() if infer_noise is True else infer_noise
-
-
-@dataclass(frozen=True, repr=False)
-class EvidenceCurve(Shown):
-    """Log evidence against the prior scale.
-
-    Attributes:
-        prior_scale, log_evidence, se: one entry per prior scale.
-        warning: what the curve must not be used for.
-    """
-
-    prior_scale: Float[np.ndarray, "scales"]
-    log_evidence: Float[np.ndarray, "scales"]
-    se: Float[np.ndarray, "scales"]
-    warning: str = (
-        "the curve informs a choice of prior scale; maximising it while exploring shrinks the prior until "
-        "nothing is explored any more"
-    )
-
-    def card(self) -> Card:
-        """What it says about itself: where the evidence is largest, and what that must not be used for."""
-        best = int(np.argmax(self.log_evidence))
-        low, high = (float(self.prior_scale[k]) for k in (np.argmin(self.prior_scale), np.argmax(self.prior_scale)))
-        title = f"EvidenceCurve({len(self.se)} prior scales from {low:g} to {high:g})"
-        largest = measured(float(self.log_evidence[best]), float(self.se[best]))
-        fact = f"largest log evidence {largest}, at prior scale {self.prior_scale[best]:g}"
-        return Card(title, [fact, self.warning], (), self._columns)
-
-    def _columns(self) -> Columns:
-        columns = {"prior_scale": self.prior_scale, "log_evidence": self.log_evidence, "log_evidence_se": self.se}
-        return {name: array.tolist() for name, array in columns.items()}
-
-    def to_frame(self) -> pandas.DataFrame:
-        """A row per prior scale."""
-        return as_frame(self._columns())
-
-
-def evidence_curve(
-    model: SSP,
-    data: Dataset,
-    prior_scales: Sequence[float],
-    epsilon: float = 0.0,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> EvidenceCurve:
-    """The log evidence m(r) of the data as a function of the prior scale.
-
-    It informs a person's choice of the scale. It must not drive exploration: early data favour small scales, a small
-    scale stops exploring, and then no further data correct it. `progress` shows how far it has come, by default on
-    terminals and in notebooks.
-    """
-    require_kind(prior_scales, (Sequence, np.ndarray), "prior_scales", "give a list of numbers")
-    if not len(prior_scales):
-        raise BadInputError("prior_scales is empty: give at least one")
-    for place, scale in enumerate(prior_scales):
-        require_numbers(**{f"prior_scales[{place}]": scale})
-        if not (scale is not None and np.isfinite(scale) and scale > 0):
-            raise BadInputError(f"prior_scales[{place}] is {scale}: give a positive number")
-    found = []
-    with counting("computing the evidence", "prior scales", len(prior_scales), progress) as one_more:
-        for scale in prior_scales:
-            found.append(posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed).log_evidence)
-            one_more()
-    if any(evidence is None for evidence in found):
-        raise UnsupportedError("no evidence was computed for some prior scale: importance weights failed there")
-    values = [(float(evidence.value), float(evidence.se)) for evidence in found if evidence is not None]
-    value, se = np.array(values).T
-    return EvidenceCurve(np.array(prior_scales, dtype=np.float64), value, se)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import MOST_ROWS, Card, Columns, Shown, Words, as_frame, measured, picture
+from bellmanifold.display import Card, Shown, Words, as_frame
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.meter import metered
 from bellmanifold.naming import find_pair
 from bellmanifold.options import spoken
 from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.contradictions import with_prior
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate
 from bellmanifold.posteriors.leaks import heavy_tails
-from bellmanifold.posteriors.ordering import by_doubt
 from bellmanifold.posteriors.policies import (
     PolicyTable,
     action_probabilities,
@@ -29,8 +29,9 @@ from bellmanifold.posteriors.policies import (
     most_probable_routes,
     policy_probability,
 )
+from bellmanifold.posteriors.reporting import as_json, best_pairs, card_of, columns_of, route_columns, words_of
 from bellmanifold.posteriors.result import Result
-from bellmanifold.posteriors.route import Route, title_of_best
+from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 EXACT = Estimate.of(0.0, 0.0)
 MOST_IMPROPER = 0.5
 """Improper policies that hold more of the posterior than this are warned of."""
-ROUNDING = 1e-6
-"""A standard deviation that is smaller, relative to the mean, is not shown: nothing but rounding is left."""
-MANY_SDS = 4.0
-"""Values further than this from their prior mean, in prior standard deviations, contradict the prior."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,7 +179,7 @@ class Summary(Shown):
     def warnings(self) -> list[str]:
         """Warnings about the numbers, most important first."""
         found = [f"not to be trusted: {doubt}" for doubt in self.result.doubts]
-        found += [self._contradiction()] if self._contradiction() else []
+        found.append(with_prior(self.target, self.q_mean.value))
         known = self.improper_mass
         if known.value > MOST_IMPROPER:
             found.append(
@@ -192,65 +189,12 @@ class Summary(Shown):
         best = self.routes[0] if self.routes else None
         if best is not None and not best.ends_at_goal:
             found.append("the most probable route is a loop: --proper-only leaves loops out that are known to be such")
-        tails = heavy_tails(self.target)
-        return [spoken(warning) for warning in (*found, *([tails] if tails else []), *self.remarks)]
-
-    def _contradiction(self) -> str:
-        """Where observed values lie many prior standard deviations from their prior mean, in words."""
-        target, prior = self.target, self.target.prior
-        if prior.flat or not target.observed.any():
-            return ""
-        away = np.where(target.observed, np.nan_to_num(np.abs(prior.standardised(self.q_mean.value))), 0.0)
-        pair = int(np.argmax(away))
-        if away[pair] <= MANY_SDS:
-            return ""
-        state, action = (quote(name) for name in target.model.pair_name(pair))
-        values = self.q_mean.value[target.observed]
-        middle, spread = float(np.median(values)), float(np.abs(values - np.median(values)).max())
-        return (
-            f"the data contradict the prior: the value of ({state}, {action}) is about {self.q_mean.value[pair]:.3g}, "
-            f"{away[pair]:.0f} prior standard deviations from its prior mean {prior.mean[pair]:.3g}: "
-            f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would not"
-        )
+        return [spoken(warning) for warning in (*found, heavy_tails(self.target), *self.remarks) if warning]
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
         """For pictures: the probability of each pair, and which pairs were tried."""
         observed = self.target.observed
         return self.action_probability.value, observed if self.untried is None else observed & ~self.untried
-
-    def best_pairs(self) -> Bool[np.ndarray, "pairs"]:
-        """For pictures: the pairs of the most probable route, or what the most probable actions play from the start on.
-
-        The latter where transitions are random, so that there are no routes.
-        """
-        model = self.target.model
-        best = np.zeros(model.n_pairs, dtype=bool)
-        if self.routes is not None:
-            best[list(self.routes[0].pairs if self.routes else ())] = True
-            return best
-        greedy = np.zeros(model.n_pairs, dtype=bool)
-        greedy[model.greedy(self.action_probability.value)] = True
-        played = model.initial > 0
-        while (greedy & played[model.pair_state] & ~best).any():
-            best = greedy & played[model.pair_state]
-            ahead = model.next_state[best[model.next_pair]]
-            played[ahead[ahead < model.n_states]] = True
-        return best
-
-    def words(self) -> Words:
-        """For pictures: what they show."""
-        model, routes = self.target.model, self.routes
-        seen = f"{int(self.target.observed.sum()) - self.believed} of {model.n_pairs} moves observed"
-        seen += f" and a belief about {self.believed} more" if self.believed else ""
-        doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
-        best = f"{title_of_best(routes)} ({routes[0].probability:.0%})" if routes else "most probable moves"
-        return Words(
-            f"{model.name or 'a problem'}: how probable is it that a move is optimal?\n"
-            f"{seen}; slices have the colours of their moves{doubt}",
-            best,
-            "observed",
-            "not observed" + (", a belief at most" if self.believed else ""),
-        )
 
     @cached_property
     def draws(self) -> xarray.Dataset:
@@ -293,158 +237,29 @@ class Summary(Shown):
         with metered("drawing action values"):
             return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
 
-    def card(self) -> Card:
-        """Text and table for display: diagnostics, the most probable route, actions with their values."""
-        model, target, evidence = self.target.model, self.target, self.log_evidence
-        kind = "exact" if self.epsilon == 0 else f"epsilon {self.epsilon or 0.0:g}"
-        kind = "noisy" if self.epsilon is None or (self.epsilon == 0 and (target.scale > 0).any()) else kind
-        seen = f"{int(target.observed.sum()) - self.believed} of {model.n_pairs} pairs observed"
-        seen += f", a belief about {self.believed} more" if self.believed else ""
-        facts = [self.reason]
-        if evidence is not None:
-            facts.append(f"log evidence {measured(float(evidence.value), float(evidence.se))}")
-        if self.routes:
-            best, title = self.routes[0], title_of_best(self.routes)
-            facts.append(f"{title} ({measured(best.probability, best.se)}): {best.way(self._end(best))}")
-        return Card(
-            f"Summary({quote(model.name)}, {kind} posterior, {seen}, engine {self.engine})",
-            facts,
-            self.warnings,
-            self._first_columns,
-            lambda: picture("problem", model, self),
-        )
-
-    def _first_columns(self) -> Columns:
-        """For display: what matters first where pairs are many, and no rounding for a spread."""
-        columns, order = self._columns(), np.arange(self.target.model.n_pairs)
-        known = self.q_sd.value <= ROUNDING * np.abs(self.q_mean.value)
-        for name in ("q_mean_se", "q_sd", "q_sd_se"):
-            columns[name] = np.where(known, 0.0, columns[name]).tolist()
-        if len(order) > MOST_ROWS:
-            order = by_doubt(self.target.model, self.action_probability.value, self.target.coupled)
-        return {name: [column[row] for row in order] for name, column in columns.items()}
-
-    def _columns(self) -> dict[str, list[Any]]:
-        model, best = self.target.model, self.action_probability
-        names = [model.pair_name(i) for i in range(model.n_pairs)]
-        return {
-            "state": [state for state, _ in names],
-            "action": [action for _, action in names],
-            "observed": self.pies()[1].tolist(),
-            **({} if self.untried is None or not self.believed else {"belief": self.untried.tolist()}),
-            "probability": best.value.tolist(),
-            "probability_se": best.se.tolist(),
-            "q_mean": self.q_mean.value.tolist(),
-            "q_mean_se": self.q_mean.se.tolist(),
-            "q_sd": self.q_sd.value.tolist(),
-            "q_sd_se": self.q_sd.se.tolist(),
-        }
-
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair: was it observed, or is there a belief; is it optimal; what is it worth; with errors."""
-        return as_frame(self._columns())
+        return as_frame(columns_of(self))
 
     def routes_to_frame(self) -> pandas.DataFrame:
         """A row per route, most probable first; no rows where there are no routes."""
-        routes, name = self.routes or [], self.target.model.pair_name
-        return as_frame(
-            {
-                "pairs": [[name(pair) for pair in route.pairs] for route in routes],
-                "ends": [self._end(route) for route in routes],
-                "probability": [route.probability for route in routes],
-                "probability_se": [route.se for route in routes],
-            }
-        )
+        return as_frame(route_columns(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""
-        model = self.target.model
-        evidence, effective = self.log_evidence, self.effective_sample_size
-        result: dict[str, Any] = {"warnings": self.warnings} if self.warnings else {}
-        result |= {
-            "engine": self.engine,
-            "reason": self.reason,
-            "trustworthy": self.trustworthy,
-            "epsilon": self.epsilon,
-            "prior_scale": "flat" if self.target.prior.flat else _shared(self.target.prior.sd),
-            "prior_mean": _shared(self.target.prior.mean),
-            "proper_only": self.target.proper_only,
-            "observed_pairs": int(self.target.observed.sum()),
-            "dimension": self.dimension,
-            "log_evidence": None if evidence is None else _finite(evidence.value),
-            "log_evidence_se": None if evidence is None else _finite(evidence.se),
-            "effective_sample_size": None if effective is None else _finite(effective),
-            "actions": model.by_name(
-                [_probability(p, se) for p, se in zip(*_arrays(self.action_probability), strict=True)]
-            ),
-        }
-        if self.epsilon is None:
-            result["noise"] = {"law": self.target.noise_law, **self._noise_scale()}
-        if self.routes is not None:
-            result["routes"] = [
-                {
-                    "pairs": [list(model.pair_name(i)) for i in route.pairs],
-                    "ends": self._end(route),
-                    **_probability(route.probability, route.se),
-                }
-                for route in self.routes
-            ]
-        if self.result.laws is not None:
-            mean, sd = self.result.laws.concentration
-            result |= {"laws": self._laws(), "concentration": {"mean": _finite(mean), "sd": _finite(sd)}}
-        return result | {
-            "q_mean": model.by_name([_finite(m) for m in self.q_mean.value]),
-            "q_mean_se": model.by_name([_finite(se) for se in self.q_mean.se]),
-            "q_sd": model.by_name([_finite(s) for s in self.q_sd.value]),
-            "improper_mass": _probability(*(float(x) for x in _arrays(self.improper_mass))),
-            "improper_mass_model": None
-            if self.improper_mass_model is None
-            else _probability(*(float(x) for x in _arrays(self.improper_mass_model))),
-            "diagnostics": {
-                name: _finite(value) if isinstance(value, float) else value for name, value in self.diagnostics.items()
-            },
-        }
+        return as_json(self)
 
-    def _end(self, route: Route) -> str:
-        """How a route ends: at the goal, in a loop, or at a pair whose law is unknown."""
-        no_law = self.target.no_law
-        if no_law is not None and no_law[route.pairs[-1]]:
-            return "open"
-        return "goal" if route.ends_at_goal else "loop"
+    def card(self) -> Card:
+        """Text and table for display: diagnostics, the most probable route, actions with their values."""
+        return card_of(self)
 
-    def _laws(self) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-        """Posterior means of open laws: state -> action -> next that was seen -> mean and standard error."""
-        open_laws, found = self.target.laws, self.result.laws
-        if open_laws is None:  # only pairs without a reward landed anywhere
-            return {}
-        assert found is not None, "every engine reports open laws"
-        table: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-        for row, landing, mean, se in zip(*open_laws.seen, *_arrays(found.probability), strict=True):
-            state, action = self.target.model.pair_name(open_laws.pairs[row])
-            name = self.target.model.state_name(landing)
-            table.setdefault(state, {}).setdefault(action, {})[name] = {"mean": float(mean), "se": float(se)}
-        return table
+    def best_pairs(self) -> Bool[np.ndarray, "pairs"]:
+        """For pictures: the pairs of the most probable route, or what the most probable actions play from the start on.
 
-    def _noise_scale(self) -> dict[str, float | None]:
-        inferred = self.result.noise_scale
-        if inferred is not None:
-            return {"mean": _finite(inferred[0]), "sd": _finite(inferred[1])}
-        return {"mean": self.target.noise_sd, "sd": 0.0}
+        The latter where transitions are random, so that there are no routes.
+        """
+        return best_pairs(self)
 
-
-def _arrays(estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:
-    return estimate.value, estimate.se
-
-
-def _probability(value: float, se: float) -> dict[str, float]:
-    return {"probability": min(1.0, max(0.0, float(value))), "se": float(se)}
-
-
-def _shared(numbers: Float[np.ndarray, "pairs"]) -> float | None:
-    """The number that all pairs share; None if they differ."""
-    return float(numbers[0]) if (numbers == numbers[0]).all() else None
-
-
-def _finite(value: Any) -> float | None:
-    number = float(value)
-    return number if np.isfinite(number) else None
+    def words(self) -> Words:
+        """For pictures: what they show."""
+        return words_of(self)

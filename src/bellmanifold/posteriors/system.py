@@ -6,8 +6,7 @@ said in `bellmanifold.posteriors.coordinates`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved
 from bellmanifold.gaussian.exchangeable import jax_member_moments
-from bellmanifold.jax_setup import bound_programs
+from bellmanifold.jax_setup import STATIC, bound_programs
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
@@ -47,30 +46,7 @@ class Point(NamedTuple):
     concentration: Float[Array, "1 batch"] | None = None
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        *(
-            "layout",
-            "law",
-            "solved",
-            "first",
-            "free",
-            "unseen",
-            "observed",
-            "reward",
-            "width",
-            "split",
-            "own_precision",
-            "own_mean",
-            "prior_mean",
-            "prior_sd",
-        ),
-        *("alternatives", "knots", "log_scale", "mixer", "tie_width", "cut", "subsets", "exits"),
-        *("open", "seen", "discount"),
-    ],
-    meta_fields=["kernel", "centred", "exact", "splits", "flat"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class System:
     """A posterior in its coordinates, as compiled programs take it; pairs are in the problem's order.
@@ -129,11 +105,11 @@ class System:
     open: Int[Array, "rows"]
     seen: Int[Array, "2 seen"]
     discount: Float[Array, ""]
-    kernel: Kernel
-    centred: bool
-    exact: bool
-    splits: bool
-    flat: bool
+    kernel: Kernel = field(metadata=STATIC)
+    centred: bool = field(metadata=STATIC)
+    exact: bool = field(metadata=STATIC)
+    splits: bool = field(metadata=STATIC)
+    flat: bool = field(metadata=STATIC)
 
     def laws(self, point: Point) -> Law:
         """Where pairs lead: for all points, or for each where some laws are open."""

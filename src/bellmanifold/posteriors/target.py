@@ -26,16 +26,15 @@ from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import EndComponent, end_components
 from bellmanifold.kernels import Gaussian, Kernel, Uniform
-from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
+from bellmanifold.noise import NoiseModel
 from bellmanifold.options import KernelName
 from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combined, log_own, log_scatter, scale_table
+from bellmanifold.posteriors.sizes import checked_prior
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "uniform": Uniform()}
-LARGEST = 1e100
-"""Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
 SWALLOWED = 1e-13
 """A tolerance below this share of the largest reward is lost when it is added to it."""
 
@@ -175,6 +174,12 @@ class Target:
         scale = np.where(lost, 0.0, self.scale)
         return replace(self, scale=scale, kernel=self.kernel if scale.any() else Gaussian())
 
+    def with_laws(self, laws: OpenLaws | None, no_law: Bool[np.ndarray, "pairs"] | None) -> Target:
+        """The same with what landings say about open laws; laws that no value depends on add only their evidence."""
+        evidence = laws.log_evidence if laws else 0.0
+        solved = laws if laws is not None and len(laws.pairs) else None
+        return replace(self, laws=solved, no_law=no_law, log_constant=self.log_constant + evidence)
+
     @cached_property
     def own(self) -> Int[np.ndarray, "own"]:
         """The pairs of coupled states."""
@@ -222,7 +227,7 @@ def relaxed_to(
         observed=data.observed,
         reward=reward,
         scale=np.where(only_own, own, np.where(data.observed, float(epsilon), 0.0)),
-        prior=_checked_prior(data.model, prior_scale, reward, epsilon, "epsilon"),
+        prior=checked_prior(data.model, prior_scale, reward, epsilon, "epsilon"),
         kernel=kernel if epsilon > 0 else Gaussian(),
         proper_only=proper_only,
         log_constant=log_own(data, ~only_own, reward),
@@ -275,7 +280,7 @@ def noisy_target(
         observed=data.observed,
         reward=reward,
         scale=scale,
-        prior=_checked_prior(data.model, prior_scale, reward, sd, "noise_sd"),
+        prior=checked_prior(data.model, prior_scale, reward, sd, "noise_sd"),
         kernel=kernel,
         proper_only=proper_only,
         noise_scale=table,
@@ -284,75 +289,3 @@ def noisy_target(
         log_constant=table.log_mass if table else float(log_scatter(data, np.array([sd]))[0]),
         noise_sd=None if table else sd,
     )
-
-
-def every_visit_target(
-    data: Dataset,
-    noise: float | int | LogPrior,
-    prior_scale: float | int | ValuePrior,
-    kernel: Kernel,
-    proper_only: bool = False,
-) -> Target:
-    """The posterior for noise whose repeats have no sufficient mean; arguments as for `noisy_target`.
-
-    Raises:
-        UnsupportedError: for rewards with an sd of their own, or a prior over the scale other than `HalfNormal`.
-    """
-    if data.own_count.any() or data.exact.any():
-        raise UnsupportedError(
-            f"rewards with an sd of their own are Gaussian, and {kernel} noise is not: use gaussian noise"
-        )
-    if isinstance(noise, HalfNormal):
-        model: NoiseModel = InferredScale(noise, kernel)
-    elif callable(noise):
-        raise UnsupportedError(
-            f"repeats under {kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
-            "noise model"
-        )
-    else:
-        model = KnownScale(float(noise), kernel)
-    by_mean = noisy_target(data, noise, prior_scale, proper_only=proper_only)
-    return replace(by_mean, kernel=kernel, noise_scale=None, log_constant=0.0, every_visit=EveryVisit(data, model))
-
-
-def _checked_prior(
-    model: SSP,
-    given: float | int | ValuePrior,
-    reward: Float[np.ndarray, "pairs"],
-    width: float | int,
-    name: str,
-) -> ValuePrior:
-    """The prior, refusing numbers whose squares and products would leave the range of floating point."""
-    prior = given if isinstance(given, ValuePrior) else ValuePrior.same(model, given)
-    check_size("prior_scale", float(prior.sd.max(initial=1.0)))
-    check_size("prior_scale", float(prior.sd.min(initial=1.0)))
-    check_size("prior_mean", _largest(prior.mean))
-    check_size(name, float(width))
-    check_size("the largest reward", _largest(reward))
-    return prior
-
-
-def _largest(numbers: Float[np.ndarray, "n"]) -> float:
-    """The number of the largest size."""
-    return float(numbers[np.argmax(np.abs(numbers))]) if len(numbers) else 0.0
-
-
-def check_rewards(data: Dataset) -> None:
-    """Refuse rewards whose squares and products would leave the range of floating point.
-
-    Raises:
-        BadInputError: naming the observation.
-    """
-    size = np.abs(np.nan_to_num(data.reward))
-    t = int(np.argmax(size)) if len(size) else 0
-    if len(size):
-        check_size(f"observations[{t}]: reward", float(data.reward[t]) if size[t] else 0.0)
-
-
-def check_size(what: str, number: float) -> None:
-    """Refuse a number that is too large, or too small but not 0."""
-    if number and not LARGEST**-1 <= abs(number) <= LARGEST:
-        raise BadInputError(
-            f"{what} is {number:g}: it must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
-            "choose other units"
-        )

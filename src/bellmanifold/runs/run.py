@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.agents.episodes import Agent, Beliefs, Believes, Episode, ShowsBeliefs, play_episodes
+from bellmanifold.agents.agent import Agent, Beliefs, Believes, ShowsBeliefs
+from bellmanifold.agents.episodes import Episode, play_episodes
 from bellmanifold.agents.registry import AgentKind, check_supported, find_agent, make_agent
 from bellmanifold.agents.settings import Options
 from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world

@@ -1,0 +1,81 @@
+"""What the loop of episodes asks of an agent, and what an agent may have besides (`bellmanifold.agents.episodes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """What the loop asks of every agent."""
+
+    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The pair each state plays in the next episode."""
+
+    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
+        """Learn from an episode: the pairs played, in order, and what they paid."""
+
+
+@runtime_checkable
+class SeesMoves(Protocol):
+    """An agent that is shown every move."""
+
+    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+        """A pair was played, paid, and led to a state in which these pairs can be played (none at the goal)."""
+
+
+@runtime_checkable
+class Acts(Protocol):
+    """An agent that chooses every move on its own."""
+
+    def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
+        """Which of these pairs of the current state to play."""
+
+
+@runtime_checkable
+class Looks(Protocol):
+    """An agent that can make up its mind again in the midst of an episode."""
+
+    def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The pair each state plays from now on, being in this state, after something new was seen."""
+
+
+@runtime_checkable
+class Diagnosed(Protocol):
+    """An agent that has something to say about its work."""
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """Numbers about the last episode; read after `observe`."""
+
+
+@runtime_checkable
+class Believes(Protocol):
+    """An agent that knows how probable it thinks routes are."""
+
+    def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
+        """The probability that each route is optimal, in the belief the last policy was drawn from; NaN if unknown."""
+
+
+class Beliefs(NamedTuple):
+    """What an agent believes about every pair.
+
+    Attributes:
+        action_probability: probability that the pair is optimal in its state, shape (pairs,).
+        q_mean: mean of its value, shape (pairs,).
+    """
+
+    action_probability: Float[np.ndarray, "pairs"]
+    q_mean: Float[np.ndarray, "pairs"]
+
+
+@runtime_checkable
+class ShowsBeliefs(Protocol):
+    """An agent that can show what it believes."""
+
+    def beliefs(self) -> Beliefs | None:
+        """The belief the last policy was drawn from; None if it is not known. Drawing nothing, changing nothing."""

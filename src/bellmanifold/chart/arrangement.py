@@ -1,0 +1,119 @@
+"""Laying a problem out for the batch chart: which states are solved together, and where their pairs lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bellmanifold.chart.layout import Layout
+from bellmanifold.chart.narrow import Narrow, narrow_block
+from bellmanifold.chart.ways import Block, Way
+from bellmanifold.ssp import SSP
+
+
+def arranged(
+    model: SSP,
+    successor: Int[np.ndarray, "pairs successors"],
+    order: Int[np.ndarray, "states"],
+    runs: list[tuple[int, int, Way]],
+) -> Layout:
+    """The layout of a problem whose states are solved in a given order, run by run.
+
+    Runs that are runs of the problem's own states as well stay where they are.
+    """
+    parts = [np.sort(order[begin:end]) for begin, end, _ in runs]
+    if runs[0][2] != "windows" and all(part[-1] - part[0] == len(part) - 1 for part in parts):
+        order = np.arange(model.n_states)
+        runs = [(int(part[0]), int(part[-1]) + 1, way) for part, (_, _, way) in zip(parts, runs, strict=True)]
+    counts = np.diff(model.pair_start)
+    pair = np.concatenate([np.arange(model.pair_start[s], model.pair_start[s + 1]) for s in order])
+    place, row = np.append(np.argsort(order), model.n_states), np.argsort(pair)
+    start = np.append(0, np.cumsum(counts[order]))
+    column = np.arange(counts.max())
+    slot = np.where(column < counts[order, None], start[:-1, None] + column, model.n_pairs)
+    blocks = []
+    for begin, end, way in runs:
+        own = counts[order[begin:end]]
+        actions = int(own[0]) if (own == own[0]).all() else 0
+        blocks.append(Block(begin, end, (int(start[begin]), int(start[end])), way, actions))
+    return Layout(
+        state=jnp.asarray(order),
+        pair=jnp.asarray(pair),
+        row=jnp.asarray(row),
+        place=jnp.asarray(place[model.pair_state]),
+        slot=jnp.asarray(slot),
+        successor=jnp.asarray(place[successor[pair]]),
+        windows=jnp.zeros(0, dtype=jnp.int64),
+        narrow=(None,) * len(blocks),
+        blocks=tuple(blocks),
+        permuted=not np.array_equal(row, np.arange(model.n_pairs)),
+    )
+
+
+def by_levels(model: SSP, successor: Int[np.ndarray, "pairs successors"], level: Int[np.ndarray, "states"]) -> Layout:
+    """The layout of states that are on no cycle of known pairs: a window slides over their levels."""
+    states = model.n_states
+    order = np.argsort(level, kind="stable")
+    width = 1 << int(np.log2(np.sqrt(states)))
+    first = np.flatnonzero(np.diff(level[order], prepend=-1))
+    begins = [np.arange(a, b, width) for a, b in zip(first, [*first[1:], states], strict=True)]
+    windows = np.full(states, -1)
+    found = np.minimum(np.concatenate(begins), states - width)  # the last windows repeat states instead of running out
+    windows[: len(found)] = found
+    layout = arranged(model, successor, order, [(0, states, "windows")])
+    (block,) = layout.blocks
+    return replace(layout, windows=jnp.asarray(windows), blocks=(block._replace(width=width),), permuted=True)
+
+
+def narrowed(model: SSP, law: Float[np.ndarray, "pairs successors"], layout: Layout) -> Layout:
+    """The same, with blocks whose states have few neighbours eliminated one by one."""
+
+    def narrow(block: Block) -> Narrow | None:
+        pair = np.asarray(layout.pair)[block.own]
+        own = np.asarray(layout.place)[pair] - block.begin
+        action = pair - model.pair_start[model.pair_state[pair]]
+        successor = np.asarray(layout.successor)[block.own] - block.begin
+        return narrow_block(own, action, successor, law[pair] > 0, block.end - block.begin)
+
+    return replace(layout, narrow=tuple(narrow(b) if b.way == "policies" else None for b in layout.blocks))
+
+
+def padded_successors(model: SSP) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
+    """Successors of each pair and their probabilities, padded by the goal with probability 0."""
+    shape = (model.n_pairs, int(np.diff(model.next_start).max()))
+    successor, law = np.full(shape, model.n_states), np.zeros(shape)
+    entry = (model.next_pair, np.arange(len(model.next_state)) - model.next_start[model.next_pair])
+    successor[entry], law[entry] = model.next_state, model.next_prob
+    return successor, law
+
+
+def runs_of_states(
+    model: SSP, component: Int[np.ndarray, "states"], cyclic: Bool[np.ndarray, "n"], order: Int[np.ndarray, "states"]
+) -> list[tuple[int, int]]:
+    """Runs of states in elimination order; those on no cycle share one as long as none moves to another in it.
+
+    Args:
+        model: the problem.
+        component: of each state, in elimination order.
+        cyclic: which components have a cycle.
+        order: of the states.
+    """
+    runs: list[tuple[int, int]] = []
+    n, place = len(component), np.append(np.argsort(order), -1)
+    start = model.next_start[model.pair_start]
+    latest = [place[model.next_state[start[s] : start[s + 1]]].max(initial=-1) for s in order]
+    begin = 0
+    while begin < n:
+        end = begin + 1
+        if cyclic[component[begin]]:
+            while end < n and component[end] == component[begin]:
+                end += 1
+        else:
+            while end < n and not cyclic[component[end]] and latest[end] < begin:
+                end += 1
+        runs.append((begin, end))
+        begin = end
+    return runs

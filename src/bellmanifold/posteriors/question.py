@@ -1,0 +1,132 @@
+"""From the arguments of a call to the posterior that they ask for.
+
+Beliefs become observations, rewards become those of the problem with a law for every pair, and a likelihood is chosen:
+relaxed for rewards without noise, Gaussian with sufficient means, or one that counts every visit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from bellmanifold.data import Dataset
+from bellmanifold.errors import BadInputError, UnsupportedError, counted, quote, require_kind
+from bellmanifold.kernels import Gaussian, Kernel, named_kernel
+from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
+from bellmanifold.options import KernelName
+from bellmanifold.posteriors.noise_scale import LogPrior
+from bellmanifold.posteriors.target import EveryVisit, Target, noisy_target, relaxed_target
+from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.ssp import SSP
+
+
+@dataclass(frozen=True)
+class StatedLikelihood:
+    """How rewards are compared with the equations, as `bellmanifold.posterior` is told.
+
+    Attributes:
+        epsilon, kernel: tolerance and its shape, for rewards without noise.
+        noise: shape of the noise.
+        scale: of the noise, or the log density of a prior over it; None for rewards without noise.
+    """
+
+    epsilon: float | int | None
+    kernel: KernelName
+    noise: str | Kernel
+    scale: float | int | LogPrior | None
+
+    def target(self, data: Dataset, values: ValuePrior, proper_only: bool) -> Target:
+        """The posterior.
+
+        Raises:
+            BadInputError: for arguments that do not go together.
+        """
+        if self.scale is None:
+            if self.noise != "gaussian":
+                raise BadInputError("noise without its scale: give --noise-sd or --infer-noise too")
+            return relaxed_target(data, self.epsilon or 0.0, values, self.kernel, proper_only)
+        if self.epsilon is not None or self.kernel != "gaussian":
+            raise BadInputError(
+                "epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy"
+            )
+        shape = named_kernel(self.noise) if isinstance(self.noise, str) else self.noise
+        has_mean = isinstance(shape, Gaussian) or data.count.max(initial=0) <= 1
+        return (noisy_target if has_mean else every_visit_target)(data, self.scale, values, shape, proper_only)
+
+
+def every_visit_target(
+    data: Dataset,
+    noise: float | int | LogPrior,
+    prior_scale: float | int | ValuePrior,
+    kernel: Kernel,
+    proper_only: bool = False,
+) -> Target:
+    """The posterior for noise whose repeats have no sufficient mean; arguments as for `noisy_target`.
+
+    Raises:
+        UnsupportedError: for rewards with an sd of their own, or a prior over the scale other than `HalfNormal`.
+    """
+    if data.own_count.any() or data.exact.any():
+        raise UnsupportedError(
+            f"rewards with an sd of their own are Gaussian, and {kernel} noise is not: use gaussian noise"
+        )
+    if isinstance(noise, HalfNormal):
+        model: NoiseModel = InferredScale(noise, kernel)
+    elif callable(noise):
+        raise UnsupportedError(
+            f"repeats under {kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            "noise model"
+        )
+    else:
+        model = KnownScale(float(noise), kernel)
+    by_mean = noisy_target(data, noise, prior_scale, proper_only=proper_only)
+    return replace(by_mean, kernel=kernel, noise_scale=None, log_constant=0.0, every_visit=EveryVisit(data, model))
+
+
+def scale_of_noise(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
+    """The scale of the noise or the prior over it; None for deterministic rewards."""
+    if infer_noise is False:
+        return noise_sd
+    if infer_noise is not True and not callable(infer_noise):
+        raise BadInputError(
+            f"infer_noise is {infer_noise!r:.40}: give True or a log density; noise_sd is a known scale"
+        )
+    if noise_sd is not None:
+        raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
+    return HalfNormal() if infer_noise is True else infer_noise
+
+
+def with_belief(data: Dataset, belief: Any) -> Dataset:
+    """The data with a belief about every reward; what is wrong with it is said of `reward_belief`."""
+    remedy = "give (mean, sd), two numbers"
+    require_kind(belief, (tuple, list), "reward_belief", remedy)
+    if len(belief) != 2:
+        raise BadInputError(f"reward_belief has {counted(len(belief), 'number')}: {remedy}")
+    try:
+        return data.with_belief(*belief)
+    except BadInputError as error:
+        raise BadInputError(f"reward_belief: {error}") from None
+
+
+def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"] | None) -> Dataset:
+    """The rewards as observations of the problem with a law for every pair; landings have said all they say by then."""
+    if no_law is None:
+        return replace(data, model=whole)
+    landing = np.where(no_law[data.pair], -1, data.next)
+    paid = ~np.isnan(data.reward)
+    return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid])
+
+
+def check_flat(data: Dataset, proper_only: bool | None) -> None:
+    """Refuse a flat prior where some action value would have no prior at all, or where loops would hold it."""
+    if data.free.any():
+        pair = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(data.free))))
+        raise BadInputError(
+            f"prior_scale is flat, but nothing is known of the reward of pair ({pair}), so that its value would have "
+            "no prior: give it an observation or a belief, or a number as --prior-scale"
+        )
+    if proper_only is False:
+        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave --proper-only out")
