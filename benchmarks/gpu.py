@@ -1,13 +1,15 @@
 """The library's own code on whatever device JAX has: `PYTHONPATH=src python benchmarks/gpu.py --out gpu.json`.
 
-Needs jax, numpy, scipy and jaxtyping, and BlackJAX for the chains (a row without it says so). Nothing here is written
-for a GPU. `--scale 0.01` does a hundredth of the work, for a machine without one.
+Needs jax, numpy, scipy and jaxtyping, and BlackJAX for the chains (a row without it says so). Nothing is written for a
+GPU but the rows of one problem. `--scale 0.01` does a hundredth of the work, for a machine without one.
 
 - *bandwidth*: a triad a = b + 3 c, what the device's memory gives a plain program.
 - *chart, in memory*: 2^24 depth-5 coordinate vectors (all 30 pairs seen, epsilon 0.01) that lie in memory, action
   values written back: 24 bytes a pair must move (a payment and a value read, an action value written).
 - *chart, weighed*: the same coordinates, but only the action probabilities leave: 8 bytes a pair must move.
 - *chart, drawn*: the same, the normal numbers made on the way: nothing has to move, so no bandwidth is given.
+- *one problem, drawn* and *one problem, weighed*: the same two with the problem written into the program
+  (`one_problem.py`), tile by tile; normal numbers are made in single precision, all else is double.
 - *mixture*: Proposition 1 with all pairs seen and epsilon 0.5, all 16,384 cells of the paper (32,768 as the engine
   counts them: it also splits by the root's action). This engine is NumPy: it runs on the host's cores always.
 - *HMC*: 300 chains of 2,000 iterations, 10 leapfrogs each, with the paper's tuning.
@@ -30,6 +32,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from one_problem import probabilities
 
 import bellmanifold.jax_setup  # noqa: F401 (before any array is made)
 from bellmanifold.chart.batch import BatchChart, batch_chart
@@ -39,6 +42,8 @@ from bellmanifold.envs import deep_sea
 EPSILON, PRIOR_SCALE = 0.01, 10.0
 PIECES = 16
 """Pieces that the draws come in."""
+TILE = 2**18
+"""Draws of a tile: their normal numbers in single precision, 31 MB, stay in the second-level cache of an H200."""
 
 
 def best_of(job: Callable[[], Any], repeats: int = 5) -> dict[str, float]:
@@ -118,6 +123,29 @@ class Draws:
         keys = jax.random.split(jax.random.key(1), PIECES)
         return lambda: _share([weigh(key) for key in keys])
 
+    def one_problem_drawn(self) -> Callable[[], jax.Array]:
+        """Normal numbers made on the way, tile by tile, by a program for this problem alone."""
+        width = min(TILE, self.draws)
+        key = jax.random.key(1)
+
+        def normals(tile: jax.Array) -> jax.Array:
+            return jax.random.normal(jax.random.fold_in(key, tile), (self.pairs, width), dtype=jnp.float32)
+
+        return jax.jit(
+            lambda: probabilities(self.chart.model, EPSILON, PRIOR_SCALE, normals, width, self.draws // width)
+        )
+
+    def one_problem_weighed(self) -> Callable[[], jax.Array]:
+        """Coordinates in memory, action probabilities out, by a program for this problem alone."""
+        width = min(TILE, self.draws)
+        tiles = jax.random.normal(jax.random.key(0), (self.draws // width, self.pairs, width))
+        job = jax.jit(
+            lambda tiles: probabilities(
+                self.chart.model, EPSILON, PRIOR_SCALE, lambda tile: tiles[tile], width, len(tiles)
+            )
+        )
+        return lambda: job(tiles)
+
     def _normals(self) -> list[jax.Array]:
         make = jax.jit(lambda key: jax.random.normal(key, self.shape))
         return [make(key) for key in jax.random.split(jax.random.key(0), PIECES)]
@@ -188,6 +216,8 @@ def measurements(scale: float) -> dict[str, Callable[[dict[str, Any]], dict[str,
         "chart, drawn": sized(draws.drawn, 0),
         "chart, weighed": sized(draws.reduced, 8),
         "chart, in memory": sized(draws.in_memory, 24),
+        "one problem, drawn": sized(draws.one_problem_drawn, 0),
+        "one problem, weighed": sized(draws.one_problem_weighed, 8),
         "HMC": lambda done: chains_row(max(2, int(300 * min(1.0, 10 * scale))), 1000),
         "mixture": lambda done: mixture_row(scale),
     }

@@ -7,11 +7,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import gpu
 import jax
 import jax.numpy as jnp
 import measuring
 import numpy as np
 import numpy_hmc
+import one_problem
 import peers
 import posteriors as posterior_rows
 import published_method
@@ -167,3 +169,21 @@ runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r}, run_name="__main__")
     found = json.loads((tmp_path / "gpu.json").read_text())["rows"]
     assert {name for name, row in found.items() if "failed" in row} == {"HMC"}
     assert found["mixture"]["cells"] == 2**6
+
+
+def test_a_program_for_one_problem_weighs_as_the_chart_does():
+    """The same normal numbers, in tiles and at once."""
+    draws = gpu.Draws(64)
+    normals = jax.random.normal(jax.random.key(3), (draws.pairs, 64))
+    total, played = draws.weighed(normals)
+    found = one_problem.probabilities(
+        draws.chart.model,
+        gpu.EPSILON,
+        gpu.PRIOR_SCALE,
+        lambda tile: normals.reshape(draws.pairs, 4, 16)[:, tile],
+        16,
+        4,
+    )
+    np.testing.assert_allclose(found, played / total, rtol=1e-9)
+    with pytest.raises(ValueError, match="cycle"):
+        one_problem.weighed(envs.swirl(depth=2), 0.01, 10.0, normals)
