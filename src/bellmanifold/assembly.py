@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from bellmanifold.compressed_rows import by_first_use
 from bellmanifold.errors import BadInputError, guess, quote
 from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description, Index, StatedPrior, by_first_use
+from bellmanifold.ssp import SSP, Description, Index, StatedPrior
 
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
