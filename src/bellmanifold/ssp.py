@@ -230,24 +230,15 @@ class SSP(Shown):
     def describe(self) -> Description:
         """The problem as plain arrays; `assemble` turns them back into an equal problem."""
         start = np.flatnonzero(self.initial)
+        shared = (*ARRAYS[1:], "name", "metadata", "prior", "open_discount")
         return Description(
             state_names=(*self.states, *self.goals),
             action_names=self.actions,
             goals=self.n_states + np.arange(len(self.goals)),
             initial_state=start,
             initial_prob=self.initial[start],
-            pair_state=self.pair_state,
-            pair_action=self.pair_action,
-            reward=self.reward,
-            next_start=self.next_start,
-            next_state=self.next_state,
-            next_prob=self.next_prob,
-            reward_sd=self.reward_sd,
-            name=self.name,
-            metadata=self.metadata,
-            prior=self.prior,
             may_be_open=self.is_open,
-            open_discount=self.open_discount,
+            **{name: getattr(self, name) for name in shared},
         )
 
     def with_rows(
