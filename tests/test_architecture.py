@@ -31,10 +31,12 @@ MAY_IMPORT = {
     "stated_prior": {"errors"},
     "description": {"stated_prior"},
     "display": {"errors"},
-    "ssp": {"description", "display", "errors", "stated_prior"},
+    "compressed_rows": set(),
+    "problem_table": {"display", "errors"},
+    "ssp": {"compressed_rows", "description", "display", "errors", "problem_table", "stated_prior"},
     "naming": {"errors", "ssp"},
     "maps": {"errors", "naming", "ssp"},
-    "assembly": {"errors", "limits", "ssp"},
+    "assembly": {"compressed_rows", "errors", "limits", "ssp"},
     "blocks": {"errors"},
     "components": {"blocks", "ssp"},
     "linear": {"blocks", "components", "errors", "ssp"},
@@ -295,6 +297,19 @@ def test_statistical_tests_state_their_false_alarm_rate():
             names = {name.attr for name in ast.walk(node) if isinstance(name, ast.Attribute)}
             if re.search(r"within \S+ (combined )?standard errors", says) or "pvalue" in names:
                 assert "false alarm" in says, f"{path.name}: {node.name} states no false-alarm rate"
+
+
+def test_a_newcomer_reads_for_an_afternoon():
+    """CONTRIBUTING lists the modules of the newcomer's path in their order; those in parentheses are not on it."""
+    text = (SOURCES.parent / "CONTRIBUTING.md").read_text()
+    path = re.sub(r"\([^()]*\)", "", text[text.index("\n1. `ssp.py`") : text.index("\n| room |")])
+    names = re.findall(r"`([\w/]+\.py)`", path)
+    lines = sum(len((SOURCE / name).read_text().splitlines()) for name in names)
+    assert len(names) > 10
+    assert lines <= 3000
+    stated = re.search(r"about ([\d,]+) lines", text)
+    assert stated is not None
+    assert abs(int(stated[1].replace(",", "")) - lines) <= 100
 
 
 def test_no_module_is_long():

@@ -296,7 +296,7 @@ def test_chains_that_find_the_posterior_late_do_not_count():
 def test_large_problems_are_walked_by_fewer_chains_in_fewer_rounds():
     """The work is bounded: half of it by half of the chains, and what would take far too long is refused by name."""
     chart = batch_chart(envs.grid(4, 4))
-    enough = chart.work * walk.CHAINS * walk.ROUND * 9
+    enough = walk.work_of(chart) * walk.CHAINS * walk.ROUND * 9
     assert walk.bounds(chart, Budget(walked=enough)) == (walk.CHAINS, 8)
     assert walk.bounds(chart, Budget(walked=enough, rounds=3)) == (walk.CHAINS, 3)
     assert walk.bounds(chart, Budget(walked=enough // 2)) == (walk.CHAINS, 2)
@@ -310,8 +310,8 @@ def test_large_problems_are_walked_by_fewer_chains_in_fewer_rounds():
 def test_work_of_charts():
     """Levels are solved once, loops by sweeps, random loops by eliminations: sparse ones where that is less."""
     once, swept = batch_chart(envs.deep_sea(4)), batch_chart(envs.grid(4, 4))
-    assert once.work == once.model.n_pairs
-    assert swept.work == 16 * swept.model.n_pairs
+    assert walk.work_of(once) == once.model.n_pairs
+    assert walk.work_of(swept) == 16 * swept.model.n_pairs
     full, narrow = batch_chart(envs.grid(4, 4, slip=0.2)), batch_chart(envs.roads(slip=0.2))
-    assert full.work == 6 * (15**3 // 3 + full.law.size)
-    assert narrow.work == 6 * (39 * 7**2 + narrow.law.size)
+    assert walk.work_of(full) == 6 * (15**3 // 3 + full.law.size)
+    assert walk.work_of(narrow) == 6 * (39 * 7**2 + narrow.law.size)

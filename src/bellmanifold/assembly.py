@@ -6,15 +6,18 @@ Two descriptions of one problem give equal objects, and every error names the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
+from bellmanifold.compressed_rows import by_first_use
 from bellmanifold.errors import BadInputError, guess, quote
 from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description, Index, StatedPrior, by_first_use
+from bellmanifold.ssp import SSP, Description, Index, StatedPrior
 
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
@@ -32,106 +35,28 @@ def assemble(plain: Description) -> SSP:
         BadInputError: naming the pair and the remedy.
     """
     SIZE.require(np.size(plain.pair_state) + np.size(plain.next_state), "the problem")
-    names, action_names = tuple(plain.state_names), tuple(plain.action_names)
-    for kind, listed in (("state", names), ("action", action_names)):
-        if len(set(listed)) != len(listed):
-            raise BadInputError(f"{kind} names: {quote(_first_repeated(listed))} occurs twice: make them distinct")
-    pair_state = _indices("pair_state", plain.pair_state, len(names))
-    pair_action = _indices("pair_action", plain.pair_action, len(action_names))
-    reward = _numbers("reward", plain.reward)
-    sd = plain.reward_sd if plain.reward_sd is not None else np.zeros(len(reward))
-    reward_sd = _numbers("reward_sd", sd)
-    next_state = _indices("next_state", plain.next_state, len(names))
-    next_prob = _numbers("next_prob", plain.next_prob)
-    next_start = _indices("next_start", plain.next_start, len(next_state) + 1)
-    goals = _indices("goals", plain.goals, len(names))
-    initial_state = _indices("initial_state", plain.initial_state, len(names))
-    initial_prob = _numbers("initial_prob", plain.initial_prob)
-
-    n = len(pair_state)
-    if not len(pair_action) == len(reward) == len(reward_sd) == len(next_start) - 1 == n:
-        raise BadInputError("pair_state, pair_action, reward and next_start disagree about the number of pairs")
-    if len(next_prob) != len(next_state) or len(initial_prob) != len(initial_state):
-        raise BadInputError("a list of states and the list of their probabilities differ in length")
-    if np.any(np.diff(next_start) < 0) or next_start[0] != 0 or next_start[-1] != len(next_state):
-        raise BadInputError("next_start must rise from 0 to the number of successors")
-    if len(goals) == 0:
-        raise BadInputError("goals: there is none: name at least one goal state")
-    if n == 0:
-        raise BadInputError("pairs: there is none: give at least one pair")
-
-    def label(pair: Index) -> str:
-        return f"pair ({quote(names[pair_state[pair]])}, {quote(action_names[pair_action[pair]])})"
-
-    a_pair = ", possibly an open one," if plain.may_be_open else ""
-    is_goal = np.zeros(len(names), dtype=bool)
-    is_goal[goals] = True
-    has_pair = np.zeros(len(names), dtype=bool)
-    has_pair[pair_state] = True
-
-    def guessed(state: Index, remedy: str) -> str:
-        near = guess(names[state], (names[s] for s in np.flatnonzero(has_pair | is_goal)))
-        return f"{near} Else {remedy}" if near else remedy
-
-    def row(entry: int) -> int:
-        return int(np.searchsorted(next_start, entry, side="right")) - 1
-
-    _refuse(is_goal[pair_state], lambda i: f"{label(i)}: its state is a goal: a goal has no actions, remove the pair")
-    repeated = _repeats(pair_state.astype(np.int64) * max(1, len(action_names)) + pair_action)
-    _refuse(repeated, lambda i: f"{label(i)}: occurs twice: keep one of them")
-    open_reward, open_law = (wrong & plain.may_be_open for wrong in (np.isnan(reward), np.diff(next_start) == 0))
-    _refuse(~np.isfinite(reward) & ~open_reward, lambda i: f"{label(i)}: reward is {reward[i]}: give a finite number")
-    _refuse(
-        ~np.isfinite(reward_sd) | (reward_sd < 0),
-        lambda i: f"{label(i)}: reward_sd is {reward_sd[i]}: give a finite number that is not negative",
-    )
-    _refuse(
-        ~np.isfinite(next_prob) | (next_prob < 0),
-        lambda k: (
-            f"{label(row(k))}: probability of {quote(names[next_state[k]])} is {next_prob[k]}: "
-            "give a number from 0 to 1"
-        ),
-    )
-    _refuse(
-        ~(is_goal | has_pair)[next_state],
-        lambda k: (
-            f"{label(row(k))}: next state {quote(names[next_state[k]])} is neither a goal nor has a pair: "
-            + guessed(next_state[k], f"give it a pair{a_pair} or list it under goals")
-        ),
-    )
-    total = csr_array((next_prob, next_state, next_start), shape=(n, len(names))) @ np.ones(len(names))
-    _refuse(
-        (np.abs(total - 1.0) > PROBABILITY_TOLERANCE) & ~open_law,
-        lambda i: f"{label(i)}: probabilities sum to {total[i]:.12g}: make them sum to 1",
-    )
-    _check_initial(names, initial_state, initial_prob, has_pair, is_goal, a_pair, guessed)
-    prior = _stated(plain.prior, n, label)
+    given = _Given.of(plain)
+    _check_lengths(given)
+    _check_pairs(given)
+    total = _checked_sums(given)
+    _check_initial(given)
+    prior = _stated(plain.prior, given)
     if not 0.0 < plain.open_discount <= 1.0:
         raise BadInputError(f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
-
-    first_pair = np.full(len(names), n)
-    np.minimum.at(first_pair, pair_state, np.arange(n))
-    order_of_states = np.argsort(first_pair, kind="stable")[: int(has_pair.sum())]
-    n_states = len(order_of_states)
-    new_state = np.full(len(names), n_states, dtype=np.int32)
-    new_state[order_of_states] = np.arange(n_states)
-
-    order = np.argsort(new_state[pair_state], kind="stable")
-    actions, new_action = by_first_use(pair_action[order])
-    start, successors, prob = _canonical(next_prob, new_state[next_state], next_start, order, total)
-
-    initial = np.bincount(new_state[initial_state], initial_prob, n_states + 1)[:n_states]
-    listed_goals = list(dict.fromkeys(goals.tolist()))
+    states, number = given.by_first_pair()
+    order = np.argsort(number[given.pair_state], kind="stable")
+    actions, pair_action = by_first_use(given.pair_action[order])
+    start, successors, prob = _canonical(given.next_prob, number[given.next_state], given.next_start, order, total)
     return SSP(
         name=plain.name,
-        states=tuple(names[s] for s in order_of_states),
-        goals=tuple(names[s] for s in listed_goals),
-        actions=tuple(action_names[a] for a in actions),
-        initial=initial,
-        pair_state=new_state[pair_state[order]].astype(np.int64),
-        pair_action=new_action,
-        reward=reward[order],
-        reward_sd=reward_sd[order],
+        states=tuple(given.names[s] for s in states),
+        goals=tuple(given.names[s] for s in dict.fromkeys(given.goals.tolist())),
+        actions=tuple(given.actions[a] for a in actions),
+        initial=np.bincount(number[given.initial_state], given.initial_prob, len(states) + 1)[: len(states)],
+        pair_state=number[given.pair_state[order]].astype(np.int64),
+        pair_action=pair_action,
+        reward=given.reward[order],
+        reward_sd=given.reward_sd[order],
         next_start=start,
         next_state=successors,
         next_prob=prob,
@@ -141,13 +66,169 @@ def assemble(plain: Description) -> SSP:
     )
 
 
-def _stated(prior: StatedPrior | None, pairs: int, label: Callable[[int], str]) -> StatedPrior | None:
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """The arrays of a description: lists of whole numbers in range and of numbers, but nothing else is checked."""
+
+    names: tuple[str, ...]
+    actions: tuple[str, ...]
+    pair_state: Int[np.ndarray, "_"]
+    pair_action: Int[np.ndarray, "_"]
+    reward: Float[np.ndarray, "_"]
+    reward_sd: Float[np.ndarray, "_"]
+    next_start: Int[np.ndarray, "_"]
+    next_state: Int[np.ndarray, "_"]
+    next_prob: Float[np.ndarray, "_"]
+    goals: Int[np.ndarray, "_"]
+    initial_state: Int[np.ndarray, "_"]
+    initial_prob: Float[np.ndarray, "_"]
+    may_be_open: bool
+
+    @classmethod
+    def of(cls, plain: Description) -> _Given:
+        names, actions = tuple(plain.state_names), tuple(plain.action_names)
+        for kind, listed in (("state", names), ("action", actions)):
+            if len(set(listed)) != len(listed):
+                raise BadInputError(f"{kind} names: {quote(_first_repeated(listed))} occurs twice: make them distinct")
+        return cls(
+            names=names,
+            actions=actions,
+            pair_state=_indices("pair_state", plain.pair_state, len(names)),
+            pair_action=_indices("pair_action", plain.pair_action, len(actions)),
+            reward=_numbers("reward", plain.reward),
+            reward_sd=_numbers(
+                "reward_sd", np.zeros(np.size(plain.reward)) if plain.reward_sd is None else plain.reward_sd
+            ),
+            next_state=_indices("next_state", plain.next_state, len(names)),
+            next_prob=_numbers("next_prob", plain.next_prob),
+            next_start=_indices("next_start", plain.next_start, np.size(plain.next_state) + 1),
+            goals=_indices("goals", plain.goals, len(names)),
+            initial_state=_indices("initial_state", plain.initial_state, len(names)),
+            initial_prob=_numbers("initial_prob", plain.initial_prob),
+            may_be_open=plain.may_be_open,
+        )
+
+    @cached_property
+    def is_goal(self) -> Bool[np.ndarray, "names"]:
+        """Which names are goals."""
+        return self._mask(self.goals)
+
+    @cached_property
+    def has_pair(self) -> Bool[np.ndarray, "names"]:
+        """Which names have a pair."""
+        return self._mask(self.pair_state)
+
+    def _mask(self, states: Int[np.ndarray, "_"]) -> Bool[np.ndarray, "names"]:
+        mask = np.zeros(len(self.names), dtype=bool)
+        mask[states] = True
+        return mask
+
+    def label(self, pair: Index) -> str:
+        """A pair in words."""
+        state, action = self.names[self.pair_state[pair]], self.actions[self.pair_action[pair]]
+        return f"pair ({quote(state)}, {quote(action)})"
+
+    def label_of_entry(self, entry: int) -> str:
+        """The pair of a successor, in words."""
+        return self.label(int(np.searchsorted(self.next_start, entry, side="right")) - 1)
+
+    def remedy(self, state: Index, before: str, after: str = "") -> str:
+        """What to do about a name without a pair: a name that is nearly the same, or to give it one."""
+        near = guess(self.names[state], (self.names[s] for s in np.flatnonzero(self.has_pair | self.is_goal)))
+        remedy = before + (", possibly an open one" + ("," if after else "") if self.may_be_open else "") + after
+        return f"{near} Else {remedy}" if near else remedy
+
+    def by_first_pair(self) -> tuple[Int[np.ndarray, "states"], Int[np.ndarray, "names"]]:
+        """The states in the order of their first pairs, and the number of each name; others have that of goals."""
+        pairs = len(self.pair_state)
+        first = np.full(len(self.names), pairs)
+        np.minimum.at(first, self.pair_state, np.arange(pairs))
+        states = np.argsort(first, kind="stable")[: int(self.has_pair.sum())]
+        number = np.full(len(self.names), len(states), dtype=np.int32)
+        number[states] = np.arange(len(states))
+        return states, number
+
+
+def _check_lengths(given: _Given) -> None:
+    pairs, start = len(given.pair_state), given.next_start
+    if not len(given.pair_action) == len(given.reward) == len(given.reward_sd) == len(start) - 1 == pairs:
+        raise BadInputError("pair_state, pair_action, reward and next_start disagree about the number of pairs")
+    if len(given.next_prob) != len(given.next_state) or len(given.initial_prob) != len(given.initial_state):
+        raise BadInputError("a list of states and the list of their probabilities differ in length")
+    if np.any(np.diff(start) < 0) or start[0] != 0 or start[-1] != len(given.next_state):
+        raise BadInputError("next_start must rise from 0 to the number of successors")
+    if len(given.goals) == 0:
+        raise BadInputError("goals: there is none: name at least one goal state")
+    if pairs == 0:
+        raise BadInputError("pairs: there is none: give at least one pair")
+
+
+def _check_pairs(given: _Given) -> None:
+    """Refuse pairs of goals, repeated ones, and rewards that are no numbers."""
+    label, reward, reward_sd = given.label, given.reward, given.reward_sd
+    _refuse(
+        given.is_goal[given.pair_state],
+        lambda i: f"{label(i)}: its state is a goal: a goal has no actions, remove the pair",
+    )
+    repeated = _repeats(given.pair_state.astype(np.int64) * max(1, len(given.actions)) + given.pair_action)
+    _refuse(repeated, lambda i: f"{label(i)}: occurs twice: keep one of them")
+    is_open = np.isnan(reward) & given.may_be_open
+    _refuse(~np.isfinite(reward) & ~is_open, lambda i: f"{label(i)}: reward is {reward[i]}: give a finite number")
+    _refuse(
+        ~np.isfinite(reward_sd) | (reward_sd < 0),
+        lambda i: f"{label(i)}: reward_sd is {reward_sd[i]}: give a finite number that is not negative",
+    )
+
+
+def _checked_sums(given: _Given) -> Float[np.ndarray, "pairs"]:
+    """What the probabilities of each pair sum to: 1 up to rounding, or 0 where its law is open."""
+    state, prob, label, names = given.next_state, given.next_prob, given.label_of_entry, given.names
+    _refuse(
+        ~np.isfinite(prob) | (prob < 0),
+        lambda k: f"{label(k)}: probability of {quote(names[state[k]])} is {prob[k]}: give a number from 0 to 1",
+    )
+    _refuse(
+        ~(given.is_goal | given.has_pair)[state],
+        lambda k: (
+            f"{label(k)}: next state {quote(names[state[k]])} is neither a goal nor has a pair: "
+            + given.remedy(state[k], "give it a pair", " or list it under goals")
+        ),
+    )
+    law = csr_array((prob, state, given.next_start), shape=(len(given.pair_state), len(names)))
+    total = law @ np.ones(len(names))
+    is_open = (np.diff(given.next_start) == 0) & given.may_be_open
+    _refuse(
+        (np.abs(total - 1.0) > PROBABILITY_TOLERANCE) & ~is_open,
+        lambda i: f"{given.label(i)}: probabilities sum to {total[i]:.12g}: make them sum to 1",
+    )
+    return total
+
+
+def _check_initial(given: _Given) -> None:
+    names, state, prob = given.names, given.initial_state, given.initial_prob
+    _refuse(
+        ~np.isfinite(prob) | (prob < 0),
+        lambda k: f"initial: probability of {quote(names[state[k]])} is {prob[k]}: give a number from 0 to 1",
+    )
+    _refuse(given.is_goal[state], lambda k: f"initial: {quote(names[state[k]])} is a goal: start where there is a pair")
+    _refuse(
+        ~given.has_pair[state],
+        lambda k: (
+            f"initial: unknown state {quote(names[state[k]])}: "
+            + given.remedy(state[k], "name a state that has a pair")
+        ),
+    )
+    if abs(prob.sum() - 1.0) > PROBABILITY_TOLERANCE:
+        raise BadInputError(f"initial: probabilities sum to {prob.sum():.12g}: make them sum to 1")
+
+
+def _stated(prior: StatedPrior | None, given: _Given) -> StatedPrior | None:
     """The prior if it states anything, checked."""
     if prior is None or prior.is_empty:
         return None
-    if not len(prior.pair_mean) == len(prior.pair_sd) == pairs:
+    if not len(prior.pair_mean) == len(prior.pair_sd) == len(given.pair_state):
         raise BadInputError("prior: its lists of means and sds must have one entry per pair")
-    mean, sd = prior.pair_mean, prior.pair_sd
+    mean, sd, label = prior.pair_mean, prior.pair_sd, given.label
     _refuse(np.isinf(mean), lambda i: f"{label(i)}: prior: mean is {mean[i]}: give a finite number")
     _refuse(np.isinf(sd) | (sd <= 0), lambda i: f"{label(i)}: prior: sd is {sd[i]}: give a positive number")
     return prior
@@ -171,31 +252,6 @@ def _canonical(
     law.eliminate_zeros()
     law.sum_duplicates()
     return law.indptr.astype(np.int64), law.indices.astype(np.int64), law.data
-
-
-def _check_initial(
-    names: tuple[str, ...],
-    state: Int[np.ndarray, "starts"],
-    prob: Float[np.ndarray, "starts"],
-    has_pair: Bool[np.ndarray, "names"],
-    is_goal: Bool[np.ndarray, "names"],
-    a_pair: str,
-    guessed: Callable[[Index, str], str],
-) -> None:
-    _refuse(
-        ~np.isfinite(prob) | (prob < 0),
-        lambda k: f"initial: probability of {quote(names[state[k]])} is {prob[k]}: give a number from 0 to 1",
-    )
-    _refuse(is_goal[state], lambda k: f"initial: {quote(names[state[k]])} is a goal: start where there is a pair")
-    _refuse(
-        ~has_pair[state],
-        lambda k: (
-            f"initial: unknown state {quote(names[state[k]])}: "
-            + guessed(state[k], f"name a state that has a pair{a_pair.rstrip(',')}")
-        ),
-    )
-    if abs(prob.sum() - 1.0) > PROBABILITY_TOLERANCE:
-        raise BadInputError(f"initial: probabilities sum to {prob.sum():.12g}: make them sum to 1")
 
 
 def _indices(what: str, values: ArrayLike, below: int) -> Int[np.ndarray, "n"]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Int
 
 from bellmanifold.errors import BadInputError, guess, quote, require_kind
 from bellmanifold.ssp import SSP
@@ -18,6 +21,19 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     s = find_state(model, state, where)
     own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
     raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: {meant(action, own, 'it has')}")
+
+
+def find_policy(model: SSP, policy: Int[np.ndarray, "states"] | Mapping[str, str]) -> Int[np.ndarray, "states"]:
+    """The pair that each state plays, given that or state -> action for all of them; or a clear error."""
+    if isinstance(policy, Mapping):
+        missing = next((state for state in model.states if state not in policy), None)
+        if missing is not None:
+            raise BadInputError(f"the policy says nothing about state {quote(missing)}: name an action of each")
+        policy = np.array([find_pair(model, state, policy[state], "the policy") for state in model.states])
+    first, after = model.pair_start[:-1], model.pair_start[1:]
+    if len(policy) != model.n_states or not ((first <= policy) & (policy < after)).all():
+        raise BadInputError(f"the policy does not name one pair of each of the {model.n_states} states")
+    return policy
 
 
 def find_state(model: SSP, state: str, where: str) -> int:

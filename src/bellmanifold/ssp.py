@@ -29,9 +29,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from bellmanifold.compressed_rows import Rows, by_first_use
+from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
-from bellmanifold.display import Card, Columns, as_frame, as_html, picture
+from bellmanifold.display import Card, Shown, as_frame
 from bellmanifold.errors import BadInputError, counted, quote, require_kind, require_numbers
+from bellmanifold.problem_table import card_of_problem, pair_columns
 from bellmanifold.stated_prior import StatedPrior as StatedPrior
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ ARRAYS = ("initial", "pair_state", "pair_action", "reward", "reward_sd", "next_s
 
 
 @dataclass(frozen=True, eq=False)
-class SSP:
+class SSP(Shown):
     """A stochastic shortest path problem. Build one with `assemble`, a reader or `bellmanifold.envs`.
 
     Attributes:
@@ -102,13 +105,7 @@ class SSP:
 
     def card(self) -> Card:
         """Table and, for small problems, a picture, for display in a notebook."""
-        starts = [f"{quote(self.states[s])} with {self.initial[s]:.3g}" for s in np.flatnonzero(self.initial)[:3]]
-        more = ", ..." if int((self.initial > 0).sum()) > len(starts) else ""
-        start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
-        return Card(repr(self), [start], (), lambda: pair_columns(self), lambda: picture("problem", self))
-
-    def _repr_html_(self) -> str:
-        return as_html(self.card())
+        return card_of_problem(self)
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair: state, action, reward and where it leads."""
@@ -233,24 +230,15 @@ class SSP:
     def describe(self) -> Description:
         """The problem as plain arrays; `assemble` turns them back into an equal problem."""
         start = np.flatnonzero(self.initial)
+        shared = (*ARRAYS[1:], "name", "metadata", "prior", "open_discount")
         return Description(
             state_names=(*self.states, *self.goals),
             action_names=self.actions,
             goals=self.n_states + np.arange(len(self.goals)),
             initial_state=start,
             initial_prob=self.initial[start],
-            pair_state=self.pair_state,
-            pair_action=self.pair_action,
-            reward=self.reward,
-            next_start=self.next_start,
-            next_state=self.next_state,
-            next_prob=self.next_prob,
-            reward_sd=self.reward_sd,
-            name=self.name,
-            metadata=self.metadata,
-            prior=self.prior,
             may_be_open=self.is_open,
-            open_discount=self.open_discount,
+            **{name: getattr(self, name) for name in shared},
         )
 
     def with_rows(
@@ -270,28 +258,15 @@ class SSP:
             state: successors in these rows, ascending within a row; the goal is number S.
             prob: probability of each successor.
         """
-        source = np.arange(self.n_pairs)
-        source[pairs] = self.n_pairs + np.arange(len(pairs))
-        entries, begin = row_entries(np.append(self.next_start, self.next_start[-1] + start[1:]), source)
-        other = replace(
-            self,
-            next_start=begin,
-            next_state=np.append(self.next_state, state)[entries],
-            next_prob=np.append(self.next_prob, prob)[entries],
-        )
-        if self.open_discount == 1.0:
-            return other
-        return other._discounted(self.open_law & ~other.open_law, self.open_discount)
+        rows = self._rows.replaced(pairs, Rows(start, state, prob))
+        if self.open_discount < 1.0:
+            given = np.isin(np.arange(self.n_pairs), pairs[np.diff(start) > 0])
+            rows = rows.discounted(self.open_law & given, self.open_discount, self.n_states)
+        return self._with(rows)
 
     def opened(self) -> SSP:
         """The same states and actions with every reward and every law open."""
-        return replace(
-            self,
-            reward=np.full(self.n_pairs, np.nan),
-            next_start=np.zeros(self.n_pairs + 1, dtype=np.int64),
-            next_state=np.zeros(0, dtype=np.int64),
-            next_prob=np.zeros(0),
-        )
+        return replace(self._with(Rows.empty(self.n_pairs)), reward=np.full(self.n_pairs, np.nan))
 
     def closed_at_goal(self) -> SSP:
         """The problem with open laws leading to the goal and open rewards 0, for code that never uses open pairs."""
@@ -313,23 +288,15 @@ class SSP:
             raise BadInputError(f"discount is {discount}: it must lie in (0, 1]")
         if discount == 1.0:
             return self
-        model = self._discounted(~self.open_law, discount)
-        return replace(model, open_discount=self.open_discount * discount)
+        rows = self._rows.discounted(~self.open_law, discount, self.n_states)
+        return replace(self._with(rows), open_discount=self.open_discount * discount)
 
-    def _discounted(self, pairs: Bool[np.ndarray, "pairs"], discount: float) -> SSP:
-        """The problem in which some pairs, none of them with an open law, end at the goal with 1 - discount."""
-        last = self.next_start[1:][pairs] - 1
-        lacks = self.next_state[last] != self.n_states  # the goal comes last
-        prob = np.where(pairs[self.next_pair], self.next_prob * discount, self.next_prob)
-        prob[last[~lacks]] += 1.0 - discount
-        longer = np.zeros(self.n_pairs, dtype=np.int64)
-        longer[pairs] = lacks
-        return replace(
-            self,
-            next_start=self.next_start + np.append(0, np.cumsum(longer)),
-            next_state=np.insert(self.next_state, last[lacks] + 1, self.n_states),
-            next_prob=np.insert(prob, last[lacks] + 1, 1.0 - discount),
-        )
+    @property
+    def _rows(self) -> Rows:
+        return Rows(self.next_start, self.next_state, self.next_prob)
+
+    def _with(self, rows: Rows) -> SSP:
+        return replace(self, next_start=rows.start, next_state=rows.state, next_prob=rows.prob)
 
     def subproblem(self, pairs: Bool[np.ndarray, "pairs"], start: int | None = None) -> SSP:
         """The problem with only some pairs, none of which may lead to a state that loses all of its own.
@@ -340,27 +307,22 @@ class SSP:
         """
         own = np.zeros(self.n_states + 1, dtype=bool)
         own[self.pair_state[pairs]] = own[-1] = True
-        number = np.cumsum(own) - 1
-        length = np.diff(self.next_start)
-        entries = np.repeat(pairs, length)
-        assert own[self.next_state[entries]].all(), "a pair that is kept leads to a state that is not"
+        number, rows = np.cumsum(own) - 1, self._rows.kept(pairs)
+        assert own[rows.state].all(), "a pair that is kept leads to a state that is not"
         actions, pair_action = by_first_use(self.pair_action[pairs])
-        return SSP(
-            name=self.name,
+        return replace(
+            self,
             states=tuple(self.states[s] for s in np.flatnonzero(own[:-1])),
-            goals=self.goals,
             actions=tuple(self.actions[a] for a in actions),
             initial=(self.initial if start is None else np.arange(self.n_states) == start)[own[:-1]].astype(np.float64),
             pair_state=number[self.pair_state[pairs]],
             pair_action=pair_action,
             reward=self.reward[pairs],
             reward_sd=self.reward_sd[pairs],
-            next_start=np.append(0, np.cumsum(length[pairs])),
-            next_state=number[self.next_state[entries]],
-            next_prob=self.next_prob[entries],
-            metadata=self.metadata,
+            next_start=rows.start,
+            next_state=number[rows.state],
+            next_prob=rows.prob,
             prior=None if self.prior is None else self.prior.of_pairs(pairs),
-            open_discount=self.open_discount,
         )
 
 
@@ -401,36 +363,3 @@ def require_closed(model: SSP, what: str) -> None:
 def _lacking(model: SSP, pair: Index) -> str:
     lacks = [("reward", model.open_reward[pair]), ("next", model.open_law[pair])]
     return " and ".join(name for name, missing in lacks if missing)
-
-
-def row_entries(
-    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
-) -> tuple[Int[np.ndarray, "entries"], Int[np.ndarray, "n_plus_1"]]:
-    """Positions of the entries of some compressed rows, row after row, and where those of each begin and the last end.
-
-    >>> row_entries(np.array([0, 2, 3, 5]), np.array([2, 0]))
-    (array([3, 4, 0, 1]), array([0, 2, 4]))
-    """
-    length = np.diff(start)[rows]
-    begin = np.append(0, np.cumsum(length))
-    return np.arange(begin[-1]) - np.repeat(begin[:-1] - start[:-1][rows], length), begin
-
-
-def by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray, "used"], Int[np.ndarray, "pairs"]]:
-    """The actions in use in the order of their first use, and each pair's among them."""
-    used, first_use, code = np.unique(pair_action, return_index=True, return_inverse=True)
-    by_use = np.argsort(first_use)
-    return used[by_use], np.argsort(by_use)[code]
-
-
-def pair_columns(model: SSP) -> Columns:
-    """Pairs as columns of a table; where one leads as {state: probability}, None where it is unknown."""
-    rows = [slice(a, b) for a, b in zip(model.next_start[:-1], model.next_start[1:], strict=True)]
-    laws = [zip(map(model.state_name, model.next_state[r]), model.next_prob[r].tolist(), strict=True) for r in rows]
-    return {
-        "state": [model.states[s] for s in model.pair_state],
-        "action": [model.actions[a] for a in model.pair_action],
-        "reward": model.reward.tolist(),
-        "reward_sd": model.reward_sd.tolist(),
-        "next": [dict(law) or None for law in laws],
-    }

@@ -73,8 +73,6 @@ class ChartLimits:
 
 
 LIMITS = ChartLimits()
-SWEEPS, POLICIES = 16, 6
-"""Typical numbers of sweeps and of policies until nothing changes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,23 +88,6 @@ class BatchChart:
     model: SSP
     layout: Layout
     law: Float[Array, "pairs successors"]
-
-    @property
-    def work(self) -> int:
-        """About how many operations a point takes, those of sweeps and eliminations included."""
-        successors = int(self.layout.successor.shape[1])
-        total = 0
-        for block, narrow in zip(self.layout.blocks, self.layout.narrow, strict=True):
-            states, pairs = block.end - block.begin, block.pairs[1] - block.pairs[0]
-            once = pairs * successors
-            if block.way == "sweeps":
-                total += SWEEPS * once
-            elif block.way == "policies":
-                products = states**3 // 3 if narrow is None else states * int(narrow.near.shape[1]) ** 2
-                total += POLICIES * (products + once)
-            else:
-                total += once
-        return total
 
     def first_policy(
         self, solved: Bool[np.ndarray, "pairs"], avoided: Bool[np.ndarray, "pairs"] | None = None

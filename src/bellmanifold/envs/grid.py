@@ -51,8 +51,7 @@ def grid(
     require(rows >= 1, f"rows is {rows}: it must be at least 1")
     require(columns >= 1, f"columns is {columns}: it must be at least 1")
     require(0.0 <= slip <= 1.0, f"slip is {slip}: it must lie in [0, 1]")
-    ways = 3 if slip > 0.0 else 1
-    SIZE.require(len(_MOVES) * rows * columns * (1 + ways), "rows times columns")
+    SIZE.require(len(_MOVES) * rows * columns * (4 if slip > 0.0 else 2), "rows times columns")
     require(math.isfinite(move_cost), f"move_cost is {move_cost}: give a finite number")
     size = (rows, columns)
     free = np.ones(size, dtype=bool)
@@ -64,35 +63,38 @@ def grid(
     require(bool(free[last]), "goal: a wall stands there")
     require(first != last, "start is the goal: choose two cells")
 
+    model = assemble(_described(free, first, last, slip, float(move_cost)))
+    return model if action_seed is None else with_action_order(model, action_seed)
+
+
+def _described(
+    free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], last: tuple[int, int], slip: float, move_cost: float
+) -> Description:
+    """The grid as arrays: states row by row, each with its actions, each with the ways a move may go."""
     states = np.argwhere(_reachable(free, first, last))
-    number = np.full(size, -1, dtype=np.int32)
+    number = np.full(free.shape, -1, dtype=np.int32)
     number[tuple(states.T)] = np.arange(len(states))
     number[last] = len(states)
-    actions = list(_MOVES)
+    actions, ways = list(_MOVES), 3 if slip > 0.0 else 1
     lands = {action: number[_landing(free, states, action)] for action in actions}
     aside = {action: dict.fromkeys(_SIDEWAYS[action][: ways - 1], slip / 2) for action in actions}
     weights = {action: {action: 1.0 - slip, **aside[action]} for action in actions}
-    next_state = np.stack([lands[way] for a in actions for way in weights[a]], axis=1).ravel()  # state, action, way
-    next_prob = np.stack([list(weights[a].values()) for a in actions])
     pairs = len(actions) * len(states)
-    model = assemble(
-        Description(
-            state_names=[*(f"{row},{col}" for row, col in zip(*states.T.tolist(), strict=True)), GOAL],
-            action_names=actions,
-            goals=[len(states)],
-            initial_state=[int(number[first])],
-            initial_prob=[1.0],
-            pair_state=np.repeat(np.arange(len(states), dtype=np.int32), len(actions)),
-            pair_action=np.tile(np.arange(len(actions), dtype=np.int32), len(states)),
-            reward=np.full(pairs, -float(move_cost)),
-            next_start=np.arange(0, pairs * ways + 1, ways, dtype=np.int32),
-            next_state=next_state,
-            next_prob=np.tile(next_prob.ravel(), len(states)),
-            name=f"grid-{rows}x{columns}",
-            metadata={"goal_cell": f"{last[0]},{last[1]}"},
-        )
+    return Description(
+        state_names=[*(f"{row},{col}" for row, col in zip(*states.T.tolist(), strict=True)), GOAL],
+        action_names=actions,
+        goals=[len(states)],
+        initial_state=[int(number[first])],
+        initial_prob=[1.0],
+        pair_state=np.repeat(np.arange(len(states), dtype=np.int32), len(actions)),
+        pair_action=np.tile(np.arange(len(actions), dtype=np.int32), len(states)),
+        reward=np.full(pairs, -move_cost),
+        next_start=np.arange(0, pairs * ways + 1, ways, dtype=np.int32),
+        next_state=np.stack([lands[way] for a in actions for way in weights[a]], axis=1).ravel(),
+        next_prob=np.tile([chance for a in actions for chance in weights[a].values()], len(states)),
+        name=f"grid-{free.shape[0]}x{free.shape[1]}",
+        metadata={"goal_cell": f"{last[0]},{last[1]}"},
     )
-    return model if action_seed is None else with_action_order(model, action_seed)
 
 
 def _cell(text: str, what: str, size: tuple[int, int]) -> tuple[int, int]:

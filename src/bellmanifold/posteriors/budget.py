@@ -28,7 +28,7 @@ class Budget:
         cut: most pairs of a cut.
         cells, cell_points: most cells the mixture enumerates, and most points it spends on them.
         rounds: most rounds of slice chains.
-        walked: operations of slice chains, as `BatchChart.work` counts them: about a minute of one processor. Large
+        walked: operations of slice chains, as `walk.work_of` counts them: about a minute of one processor. Large
             problems are walked by fewer chains in fewer rounds.
         sparse_steps: steps of all slice chains on sparse systems.
         chart: what fits a batch chart.

@@ -41,9 +41,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import end_components, reach_goal
-from bellmanifold.health import state_names
+from bellmanifold.graph import end_components
 from bellmanifold.posteriors.target import Target
 
 TIE_WIDTH = 1e-8
@@ -165,23 +163,6 @@ class Coordinates:
     def frontier(self) -> int:
         """The number of these that are not laws."""
         return self.scales + int(self.free.sum()) + int((self.residual & (self.target.scale > 0)).sum())
-
-    def trapped(self) -> UnsupportedError:
-        """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""
-        model, solved = self.target.model, self.solved
-        leaves = np.zeros(model.n_states, dtype=bool)
-        leaves[model.pair_state[~solved]] = True
-        out, _ = reach_goal(model, solved, also_goals=leaves)
-        trap = next(c for c in end_components(model, solved) if not out[c.states].any())
-        way_out = "use --epsilon above 0 without --proper-only" if self.target.is_exact else "leave --proper-only out"
-        if self.target.prior.flat:  # which holds proper policies only
-            way_out = (
-                f"remove {'it' if len(trap.states) == 1 else 'them'} and all moves that lead there from the problem"
-            )
-        return UnsupportedError(
-            f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
-            f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"
-        )
 
 
 def stand_ins(target: Target, unseen: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "pairs"]:

@@ -52,8 +52,8 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import EndComponent, end_components, leaving_policy
-from bellmanifold.health import complaint
+from bellmanifold.graph import EndComponent, end_components, leaving_policy, reach_goal
+from bellmanifold.health import complaint, state_names
 from bellmanifold.linear import chain_on
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
 from bellmanifold.posteriors.target import Target
@@ -167,6 +167,22 @@ def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --disco
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
         if mean.sign >= 0:
             raise UnsupportedError(f"{complaint(target.model, mean)}; the exact posterior does not exist: {remedy}")
+
+
+def trapped(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedError:
+    """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""
+    model = target.model
+    leaves = np.zeros(model.n_states, dtype=bool)
+    leaves[model.pair_state[~solved]] = True
+    out, _ = reach_goal(model, solved, also_goals=leaves)
+    trap = next(c for c in end_components(model, solved) if not out[c.states].any())
+    way_out = "use --epsilon above 0 without --proper-only" if target.is_exact else "leave --proper-only out"
+    if target.prior.flat:  # which holds proper policies only
+        way_out = f"remove {'it' if len(trap.states) == 1 else 'them'} and all moves that lead there from the problem"
+    return UnsupportedError(
+        f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
+        f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"
+    )
 
 
 def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) -> list[int]:

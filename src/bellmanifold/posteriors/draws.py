@@ -32,6 +32,7 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
 from bellmanifold.posteriors.estimated import effective_size, systematic
+from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import Drawn, chart_of, drawn_laws, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
@@ -280,6 +281,14 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
 def point_draws(target: Target, points: Float[np.ndarray, "pairs points"], seed: int) -> Float[np.ndarray, "d p"]:
     """Draws of all action values from points that chains on sparse systems met."""
     return completed(Coordinates(target), points, np.random.default_rng(seed))
+
+
+def result_draws(target: Target, result: Result, seed: int) -> xarray.Dataset:
+    """An engine's own points of equal weight as draws, chain by chain."""
+    assert result.points is not None, "the engine has points"
+    q, effective = point_draws(target, result.points, seed), result.effective_sample_size
+    drawn = as_dataset(target.model, q, None, np.zeros((0, len(q))))
+    return by_chain(drawn, int(result.diagnostics.get("chains", 1)), float(len(q)) if effective is None else effective)
 
 
 def as_dataset(

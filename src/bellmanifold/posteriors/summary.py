@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.display import Card, Shown, Words, as_frame
-from bellmanifold.errors import BadInputError, quote
 from bellmanifold.graph import end_components
 from bellmanifold.meter import metered
-from bellmanifold.naming import find_pair
+from bellmanifold.naming import find_policy
 from bellmanifold.options import spoken
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.contradictions import with_prior
@@ -140,16 +139,7 @@ class Summary(Shown):
         Raises:
             BadInputError: if it is not one pair of each state.
         """
-        model = self.target.model
-        if isinstance(policy, Mapping):
-            missing = next((state for state in model.states if state not in policy), None)
-            if missing is not None:
-                raise BadInputError(f"the policy says nothing about state {quote(missing)}: name an action of each")
-            policy = np.array([find_pair(model, state, policy[state], "the policy") for state in model.states])
-        first, after = model.pair_start[:-1], model.pair_start[1:]
-        if len(policy) != model.n_states or not ((first <= policy) & (policy < after)).all():
-            raise BadInputError(f"the policy does not name one pair of each of the {model.n_states} states")
-        return policy_probability(self.target.model, self.table, policy)
+        return policy_probability(self.target.model, self.table, find_policy(self.target.model, policy))
 
     @property
     def largest_error(self) -> float:
@@ -209,21 +199,13 @@ class Summary(Shown):
             UnsupportedError: if neither importance weights nor chains can be trusted.
         """
         with metered("drawing action values"):
-            return self._drawn()
+            if self.result.draws is not None:
+                return self.result.draws()
+            from bellmanifold.posteriors.draws import equal_draws, result_draws
 
-    def _drawn(self) -> xarray.Dataset:
-        if self.result.draws is not None:
-            return self.result.draws()
-        from bellmanifold.posteriors.draws import as_dataset, by_chain, equal_draws, point_draws
-
-        points, effective = self.result.points, self.effective_sample_size
-        if points is None or self.target.noise_scale is not None:
+            if self._has_points:
+                return result_draws(self.target, self.result, self.budget.seed)
             return equal_draws(self.weighted_draws, self.budget.seed)
-        q = point_draws(self.target, points, self.budget.seed)
-        drawn = as_dataset(self.target.model, q, None, np.zeros((0, len(q))))
-        return by_chain(
-            drawn, int(self.diagnostics.get("chains", 1)), float(len(q)) if effective is None else effective
-        )
 
     @cached_property
     def weighted_draws(self) -> xarray.Dataset:
@@ -233,9 +215,14 @@ class Summary(Shown):
         """
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
-        own = self.result.draws is not None or (self.result.points is not None and self.target.noise_scale is None)
+        own = self.result.draws is not None or self._has_points
         with metered("drawing action values"):
             return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
+
+    @property
+    def _has_points(self) -> bool:
+        """Whether the engine's points are draws: they are no noise scales."""
+        return self.result.points is not None and self.target.noise_scale is None
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair: was it observed, or is there a belief; is it optimal; what is it worth; with errors."""

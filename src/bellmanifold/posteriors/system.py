@@ -20,6 +20,7 @@ from bellmanifold.gaussian.exchangeable import jax_member_moments
 from bellmanifold.jax_setup import STATIC, bound_programs
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cuts import trapped
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combined
 from bellmanifold.posteriors.target import Target
@@ -206,7 +207,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     first = chart.first_policy(coordinates.solved, np.asarray(exits.any(axis=0))[coordinates.stand_in])
     if first is None:
         if not (coordinates.cut or coordinates.centred):
-            raise coordinates.trapped()
+            raise trapped(target, coordinates.solved)
         first = jnp.zeros(model.n_states, dtype=jnp.int64)  # it is improper: then every point weighs 0
     idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
     idle[model.pair_start[:-1][~target.coupled]] = True

@@ -41,6 +41,8 @@ END_ROUNDS = 2
 """Rounds the chains walk before their ends are taken for draws; more, up to the budget's, if they have not mixed."""
 HOPELESS = 4
 """Walks that would take longer than this times what they may are refused."""
+SWEEPS, POLICIES = 16, 6
+"""Typical numbers of sweeps and of policies until nothing changes in a block."""
 SPARSE_CHAINS = 4
 MOST_LOST = 0.05
 """If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
@@ -99,18 +101,34 @@ def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
     Raises:
         UnsupportedError: if even a few chains would take far too long, unless a number of samples is asked for.
     """
-    steps = budget.walked // chart.work
+    work = work_of(chart)
+    steps = budget.walked // work
     chains = CHAINS
     while chains > FEWEST_CHAINS and chains * 2 * ROUND > steps:
         chains //= 2
     if chains * 2 * ROUND > HOPELESS * steps and budget.samples is None:
-        minutes = chains * 2 * ROUND * chart.work / budget.walked
+        minutes = chains * 2 * ROUND * work / budget.walked
         raise UnsupportedError(
             f"a walk through {chart.model.n_pairs} pairs would take about {minutes:.0f} minutes: "
             f"use --samples {chains * ROUND} to walk nevertheless, or look at a smaller problem"
         )
     allowed = max(1, steps // (chains * ROUND) - 1)
     return chains, min(budget.rounds, 1 << (allowed.bit_length() - 1))  # rounds double
+
+
+def work_of(chart: BatchChart) -> int:
+    """About how many operations a point takes, those of sweeps and eliminations included."""
+    total, successors = 0, int(chart.layout.successor.shape[1])
+    for block, narrow in zip(chart.layout.blocks, chart.layout.narrow, strict=True):
+        states, once = block.end - block.begin, (block.pairs[1] - block.pairs[0]) * successors
+        if block.way == "sweeps":
+            total += SWEEPS * once
+        elif block.way == "policies":
+            products = states**3 // 3 if narrow is None else states * int(narrow.near.shape[1]) ** 2
+            total += POLICIES * (products + once)
+        else:
+            total += once
+    return total
 
 
 def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWalker | None:

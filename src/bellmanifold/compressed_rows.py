@@ -1,0 +1,74 @@
+"""Compressed rows: the successors of all pairs, one after the other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+
+class Rows(NamedTuple):
+    """Transition laws in compressed rows.
+
+    Attributes:
+        start: row i is start[i]:start[i + 1], shape (rows + 1,).
+        state: successors, ascending within a row, shape (entries,).
+        prob: their probabilities, shape (entries,).
+    """
+
+    start: Int[np.ndarray, "rows_plus_1"]
+    state: Int[np.ndarray, "entries"]
+    prob: Float[np.ndarray, "entries"]
+
+    @classmethod
+    def empty(cls, rows: int) -> Rows:
+        """Rows without entries."""
+        return cls(np.zeros(rows + 1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def replaced(self, some: Int[np.ndarray, "some"], others: Rows) -> Rows:
+        """The same with some rows replaced by others."""
+        source = np.arange(len(self.start) - 1)
+        source[some] = len(source) + np.arange(len(some))
+        entries, start = row_entries(np.append(self.start, self.start[-1] + others.start[1:]), source)
+        return Rows(start, np.append(self.state, others.state)[entries], np.append(self.prob, others.prob)[entries])
+
+    def kept(self, some: Bool[np.ndarray, "rows"]) -> Rows:
+        """Some rows alone."""
+        length = np.diff(self.start)
+        entries = np.repeat(some, length)
+        return Rows(np.append(0, np.cumsum(length[some])), self.state[entries], self.prob[entries])
+
+    def discounted(self, some: Bool[np.ndarray, "rows"], discount: float, goal: int) -> Rows:
+        """The same where some rows, none of them empty, end at the goal, the last of all states, with 1 - discount."""
+        last = self.start[1:][some] - 1
+        lacks = self.state[last] != goal
+        prob = np.where(np.repeat(some, np.diff(self.start)), self.prob * discount, self.prob)
+        prob[last[~lacks]] += 1.0 - discount
+        longer = np.zeros(len(some), dtype=np.int64)
+        longer[some] = lacks
+        return Rows(
+            self.start + np.append(0, np.cumsum(longer)),
+            np.insert(self.state, last[lacks] + 1, goal),
+            np.insert(prob, last[lacks] + 1, 1.0 - discount),
+        )
+
+
+def row_entries(
+    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
+) -> tuple[Int[np.ndarray, "entries"], Int[np.ndarray, "n_plus_1"]]:
+    """Positions of the entries of some compressed rows, row after row, and where those of each begin and the last end.
+
+    >>> row_entries(np.array([0, 2, 3, 5]), np.array([2, 0]))
+    (array([3, 4, 0, 1]), array([0, 2, 4]))
+    """
+    length = np.diff(start)[rows]
+    begin = np.append(0, np.cumsum(length))
+    return np.arange(begin[-1]) - np.repeat(begin[:-1] - start[:-1][rows], length), begin
+
+
+def by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray, "used"], Int[np.ndarray, "pairs"]]:
+    """The actions in use in the order of their first use, and each pair's among them."""
+    used, first_use, code = np.unique(pair_action, return_index=True, return_inverse=True)
+    by_use = np.argsort(first_use)
+    return used[by_use], np.argsort(by_use)[code]
