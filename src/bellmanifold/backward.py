@@ -11,50 +11,78 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.components import NARROW
-from bellmanifold.graph import Policy, last_first, levels
+from bellmanifold.graph import Policy, all_pairs, levels, state_graph
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
-BY_LEVEL = 100_000
-"""Problems with more successors are swept level by level, if levels are not narrow; others state by state."""
+MANY = 100_000
+"""Levels are found level by level in problems with more successors, state by state in others."""
+NARROW = 4
+"""States per level; narrower problems are swept state by state: calls for each level would take longer."""
 
 
-def once_through(model: SSP, may_stay: bool) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]] | None:
+def once_through(
+    model: SSP, component: Int[np.ndarray, "states"], may_stay: bool
+) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]] | None:
     """Values by one sweep, and what the greedy policy collects in all (`gross_of`); None where states are met again.
 
     Args:
         model: the problem.
+        component: number of each state's strong component, in topological order.
         may_stay: whether a move may lead to the own state.
     """
-    if len(model.next_state) > BY_LEVEL:
-        level = levels(model, may_stay=may_stay)
-        return None if level is None else _sweep(model, level)
-    order = last_first(model, may_stay)
-    return None if order is None else _sweep_one_by_one(model, order)
+    if len(np.unique(component)) < model.n_states:
+        return None
+    if not may_stay and (model.next_state == model.pair_state[model.next_pair]).any():
+        return None
+    order = np.argsort(component)
+    level = levels(model, may_stay=True) if len(model.next_state) > MANY else _levels(model, order)
+    assert level is not None, "components are single states"
+    if len(order) < NARROW * level.max():
+        value, policy = _sweep_one_by_one(model, order)
+    else:
+        value, policy = _sweep(model, level)
+    return value, gross_of(model, policy, value)
 
 
-def _sweep(
-    model: SSP, level: Int[np.ndarray, "states"]
-) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """Backward induction, level by level."""
+def _levels(model: SSP, order: Int[np.ndarray, "states"]) -> Int[np.ndarray, "states"]:
+    """The most moves each state can make before it arrives, in an order in which moves lead to states before."""
+    graph = state_graph(model, all_pairs(model))
+    start, target = graph.indptr.tolist(), graph.indices.tolist()
+    level = [0] * (model.n_states + 1)
+    for state in order.tolist():
+        most = 0
+        for after in target[start[state] : start[state + 1]]:
+            if level[after] >= most and after != state:
+                most = level[after] + 1
+        level[state] = most
+    return np.array(level[:-1])
+
+
+def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> tuple[Float[np.ndarray, "states"], Policy]:
+    """Backward induction level by level, on a copy of the problem in which those of a level lie together."""
     order = np.argsort(level, kind="stable")
-    bounds = np.flatnonzero(np.diff(level[order])) + 1
-    if len(order) < NARROW * len(bounds):
-        return _sweep_one_by_one(model, order)
-    value, gross = np.zeros((2, model.n_states + 1))
     away, share = _moving_on(model)
-    for states in np.split(order, bounds):
-        pairs, first = row_entries(model.pair_start, states)
-        entries, start = row_entries(model.next_start, pairs)
-        prob, landing = away[entries], model.next_state[entries]
-        with np.errstate(divide="ignore"):  # a move that always stays is worth -inf
-            q = (model.reward[pairs] + np.add.reduceat(prob * value[landing], start[:-1])) / share[pairs]
-            gross_q = (np.abs(model.reward[pairs]) + np.add.reduceat(prob * gross[landing], start[:-1])) / share[pairs]
-        value[states] = np.maximum.reduceat(q, first[:-1])
-        taken = q == np.repeat(value[states], np.diff(first))
-        gross[states] = np.maximum.reduceat(np.where(taken, gross_q, 0.0), first[:-1])
-    return value[:-1], gross[:-1]
+    pairs, first = row_entries(model.pair_start, order)
+    entries, start = row_entries(model.next_start, pairs)
+    prob, landing = away[entries], model.next_state[entries]
+    reward, share, value = model.reward[pairs], share[pairs], np.zeros(model.n_states + 1)
+    q = np.empty(model.n_pairs)
+    bounds = np.append(np.flatnonzero(np.diff(level[order], prepend=-1)), len(order))
+    limits = zip(*(b.tolist() for b in (bounds, first[bounds], start[first[bounds]])), strict=True)
+    low, low_pair, low_entry = next(limits)
+    with np.errstate(divide="ignore"):  # a move that always stays is worth -inf
+        for high, high_pair, high_entry in limits:
+            ahead = prob[low_entry:high_entry] * value[landing[low_entry:high_entry]]
+            own = q[low_pair:high_pair]
+            np.add.reduceat(ahead, start[low_pair:high_pair] - low_entry, out=own)
+            own += reward[low_pair:high_pair]
+            own /= share[low_pair:high_pair]
+            value[order[low:high]] = np.maximum.reduceat(own, first[low:high] - low_pair)
+            low, low_pair, low_entry = high, high_pair, high_entry
+    of_pair = np.empty(model.n_pairs)
+    of_pair[pairs] = q
+    return value[:-1], model.greedy(of_pair)
 
 
 def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.ndarray, "pairs"]]:
@@ -67,10 +95,8 @@ def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.nd
     return away, share
 
 
-def _sweep_one_by_one(
-    model: SSP, order: Int[np.ndarray, "states"]
-) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """The same, state by state: a call for each of many levels of a few states would take longer."""
+def _sweep_one_by_one(model: SSP, order: Int[np.ndarray, "states"]) -> tuple[Float[np.ndarray, "states"], Policy]:
+    """The same, state by state."""
     away, share = _moving_on(model)
     moving = away > 0
     prob, landing = away[moving].tolist(), model.next_state[moving].tolist()
@@ -91,8 +117,7 @@ def _sweep_one_by_one(
             if q > most:
                 most, best[state] = q, pair
         value[state] = most
-    found = np.array(value[:-1])
-    return found, gross_of(model, np.array(best), found)
+    return np.array(value[:-1]), np.array(best)
 
 
 def gross_of(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:

@@ -145,7 +145,8 @@ def solve_by_factors(
     factors = factorise(matrix)
     if factors is None or not factors.solve(leaving).max() <= longest:
         return None
-    return _stacked(refined(factors, matrix, right) for right in rights.T)
+    precise = matrix.astype(np.longdouble)
+    return _stacked(refined(factors, precise, right) for right in rights.T)
 
 
 def _stacked(columns: Iterable[Float[np.ndarray, "n"]]) -> Float[np.ndarray, "n k"]:
@@ -179,9 +180,13 @@ def system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
 
 
 def refined(factors: SuperLU, matrix: csc_array, right: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """The solution from a factorisation, corrected once by its residual."""
+    """The solution from a factorisation, corrected once by its residual.
+
+    A matrix in long double precision leaves an error of a rounding or two per number, where a residual in the precision
+    of the answer leaves as many as the chain has moves to go.
+    """
     x = factors.solve(right)
-    return np.asarray(x + factors.solve(right - matrix @ x))
+    return np.asarray(x + factors.solve((right - matrix @ x).astype(np.float64)))
 
 
 def factorise(matrix: csc_array) -> SuperLU | None:
@@ -260,29 +265,32 @@ def _cut(
 ) -> Float[np.ndarray, "n k"] | None:
     """Solve by watching the chain only at some states; None if the others still go in circles.
 
-    For the others, one sweep gives the probability of meeting each watched state first, that of leaving before, and
-    what is collected until then. The watched chain follows from its own moves and those; its probability of leaving is
-    added up rather than taken as what is missing from 1.
+    One sweep gives, for every state, the probability of meeting each watched state next, that of leaving before, and
+    what is collected until then. Those of the watched states are their chain; its probability of leaving is added up
+    rather than taken as what is missing from 1.
     """
-    kept = np.ones(len(leaving), dtype=bool)
-    kept[closing] = False
-    rest = np.flatnonzero(kept)
-    count, label = connected_components(moves[rest][:, rest], connection="strong")
-    if count < len(rest):
+    size, cuts = len(leaving), len(closing)
+    number = np.full(size, -1)
+    number[closing] = np.arange(cuts)
+    row, watched = np.repeat(np.arange(size), np.diff(moves.indptr)), number[moves.indices]
+    inner = watched < 0
+    start = np.append(0, np.cumsum(inner))[moves.indptr]
+    others = csr_array((moves.data[inner], moves.indices[inner], start), shape=moves.shape)
+    count, label = connected_components(others, connection="strong")
+    if count < size:
         return None
-    rest = rest[np.argsort(label)]
-    inner, into = moves[rest][:, rest].tocsr(), moves[rest][:, closing].toarray()
-    if (inner.indices > np.repeat(np.arange(len(rest)), np.diff(inner.indptr))).any():
+    order = np.argsort(label)
+    others = others[order]
+    others = csr_array((others.data, label[others.indices], others.indptr), shape=moves.shape)
+    if (others.indices > np.repeat(np.arange(size), np.diff(others.indptr))).any():
         return None
-    first = sweep(inner, leaving[rest], np.hstack([into, out[rest, None], rights[rest]]))
-    cuts = len(closing)
-    watched = moves[closing]
-    direct, onwards = watched[:, closing].toarray(), watched[:, rest] @ first
-    among, ends = direct + onwards[:, :cuts], out[closing] + onwards[:, cuts]
-    answer = np.empty_like(rights)
-    answer[closing] = np.stack([eliminate(among, ends, b)[0] for b in (rights[closing] + onwards[:, cuts + 1 :]).T], 1)
-    answer[rest] = first[:, cuts + 1 :] + first[:, :cuts] @ answer[closing]
-    return answer
+    first = np.zeros((size, cuts + 1 + rights.shape[1]))
+    first[row[~inner], watched[~inner]] = moves.data[~inner]
+    first[:, cuts], first[:, cuts + 1 :] = out, rights
+    first = sweep(others, leaving[order], first[order])[label]
+    among, ends, collected = np.split(first[closing], [cuts, cuts + 1], axis=1)
+    found = _stacked(eliminate(among, ends[:, 0], b)[0] for b in collected.T)
+    return np.asarray(first[:, cuts + 1 :] + first[:, :cuts] @ found)
 
 
 def _iterate(
@@ -337,7 +345,7 @@ def _one_sweep(moves: csr_array, leaving: Float[np.ndarray, "n"], order: Int[np.
     entry = np.append(-moves.data[back], leaving)
     where = np.append(row[back], rank), np.append(rank[moves.indices[back]], rank)
     lower = csc_array((entry, where), shape=moves.shape)
-    factors = spilu(lower, drop_tol=0.0, fill_factor=1, permc_spec="NATURAL", diag_pivot_thresh=0.0)
+    factors = spilu(lower, drop_tol=0.0, drop_rule="basic", fill_factor=1, permc_spec="NATURAL", diag_pivot_thresh=0.0)
 
     def solve(v: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         return np.asarray(factors.solve(v[order])[rank])

@@ -283,20 +283,10 @@ def has_cycle(model: SSP, allowed: Pairs) -> bool:
     return bool(count <= model.n_states)
 
 
-def last_first(model: SSP, may_stay: bool = False) -> Int[np.ndarray, "states"] | None:
-    """The states in an order in which moves lead only to states before, or to the own state; None if there is none.
-
-    Args:
-        model: the problem.
-        may_stay: whether a move may lead to the own state.
-    """
-    if not may_stay and (model.next_state == model.pair_state[model.next_pair]).any():
-        return None
+def components(model: SSP) -> Int[np.ndarray, "states"]:
+    """The number of each state's strong component: no move leads to a component with a larger one."""
     graph = state_graph(model, all_pairs(model))  # SciPy's search does not end where an edge occurs twice
-    count, label = connected_components(graph, connection="strong")
-    if count <= model.n_states:
-        return None
-    return np.argsort(topological(label, graph)[: model.n_states], kind="stable")
+    return topological(connected_components(graph, connection="strong")[1], graph)[: model.n_states]
 
 
 def strong_components(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"]:

@@ -51,7 +51,7 @@ class Verdict:
         holds: the answer.
         proper_policy: a pair for each state that together reach the goal surely; -1 where impossible.
         stranded: states from which no policy reaches the goal with probability 1, shape (stranded,).
-        components: goal-free maximal end components.
+        components: goal-free maximal end components; not looked for where they lose plainly and nobody asks.
         means: the best mean reward of each; None where it was not asked for and is plainly negative.
         reasons: a sentence for everything that breaks the assumption; empty if it holds.
     """
@@ -69,7 +69,7 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
 
     Args:
         model: the problem.
-        all_means: compute the best mean reward also of components in which every move costs.
+        all_means: look for components, and compute their best mean rewards, also where every move costs.
     """
 
     def mean(component: EndComponent) -> MeanReward | None:
@@ -80,6 +80,8 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
         return Verdict(True, model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64), [], [], [])
     arrives, policy = reach_goal(model)
     stranded = np.flatnonzero(~arrives)
+    if not (len(stranded) or all_means) and _loops_cost(model):
+        return Verdict(True, policy, stranded, [], [], [])
     components = end_components(model)
     means = [mean(component) for component in components]
     reasons = []
@@ -91,6 +93,12 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
         )
     reasons += [complaint(model, best) for best in means if best is not None and best.sign >= 0]
     return Verdict(not reasons, policy, stranded, components, means, reasons)
+
+
+def _loops_cost(model: SSP) -> bool:
+    """Does no move pay, and can none that is free be repeated forever?"""
+    most = float(model.reward.max())
+    return most < 0.0 or (most == 0.0 and not end_components(model, model.reward == 0.0))
 
 
 @dataclass(frozen=True, repr=False)

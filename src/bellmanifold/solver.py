@@ -37,11 +37,11 @@ from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.graph import (
     Policy,
+    components,
     direct_routes,
     is_proper,
     may_end,
     reaches_goal,
-    strong_components,
 )
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
@@ -53,14 +53,10 @@ if TYPE_CHECKING:
 
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
-ROUNDS, FEWEST, SWEEPS = 30, 5, 20
-"""Of modified policy iteration between two linear systems, in problems up to `LARGE` states; the fewest in larger ones;
-sweeps per round."""
-LARGE = 10_000
-FEW = 0.02
-"""A share of states; if fewer than these switch in a round, a linear system is solved."""
-PATIENT = 4
-"""After this many linear systems it looks ahead until nothing switches."""
+ROUNDS, FEWEST, SWEEPS = 80, 5, 10
+"""Rounds of modified policy iteration between linear systems, at most and where components are small; sweeps each."""
+TINY = 1 / 16
+"""Gains up to this share of what may be rounding are rounding."""
 SPARE = 4
 """Columns of pairs may have this many times as many entries as there are pairs."""
 EPSILON = float(np.finfo(np.float64).eps)
@@ -172,17 +168,22 @@ def solve(
         )
     if method not in (None, "vi", "pi", "lp"):
         raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")
-    found = once_through(model, may_stay=method is None) if method in (None, "vi") else None
+    steps, component = _Steps(model), components(model)
+    found = once_through(model, component, may_stay=method is None) if method in (None, "vi") else None
     if found is not None:
-        return _solution(model, *found, ("vi", 1, 0.0))
+        return _solution(steps, *found, ("vi", 1, 0.0))
     if method == "lp":
-        return _linear_program(model)
+        return _linear_program(steps)
     if method == "vi":
-        return _value_iteration(model, verdict.proper_policy, max_sweeps)
+        return _value_iteration(steps, verdict.proper_policy, max_sweeps)
     if model.n_pairs == model.n_states:  # nothing to choose
-        return _solution(model, *_value_and_gross(model, verdict.proper_policy), ("pi", 1, None))
+        return _solution(steps, *_value_and_gross(model, verdict.proper_policy), ("pi", 1, None))
     start, guess = direct_routes(given)  # a discount would make every pair a way to the goal
-    return _policy_iteration(model, np.where(start < 0, verdict.proper_policy, start), guess)
+    policy = np.where(start < 0, verdict.proper_policy, start)
+    rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))
+    if may_end(model).all():  # every policy is proper
+        policy = steps.improved(policy, guess, np.abs(guess), rounds)
+    return _policy_iteration(steps, policy, rounds)
 
 
 def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
@@ -201,26 +202,6 @@ def _value_and_gross(model: SSP, policy: Policy) -> tuple[Float[np.ndarray, "sta
     return value, gross
 
 
-def _rounding(model: SSP, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-    """How much of each action value may be rounding."""
-    return 64 * np.finfo(float).eps * (model.expected_next(gross) + np.abs(model.reward))
-
-
-def _solution(
-    model: SSP,
-    value: Float[np.ndarray, "states"],
-    gross: Float[np.ndarray, "states"],
-    how: tuple[Method, int, float | None],
-) -> Solution:
-    """The solution with a given value, of the greedy policy that collects `gross`; `how` it was found."""
-    q = model.backup(value)
-    first = model.greedy(q)[model.pair_state]
-    size, rounding = np.maximum(np.abs(q), np.abs(model.reward)), _rounding(model, gross)
-    slack = TIE * np.maximum(size, size[first]) + np.maximum(rounding, rounding[first])
-    residual = float(np.abs(model.best(q) - value).max())
-    return Solution(model, value, q, q >= q[first] - slack, how[0], how[1], residual, how[2])
-
-
 class _Steps:
     """Many steps of the Bellman operator on one problem: its law as a matrix, and pairs in columns by their state.
 
@@ -235,7 +216,6 @@ class _Steps:
         start = np.append(0, np.cumsum(inner, dtype=np.int32))[model.next_start]
         law = (model.next_prob[inner], model.next_state[inner].astype(np.int32), start)
         self.law = csr_array(law, shape=(model.n_pairs, model.n_states))
-        self.rounds = _rounds(model)
         actions = np.diff(model.pair_start)
         most = int(actions.max())
         self.columns: list[slice | Int[np.ndarray, "states"]] | None = None
@@ -250,7 +230,7 @@ class _Steps:
 
     def rounding(self, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
         """How much of each action value may be rounding."""
-        return 64 * EPSILON * (self.law @ gross + np.abs(self.model.reward))
+        return np.asarray(64 * EPSILON * (self.law @ gross + np.abs(self.model.reward)))
 
     def best(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "states"], Policy]:
         """The largest action value of each state, and the first pair that has it."""
@@ -265,95 +245,99 @@ class _Steps:
             np.copyto(pair, pairs[column], where=better)
         return top, pair
 
-    def look_ahead(self, value: Float[np.ndarray, "states"], few: float = FEW) -> Float[np.ndarray, "states"]:
-        """Modified policy iteration while its greedy policy settles: a better value, if V <= T V for the given.
+    def improved(
+        self, policy: Policy, value: Float[np.ndarray, "states"], gross: Float[np.ndarray, "states"], rounds: int
+    ) -> Policy:
+        """A better policy by modified policy iteration from a value; the given one where nothing is better.
 
-        Then V <= T V for all of its iterates, and they are at most V*. It stops where no more than a few states, as a
-        share, still switch: news that has a long way to go is carried faster by a linear system.
+        It works on what is gained beyond the given value V: a small gain is not lost in the rounding of a large value,
+        and among pairs that gain nothing a state keeps its own. It does not begin unless some gain is more than
+        rounding; then it takes smaller ones, too. If V <= T V, so are all iterates, and they are at most V*. Where
+        news has a long way to go a linear system carries it faster than more rounds.
         """
-        states = self.model.n_states
-        policy, switched, rounds = np.full(states, -1), states, 0
-        while switched > few * states and rounds < self.rounds:
-            last, rounds = policy, rounds + 1
-            value, policy = self.best(self.backup(value))
-            switched = int((policy != last).sum())
-            chain, reward = self.law[policy], self.model.reward[policy]
+        gain = self.backup(value) - value[self.model.pair_state]
+        noise = self.rounding(gross)
+        noise += noise[policy][self.model.pair_state]
+        if not (gain > noise).any():
+            return policy
+        gain[np.abs(gain) <= TINY * noise] = 0.0
+        more = np.zeros_like(value)
+        for _ in range(rounds):
+            q = gain + self.law @ more
+            more, best = self.best(q)
+            better = more > q[policy]
+            if not better.any():
+                break
+            policy = np.where(better, best, policy)
+            chain, own = self.law[policy], gain[policy]
             for _ in range(SWEEPS):
-                value = chain @ value
-                value += reward
-        return value
+                more = chain @ more
+                more += own
+        return policy
 
 
-def _rounds(model: SSP) -> int:
-    """How often to look ahead before a linear system is solved: as long as news takes to cross a large component.
+def _solution(
+    steps: _Steps,
+    value: Float[np.ndarray, "states"],
+    gross: Float[np.ndarray, "states"],
+    how: tuple[Method, int, float | None],
+) -> Solution:
+    """The solution with a given value, of the greedy policy that collects `gross`; `how` it was found."""
+    model, q = steps.model, steps.backup(value)
+    top, first = steps.best(q)
+    size, rounding = np.maximum(np.abs(q), np.abs(model.reward)), steps.rounding(gross)
+    slack = TIE * np.maximum(size, size[first][model.pair_state])
+    slack += np.maximum(rounding, rounding[first][model.pair_state])
+    optimal = q >= top[model.pair_state] - slack
+    return Solution(model, value, q, optimal, how[0], how[1], float(np.abs(top - value).max()), how[2])
 
-    Small components make systems that one sweep solves; so little looking ahead is worth its time.
-    """
-    if model.n_states <= LARGE:
-        return ROUNDS
-    component = strong_components(model)
-    return max(FEWEST, math.isqrt(int(np.bincount(component).max())) // 2)
 
-
-def _policy_iteration(model: SSP, policy: Policy, guess: Float[np.ndarray, "states"] | None = None) -> Solution:
+def _policy_iteration(steps: _Steps, policy: Policy, rounds: int) -> Solution:
     """Policy iteration that looks ahead before each switch.
 
     It looks ahead from a proper policy's value, so V <= T V all the time, and a policy that is greedy for such a V
     cannot be improper: its loops would have to pay. That carries news many states far at the price of one, where policy
-    iteration alone moves it one state per linear system. Where every policy is proper it may as well begin by looking
-    ahead from a guess. It ends when nothing is better by more than rounding, or the value has not risen.
+    iteration alone moves it one state per linear system. It ends when nothing is better by more than rounding, or the
+    value has not risen.
     """
-    steps = _Steps(model)
-    if guess is not None and may_end(model).all():
-        _, policy = steps.best(steps.backup(steps.look_ahead(guess)))
+    model = steps.model
     value, gross = _value_and_gross(model, policy)
     iterations = 1
     while iterations < MAX_POLICIES:
-        improved = _improved(steps, policy, value, gross)
-        if (improved != policy).any():
-            ahead = steps.look_ahead(value, FEW if iterations <= PATIENT else 0.0)
-            further = _improved(steps, policy, ahead, gross)
-            improved = further if (further != policy).any() else improved
+        improved = steps.improved(policy, value, gross, rounds)
+        if (improved == policy).all():
+            break
         lost = ~reaches_goal(model, improved)
         improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
-        if (improved == policy).all() or (lost.any() and not is_proper(model, improved)):
+        if lost.any() and ((improved == policy).all() or not is_proper(model, improved)):
             break
         risen, its_gross = _value_and_gross(model, improved)
         iterations += 1
         if not (risen > value).any():
             break
         policy, value, gross = improved, risen, its_gross
-    return _solution(model, value, gross, ("pi", iterations, None))
+    return _solution(steps, value, gross, ("pi", iterations, None))
 
 
-def _improved(
-    steps: _Steps, policy: Policy, value: Float[np.ndarray, "states"], gross: Float[np.ndarray, "states"]
-) -> Policy:
-    """The policy with better pairs where there are any for a given value, by more than rounding."""
-    q = steps.backup(value)
-    _, best = steps.best(q)
-    noise = steps.rounding(gross)
-    return np.where(q[best] > q[policy] + noise[best] + noise[policy], best, policy)
-
-
-def _value_iteration(model: SSP, policy: Policy, max_sweeps: int) -> Solution:
+def _value_iteration(steps: _Steps, policy: Policy, max_sweeps: int) -> Solution:
+    model = steps.model
     value = policy_value(model, policy)
     scale = float(max(np.abs(model.reward).max(), np.abs(value).max()))
     slack = VI_ACCURACY * float(np.abs(model.reward).max())
     sweeps = 0
     while sweeps < max_sweeps and slack > 4 * np.finfo(float).eps * scale:
-        upper, taken = _rise(model, value, slack, max_sweeps - sweeps)
+        upper, taken = _rise(steps, value, slack, max_sweeps - sweeps)
         sweeps += taken
-        policy = model.greedy(model.backup(upper))
+        _, policy = steps.best(steps.backup(upper))
         slack /= 32
         if not is_proper(model, policy):  # the slack outweighs the cost of some loop
             continue
         value, gross = _value_and_gross(model, policy)
-        bound = float(np.abs(upper - value).max() + _rounding(model, gross).max())
+        bound = float(np.abs(upper - value).max() + steps.rounding(gross).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
-            return _solution(model, value, gross, ("vi", sweeps, bound))
+            return _solution(steps, value, gross, ("vi", sweeps, bound))
     if scale == 0.0:
-        return _solution(model, value, np.zeros_like(value), ("vi", 1, 0.0))
+        return _solution(steps, value, np.zeros_like(value), ("vi", 1, 0.0))
     raise UnsupportedError(
         f"value iteration cannot bound its error after {sweeps} sweeps: some policy takes very long to arrive, or some "
         "loop costs almost nothing; use --method pi"
@@ -361,20 +345,21 @@ def _value_iteration(model: SSP, policy: Policy, max_sweeps: int) -> Solution:
 
 
 def _rise(
-    model: SSP, value: Float[np.ndarray, "states"], slack: float, most: int
+    steps: _Steps, value: Float[np.ndarray, "states"], slack: float, most: int
 ) -> tuple[Float[np.ndarray, "states"], int]:
     """Value iteration with rewards raised by `slack`, upwards until no state rises by more than that."""
     sweeps, still = 0, False
     while not still and sweeps < most:
-        raised = np.maximum(value, model.best(model.backup(value)) + slack)
+        raised = np.maximum(value, steps.best(steps.backup(value))[0] + slack)
         still = bool((raised - value).max() <= slack)
         value, sweeps = raised, sweeps + 1
     return value, sweeps
 
 
-def _linear_program(model: SSP) -> Solution:
+def _linear_program(steps: _Steps) -> Solution:
     from scipy.optimize import linprog
 
+    model = steps.model
     inner = model.next_state < model.n_states
     entries = np.concatenate([np.ones(model.n_pairs), -model.next_prob[inner]])
     row = np.concatenate([np.arange(model.n_pairs), model.next_pair[inner]])
@@ -396,4 +381,4 @@ def _linear_program(model: SSP) -> Solution:
     flow = model.greedy(-np.asarray(result.ineqlin.marginals))
     if not is_proper(model, flow):
         raise UnsupportedError("the linear program's solution is too degenerate to read a policy from: use --method pi")
-    return replace(_policy_iteration(model, flow), method="lp", iterations=int(result.nit))
+    return replace(_policy_iteration(steps, flow, ROUNDS), method="lp", iterations=int(result.nit))
