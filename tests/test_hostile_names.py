@@ -81,7 +81,7 @@ def test_terminals_see_nothing_that_steers_them(files):
         assert all(line.isprintable() for line in out.split("\n"))
         assert max(map(len, out.split("\n"))) < 400
     code, out, err = call("check", "a\0b")
-    assert (code, out, "null character" in err) == (2, "", True)
+    assert (code, out, "NUL character" in err) == (2, "", True)
     code, out, err = call("sweep", "\x1b[2J\n\u202e.toml", "--out", "x")
     assert (code, out) == (2, "")
     assert err[:-1].isprintable()

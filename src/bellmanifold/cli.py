@@ -227,7 +227,7 @@ def _listed(items: list[str], limit: int = 4) -> str:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if any("\0" in argument for argument in (sys.argv[1:] if arguments is None else arguments)):
-        complain("an argument holds a null character, which no name of a file may: leave it out")
+        complain("an argument holds a NUL character: leave it out")
         return BadInputError.exit_code
     try:
         with warnings.catch_warnings(), on_command_line():
