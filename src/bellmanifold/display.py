@@ -136,18 +136,17 @@ def as_html(card: Card) -> str:
     return f'<div style="max-width:60em">{"".join(parts)}</div>'
 
 
-def as_table(columns: Columns, most: int = MOST_ROWS) -> str:
+def as_table(columns: Columns) -> str:
     """The first rows of a table as HTML; standard errors stand beside what they belong to."""
     names = [name for name in columns if not (name.endswith("_se") and name.removesuffix("_se") in columns)]
     count = len(columns[names[0]]) if names else 0
     if not count:
         return ""
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in names)
-    rows = (
-        "".join(f"<td>{escape(_cell(columns, name, row))}</td>" for name in names) for row in range(min(count, most))
-    )
+    shown = range(min(count, MOST_ROWS))
+    rows = ("".join(f"<td>{escape(_cell(columns, name, row))}</td>" for name in names) for row in shown)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    more = f"<p>and {count - most:,} more rows: <code>.to_frame()</code></p>" if count > most else ""
+    more = f"<p>and {count - MOST_ROWS:,} more rows: <code>.to_frame()</code></p>" if count > MOST_ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
-from bellmanifold.decisions.planner import Planner, greedy
+from bellmanifold.decisions.planner import Planner
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
@@ -122,7 +122,7 @@ def _best(draws: JointDraws, half: Bool[np.ndarray, "draws"]) -> Int[np.ndarray,
     pays = np.stack([mean, np.where(observed, mean, worthless)], axis=1)
     rows = np.flatnonzero(half)[:: max(1, int(half.sum()) // LAW_POLICIES)]
     candidates = np.concatenate(
-        [planner.plan(np.repeat(share, 2, axis=1), pays), greedy(draws.target.model, draws.q[rows])]
+        [planner.plan(np.repeat(share, 2, axis=1), pays), draws.target.model.greedy(draws.q[rows])]
     )
     candidates = np.unique(candidates, axis=0)
     return candidates[np.argmax(draws.mean(Valuation(draws).at_start(candidates), half))]

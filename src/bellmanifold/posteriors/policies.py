@@ -109,14 +109,13 @@ class PolicyTable:
         cls,
         coupled: Bool[np.ndarray, "states"],
         policy: Int[np.ndarray, "chains draws coupled_states"],
-        stand_in: Int[np.ndarray, "pairs"] | None = None,
         resolution: float = 0.0,
     ) -> PolicyTable:
         """Count the greedy policies of chains' draws; replicates are chains."""
         chains, draws, _ = policy.shape
         rows, row = np.unique(np.concatenate(policy), axis=0, return_inverse=True)
         chain, one = np.repeat(np.arange(chains), draws), np.ones(chains * draws)
-        return cls(coupled, rows, weights_of(chain, row.ravel(), one, (chains, len(rows))), stand_in, resolution)
+        return cls(coupled, rows, weights_of(chain, row.ravel(), one, (chains, len(rows))), None, resolution)
 
     @cached_property
     def whole(self) -> Float[np.ndarray, "replicates"]:
