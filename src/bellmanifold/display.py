@@ -11,7 +11,7 @@ pictures are made by `bellmanifold.figures`, which is found by name, because it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib import import_module
 from textwrap import wrap
@@ -61,6 +61,17 @@ def measured(value: float, se: float) -> str:
 def _unrounded(value: float) -> float:
     """0 where nothing but rounding is left."""
     return 0.0 if abs(value) < LEAST else float(value)
+
+
+def for_json(values: Iterable[Any]) -> list[float | None]:
+    """Numbers for JSON; null where one is infinite or undefined."""
+    return [or_null(value) for value in values]
+
+
+def or_null(value: Any) -> float | None:
+    """The same for one number."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 class Card(NamedTuple):

@@ -37,6 +37,7 @@ from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -281,10 +282,8 @@ class Advice(Shown):
         return self._columns(self.trials[self.telling[self.trials] & (self.gain.value[self.trials] > 0.0)])
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
-        names = [self.target.model.pair_name(pair) for pair in pairs]
         return {
-            "state": [state for state, _ in names],
-            "action": [action for _, action in names],
+            **name_columns(self.target.model, pairs),
             "gain": self.gain.value[pairs].tolist(),
             "gain_se": self.gain.se[pairs].tolist(),
             "tried": self.tried[pairs].tolist(),

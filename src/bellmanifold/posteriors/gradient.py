@@ -211,7 +211,9 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
 
 def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"], resolution: float = 0.0) -> PolicyTable:
     """The greedy policies of draws; replicates are chains."""
-    return PolicyTable.of_chains(target.coupled, target.model.greedy(q)[:, :, target.coupled], resolution)
+    greedy = target.model.greedy(q)[:, :, target.coupled]
+    rows, row = np.unique(np.concatenate(greedy), axis=0, return_inverse=True)
+    return PolicyTable.of_chains(target.coupled, rows, row.reshape(q.shape[:2]), resolution=resolution)
 
 
 def sample_chains(
