@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "solver": {"backward", "display", "errors", "graph", "health", "linear", "options", "ssp"},
     "envs": {"assembly", "errors", "limits", "ssp"},
     "observation": {"errors"},
-    "data": {"display", "errors", "naming", "observation", "ssp"},
+    "data": {"display", "errors", "naming", "observation", "problem_table", "ssp"},
     "formats": {"assembly", "data", "envs", "errors", "graph", "limits", "naming", "observation", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
     "kernels": {"errors", "jax_setup"},
@@ -59,8 +59,8 @@ MAY_IMPORT = {
     "samplers": set(),
     "posteriors": {"chart", "data", "display", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
-    | {"solver", "ssp"},
-    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp"},
+    | {"problem_table", "solver", "ssp"},
+    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "problem_table", "ssp"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
     "agents": {
@@ -87,6 +87,7 @@ MAY_IMPORT = {
     "explorer": {
         "data",
         "decisions",
+        "display",
         "errors",
         "figures",
         "formats",

@@ -21,7 +21,7 @@ def narrow(x):
 def walked(turning):
     start = jax.random.normal(jax.random.key(1), (3, CHAINS)) + jnp.array([[3.0], [0], [0]])
     keys = jax.random.split(jax.random.key(7), 60)
-    state = elliptical.init(start, narrow)
+    state = elliptical.State(start, narrow(start))
     state, _ = jax.lax.scan(lambda state, key: elliptical.step(key, state, narrow, turning), state, keys)
     return np.asarray(start), np.asarray(state.position)
 

@@ -26,7 +26,6 @@ from bellmanifold.posteriors.gradient import (
     Relaxed,
     TabulatedScale,
     by_gradient,
-    is_best,
     policy_table,
     sample_chains,
 )
@@ -211,7 +210,7 @@ def test_the_first_step_is_the_papers_for_the_typical_width():
 def test_which_pairs_are_best_and_which_policy_is_greedy():
     """Ties count for both; a policy plays the first of them."""
     q = np.array([[[1.0, 2.0, 3.0, 3.0, 0.0, -1.0], [5.0, 2.0, 0.0, 1.0, -2.0, -1.0]]])
-    assert is_best(MODEL, q).astype(int).tolist() == [[[0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 0, 1]]]
+    assert MODEL.is_best(q).astype(int).tolist() == [[[0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 0, 1]]]
     table = policy_table(complete(), q)
     assert table.policy.tolist() == [[0, 3, 5], [1, 2, 4]]
     assert table.weight.tolist() == [[1.0, 1.0]]
@@ -352,7 +351,7 @@ def test_a_data_set_of_chains(told):
     assert found.effective_sample_size == convergence.effective.min()
     assert found.reason.startswith("4 chains of 50 points on 4 parameters")
     np.testing.assert_allclose(found.q_mean.value, q.mean(axis=(0, 1)))
-    np.testing.assert_allclose(found.action_probability.value, is_best(MODEL, q).mean(axis=(0, 1)))
+    np.testing.assert_allclose(found.action_probability.value, MODEL.is_best(q).mean(axis=(0, 1)))
 
 
 def test_chains_of_any_family_answer_as_a_posterior_does(told):

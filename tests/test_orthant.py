@@ -13,7 +13,7 @@ from scipy.special import log_ndtr, ndtr, owens_t
 from scipy.stats import multivariate_normal, norm, truncnorm
 
 from bellmanifold.gaussian import orthant
-from bellmanifold.gaussian.orthant import Orthants, joined, lattice, moments, orthants
+from bellmanifold.gaussian.orthant import Orthants, joined, lattice, orthants
 from bellmanifold.gaussian.sequential import arrange
 
 
@@ -32,6 +32,18 @@ def estimated(mean, covariance, points=1024, replicates=16, seed=0):
 def log_probability(estimate: Orthants) -> tuple[float, float]:
     value, error = estimate.summary()
     return float(value[0]), float(error[0])
+
+
+def moments(staircase, estimate):
+    """E[D | D >= 0] and E[D D' | D >= 0], components in their original order."""
+    first = estimate.mean()
+    lower = staircase.lower * staircase.scale[:, :, None]
+    centre = staircase.mean * staircase.scale
+    mean = centre + np.einsum("cij,cj->ci", lower, first)
+    second = lower @ estimate.spread @ lower.transpose(0, 2, 1) + mean[:, :, None] * mean[:, None, :]
+    back = np.argsort(staircase.order, axis=1)
+    second = np.take_along_axis(np.take_along_axis(second, back[:, :, None], axis=1), back[:, None, :], axis=2)
+    return np.take_along_axis(mean, back, axis=1), second
 
 
 def equicorrelated(dim: int, mean: float, correlation: float) -> float:

@@ -104,9 +104,8 @@ def test_ratio_of_two_replicates_has_an_error_and_of_one_has_none():
 
 
 def test_counting_the_policies_of_chains():
-    policy = np.array([[[0, 3], [1, 3], [0, 3]], [[1, 3], [1, 3], [1, 2]]])
-    table = PolicyTable.of_chains(np.array([True, False, True]), policy)
-    assert table.policy.tolist() == [[0, 3], [1, 2], [1, 3]]
+    policy, row = np.array([[0, 3], [1, 2], [1, 3]]), np.array([[0, 2, 0], [2, 2, 1]])
+    table = PolicyTable.of_chains(np.array([True, False, True]), policy, row)
     assert table.weight.tolist() == [[2, 0, 1], [0, 1, 2]]
     assert table.whole.tolist() == [3, 3]
     np.testing.assert_allclose(table.share, np.array([2, 1, 3]) / 6)

@@ -33,6 +33,7 @@ from bellmanifold.display import Card, Columns, Shown, as_frame
 from bellmanifold.errors import BadInputError, quote, require_kind, require_numbers
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
+from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -214,10 +215,8 @@ class Dataset(Shown):
         return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self._columns)
 
     def _columns(self) -> Columns:
-        names = [self.model.pair_name(pair) for pair in self.pair]
         return {
-            "state": [state for state, _ in names],
-            "action": [action for _, action in names],
+            **name_columns(self.model, self.pair),
             "reward": self.reward.tolist(),
             "sd": self.sd.tolist(),
             "next": [self.model.state_name(state) if state >= 0 else None for state in self.next],

@@ -11,7 +11,7 @@ pictures are made by `bellmanifold.figures`, which is found by name, because it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib import import_module
 from textwrap import wrap
@@ -61,6 +61,17 @@ def measured(value: float, se: float) -> str:
 def _unrounded(value: float) -> float:
     """0 where nothing but rounding is left."""
     return 0.0 if abs(value) < LEAST else float(value)
+
+
+def for_json(values: Iterable[Any]) -> list[float | None]:
+    """Numbers for JSON; null where one is infinite or undefined."""
+    return [or_null(value) for value in values]
+
+
+def or_null(value: Any) -> float | None:
+    """The same for one number."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 class Card(NamedTuple):
@@ -136,18 +147,17 @@ def as_html(card: Card) -> str:
     return f'<div style="max-width:60em">{"".join(parts)}</div>'
 
 
-def as_table(columns: Columns, most: int = MOST_ROWS) -> str:
+def as_table(columns: Columns) -> str:
     """The first rows of a table as HTML; standard errors stand beside what they belong to."""
     names = [name for name in columns if not (name.endswith("_se") and name.removesuffix("_se") in columns)]
     count = len(columns[names[0]]) if names else 0
     if not count:
         return ""
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in names)
-    rows = (
-        "".join(f"<td>{escape(_cell(columns, name, row))}</td>" for name in names) for row in range(min(count, most))
-    )
+    shown = range(min(count, MOST_ROWS))
+    rows = ("".join(f"<td>{escape(_cell(columns, name, row))}</td>" for name in names) for row in shown)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    more = f"<p>and {count - most:,} more rows: <code>.to_frame()</code></p>" if count > most else ""
+    more = f"<p>and {count - MOST_ROWS:,} more rows: <code>.to_frame()</code></p>" if count > MOST_ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +22,18 @@ def card_of_problem(model: SSP) -> Card:
     return Card(repr(model), [start], (), lambda: pair_columns(model), lambda: picture("problem", model))
 
 
+def name_columns(model: SSP, pairs: Iterable[Any]) -> dict[str, list[Any]]:
+    """The names of pairs as the first columns of a table."""
+    names = [model.pair_name(pair) for pair in pairs]
+    return {"state": [state for state, _ in names], "action": [action for _, action in names]}
+
+
 def pair_columns(model: SSP) -> Columns:
     """Pairs as columns of a table; where one leads as {state: probability}, None where it is unknown."""
     rows = [slice(a, b) for a, b in zip(model.next_start[:-1], model.next_start[1:], strict=True)]
     laws = [zip(map(model.state_name, model.next_state[r]), model.next_prob[r].tolist(), strict=True) for r in rows]
     return {
-        "state": [model.states[s] for s in model.pair_state],
-        "action": [model.actions[a] for a in model.pair_action],
+        **name_columns(model, range(model.n_pairs)),
         "reward": model.reward.tolist(),
         "reward_sd": model.reward_sd.tolist(),
         "next": [dict(law) or None for law in laws],

@@ -213,11 +213,14 @@ class SSP(Shown):
         """The largest action value of each state."""
         return np.maximum.reduceat(q, self.pair_start[:-1], axis=-1)
 
-    def greedy(self, q: Float[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:
+    def is_best(self, q: Float[np.ndarray, "*batch pairs"]) -> Bool[np.ndarray, "*batch pairs"]:
+        """Which pairs attain the largest action value of their state?"""
+        return np.asarray(q == self.best(q)[..., self.pair_state])
+
+    def greedy(self, q: Float[np.ndarray, "*batch pairs"]) -> Int[np.ndarray, "*batch states"]:
         """The first best pair of each state."""
-        pairs = np.arange(self.n_pairs)
-        best = np.where(q == self.best(q)[self.pair_state], pairs, self.n_pairs)
-        return np.minimum.reduceat(best, self.pair_start[:-1])
+        pairs = np.where(self.is_best(q), np.arange(self.n_pairs), self.n_pairs)
+        return np.minimum.reduceat(pairs, self.pair_start[:-1], axis=-1)
 
     def by_name(self, values: Iterable[T]) -> dict[str, dict[str, T]]:
         """One value per pair as a table: state name -> action name -> value."""

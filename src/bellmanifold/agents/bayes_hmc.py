@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import believed
@@ -140,16 +140,13 @@ class BayesHMC:
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The share of the chain's points whose greedy policy plays each route."""
-        is_best = self._is_best(self._points())
+        is_best = self.model.is_best(self._points())
         return np.array([is_best[:, list(route)].all(axis=1).mean() for route in routes])
 
     def beliefs(self) -> Beliefs:
         """The share of the chain's points in which each pair is its state's best, and the mean of its value."""
         points = self._points()
-        return Beliefs(self._is_best(points).mean(axis=0), points.mean(axis=0))
-
-    def _is_best(self, points: Float[np.ndarray, "draws pairs"]) -> Bool[np.ndarray, "draws pairs"]:
-        return points == self.model.best(points)[:, self.model.pair_state]
+        return Beliefs(self.model.is_best(points).mean(axis=0), points.mean(axis=0))
 
     def _points(self) -> Float[np.ndarray, "draws pairs"]:
         return self.block.points[self.run][:, self.number]

@@ -121,7 +121,7 @@ def kind_of(agent: Any) -> AgentKind:
     """The kind of an agent: by its name, or of a person's own.
 
     Args:
-        agent: a name; an object with `policy` and `observe` (`bellmanifold.agents.episodes.Agent`), every run learns
+        agent: a name; an object with `policy` and `observe` (`bellmanifold.agents.agent.Agent`), every run learns
             with a copy of it; or a class or function that makes one from a problem.
 
     Raises:

@@ -65,7 +65,7 @@ def prior_pool(model: SSP, prior: ValuePrior) -> Pool:
     if alike.all():
         return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0, prior.mean)
     q = prior.draw(np.random.default_rng(0), POINTS)
-    policy = np.stack([np.where(alike, -1, model.greedy(one)) for one in q], axis=1)
+    policy = np.where(alike, -1, model.greedy(q)).T
     share = np.full(POINTS, 1.0 / POINTS)
     return Pool(policy, model.best(q) @ model.initial, share, float(POINTS), prior.mean)
 

@@ -48,7 +48,7 @@ def advise(
         advice = compute(problem, observed, tolerance=tolerance, **options.keywords())
         answer = advice.to_dict()
     if picture is not None:
-        save_picture(picture, lambda: _drawn(problem, advice))
+        save_picture(picture, "draw_advice", problem, advice)
     if json_out:
         print_json(answer)
     else:
@@ -101,9 +101,3 @@ def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
 def _matters(gain: dict[str, float], loss: float) -> bool:
     """Is a gain more than its standard error leaves open, or not known at all?"""
     return gain["mean"] > 2.0 * gain["se"] or gain["se"] > max(loss, 0.0)
-
-
-def _drawn(problem: Any, advice: Advice) -> Any:
-    from bellmanifold.figures.gains import draw_advice
-
-    return draw_advice(problem, advice)

@@ -127,7 +127,7 @@ def learn(
     entry = {"model": model, "agent": agent, "episodes": episodes} | told
     learning = _played(problem, entry, runs, seed, out)
     if picture is not None:
-        save_picture(picture, lambda: _drawn(learning))
+        save_picture(picture, "draw_regret", learning)
     answer = learning.to_dict()
     if json_out:
         print_json(answer)
@@ -190,12 +190,6 @@ def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractCo
     if out is None or wrong:  # `learn` itself says what is wrong
         return nullcontext(lambda run: None)
     return keep_runs(out, entry, seeds)
-
-
-def _drawn(learning: Learning) -> Any:
-    from bellmanifold.figures.lines import draw_regret
-
-    return draw_regret(learning)
 
 
 def _print_learning(answer: dict[str, Any]) -> None:

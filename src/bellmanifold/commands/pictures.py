@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,15 @@ def check_picture(path: Path) -> str:
     return kind
 
 
-def save_picture(path: Path, draw: Callable[[], Any]) -> None:
-    """Write the figure of the axes that `draw` returns, all of it or nothing."""
+def save_picture(path: Path, draw: str, *shown: Any) -> None:
+    """Write what a function of `bellmanifold.figures` draws, all of it or nothing."""
     kind = check_picture(path)
     import matplotlib as mpl
 
     mpl.use("Agg")
-    figure = draw().get_figure(root=True)
+    from bellmanifold import figures
+
+    figure = getattr(figures, draw)(*shown).get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for what no font here can draw

@@ -44,7 +44,7 @@ def posterior(
         summary = compute(problem, observed, **options.keywords())
         answer = summary.to_dict()
     if picture is not None:
-        save_picture(picture, lambda: _drawn(problem, summary))
+        save_picture(picture, "draw", problem, summary)
     if json_out:
         print_json(answer)
     else:
@@ -138,9 +138,3 @@ def _prior(answer: dict[str, Any]) -> str:
 def _or_zero(value: float, rounding: float) -> float:
     """0 where nothing but rounding is left."""
     return value if value > rounding else 0.0
-
-
-def _drawn(problem: Any, summary: Any) -> Any:
-    from bellmanifold.figures import draw
-
-    return draw(problem, summary)

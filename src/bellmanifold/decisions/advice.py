@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
-from bellmanifold.decisions.planner import Planner, greedy
+from bellmanifold.decisions.planner import Planner
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Policies, Valuation, Walks
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
@@ -37,6 +37,7 @@ from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _best(draws: JointDraws, half: Bool[np.ndarray, "draws"]) -> Int[np.ndarray,
     pays = np.stack([mean, np.where(observed, mean, worthless)], axis=1)
     rows = np.flatnonzero(half)[:: max(1, int(half.sum()) // LAW_POLICIES)]
     candidates = np.concatenate(
-        [planner.plan(np.repeat(share, 2, axis=1), pays), greedy(draws.target.model, draws.q[rows])]
+        [planner.plan(np.repeat(share, 2, axis=1), pays), draws.target.model.greedy(draws.q[rows])]
     )
     candidates = np.unique(candidates, axis=0)
     return candidates[np.argmax(draws.mean(Valuation(draws).at_start(candidates), half))]
@@ -281,10 +282,8 @@ class Advice(Shown):
         return self._columns(self.trials[self.telling[self.trials] & (self.gain.value[self.trials] > 0.0)])
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
-        names = [self.target.model.pair_name(pair) for pair in pairs]
         return {
-            "state": [state for state, _ in names],
-            "action": [action for _, action in names],
+            **name_columns(self.target.model, pairs),
             "gain": self.gain.value[pairs].tolist(),
             "gain_se": self.gain.se[pairs].tolist(),
             "tried": self.tried[pairs].tolist(),

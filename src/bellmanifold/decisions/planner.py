@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.decisions.joint_draws import JointDraws
 from bellmanifold.decisions.valuation import Policies
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.ssp import SSP
 
 BATCH = 16
 """Problems that are solved in one call of a compiled program."""
@@ -50,7 +49,7 @@ class Planner:
         starts = range(0, pay.shape[1], BATCH)
         parts = [self._solve(weight[:, k : k + BATCH], pay[:, k : k + BATCH]) for k in starts]
         q = np.concatenate([part[0][part[1]] for part in parts]) if parts else np.zeros((0, len(pay)))
-        return greedy(self.target.model, q)
+        return self.target.model.greedy(q)
 
     def _solve(
         self, weight: Float[np.ndarray, "draws n"], pay: Float[np.ndarray, "pairs n"]
@@ -67,9 +66,3 @@ class Planner:
         padded = jnp.asarray(np.pad(pay, ((0, 0), (0, size - count)), mode="edge"))
         found = chart.layout.solve(law, jnp.asarray(self.target.observed), self._first, padded, padded)
         return np.asarray(found.q).T[:count], np.asarray(found.solvable)[:count]
-
-
-def greedy(model: SSP, q: Float[np.ndarray, "n pairs"]) -> Int[np.ndarray, "n states"]:
-    """The first best pair of each state, draw by draw."""
-    pairs = np.where(q >= model.best(q)[:, model.pair_state], np.arange(model.n_pairs), model.n_pairs)
-    return np.minimum.reduceat(pairs, model.pair_start[:-1], axis=1)

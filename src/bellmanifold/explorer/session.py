@@ -24,6 +24,7 @@ import numpy as np
 
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.decisions.advice import advice_of
+from bellmanifold.display import for_json, or_null
 from bellmanifold.errors import BadInputError, BellmanifoldError, StoppedError, UnsupportedError, quote
 from bellmanifold.explorer.accounts import accounts
 from bellmanifold.explorer.board import make_board
@@ -224,10 +225,10 @@ class Session:
             "error": error,
             "warnings": summary.warnings,
             "trustworthy": summary.trustworthy,
-            "probability": _finite(np.clip(summary.action_probability.value, 0.0, 1.0)),
-            "se": _finite(summary.action_probability.se),
-            "q_mean": _finite(summary.q_mean),
-            "q_sd": _finite(summary.q_sd),
+            "probability": for_json(np.clip(summary.action_probability.value, 0.0, 1.0)),
+            "se": for_json(summary.action_probability.se),
+            "q_mean": for_json(summary.q_mean.value),
+            "q_sd": for_json(summary.q_sd.value),
             "tried": summary.pies()[1].tolist(),
             "known": accounts(data if belief is None else data.with_belief(*belief)),
             "landed": self._landed(),
@@ -275,8 +276,8 @@ class Session:
             {
                 "index": t,
                 "pair": int(data.pair[t]),
-                "reward": _finite(data.reward[t : t + 1])[0],
-                "sd": _finite(data.sd[t : t + 1])[0],
+                "reward": or_null(data.reward[t]),
+                "sd": or_null(data.sd[t]),
                 "next": int(data.next[t]) if data.next[t] >= 0 else None,
             }
             for t in latest
@@ -353,8 +354,3 @@ def _whole(value: Any, what: str, below: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
         raise BadInputError(f"{what} is {quote(value)}: give a whole number from 0 to {below - 1}")
     return value
-
-
-def _finite(values: Any) -> list[float | None]:
-    """Numbers for JSON; None where there is none."""
-    return [float(value) if np.isfinite(value) else None for value in np.asarray(values)]

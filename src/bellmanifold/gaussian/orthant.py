@@ -135,20 +135,6 @@ def joined(parts: list[Orthants]) -> Orthants:
     )
 
 
-def moments(
-    staircase: Staircase, estimate: Orthants
-) -> tuple[Float[np.ndarray, "cells dim"], Float[np.ndarray, "cells dim dim"]]:
-    """E[D | D >= 0] and E[D D' | D >= 0], components in their original order."""
-    first = estimate.mean()
-    lower = staircase.lower * staircase.scale[:, :, None]
-    centre = staircase.mean * staircase.scale
-    mean = centre + np.einsum("cij,cj->ci", lower, first)
-    second = lower @ estimate.spread @ lower.transpose(0, 2, 1) + mean[:, :, None] * mean[:, None, :]
-    back = np.argsort(staircase.order, axis=1)
-    second = np.take_along_axis(np.take_along_axis(second, back[:, :, None], axis=1), back[:, None, :], axis=2)
-    return np.take_along_axis(mean, back, axis=1), second
-
-
 @cache
 def lattice(points: int, dim: int) -> Float[np.ndarray, "dim points"]:
     """A rank-1 lattice k (z_1, z_2, ...) / points mod 1, its generator built component by component.

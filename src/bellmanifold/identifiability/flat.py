@@ -76,9 +76,7 @@ def flat_cones(model: SSP) -> list[FlatCone]:
 def lies_in_cone(model: SSP, cone: FlatCone, q: Float[np.ndarray, "pairs"]) -> bool:
     """Whether q has a greedy action that maximises u in every state from which the component can be reached."""
     u = cone.direction
-    greedy = q == model.best(q)[model.pair_state]
-    maximal = u == model.best(u)[model.pair_state]
-    agree = np.logical_or.reduceat(greedy & maximal, model.pair_start[:-1])
+    agree = np.logical_or.reduceat(model.is_best(q) & model.is_best(u), model.pair_start[:-1])
     return bool((agree | (model.best(u) == 0)).all())
 
 

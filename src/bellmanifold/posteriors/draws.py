@@ -222,19 +222,18 @@ def with_weight(draws: xarray.Dataset) -> xarray.Dataset:
     return draws if len(rows) == draws.sizes["draw"] else draws.isel(draw=rows)
 
 
-def equal_draws(draws: xarray.Dataset, seed: int, most: int = DRAWS) -> xarray.Dataset:
+def equal_draws(draws: xarray.Dataset, seed: int) -> xarray.Dataset:
     """Draws that weigh the same from draws that do not, none of them twice, in random order.
 
     Args:
         draws: with weights.
         seed: fixes which are chosen.
-        most: no more than these.
 
     Returns:
         With dimensions chain, draw and pair, for ArviZ: draws are independent, and chains are groups of them.
     """
     draws = with_weight(draws)
-    rng, count = np.random.default_rng(seed), min(most, distinct(draws))
+    rng, count = np.random.default_rng(seed), min(DRAWS, distinct(draws))
     rows = np.unique(systematic(draws.weight.values, count, rng))
     groups = GROUPS if len(rows) >= GROUPS * LEAST_IN_GROUP else 1
     rows = rng.permutation(rows)[: len(rows) - len(rows) % groups]

@@ -109,7 +109,7 @@ def _each(samples: int, chains: int) -> int:
 def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimension"]) -> float:
     """Of the action probabilities of coupled states."""
     own = target.coupled[target.model.pair_state]
-    share = is_best(target.model, points[:, :, : target.model.n_pairs])[:, :, own].mean(axis=1)
+    share = target.model.is_best(points[:, :, : target.model.n_pairs])[:, :, own].mean(axis=1)
     return float(share.std(axis=0, ddof=1).max() / np.sqrt(len(share)))
 
 
@@ -211,15 +211,9 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
 
 def policy_table(target: Target, q: Float[np.ndarray, "chains draws pairs"], resolution: float = 0.0) -> PolicyTable:
     """The greedy policies of draws; replicates are chains."""
-    model = target.model
-    pairs = np.where(is_best(model, q), np.arange(model.n_pairs), model.n_pairs)
-    greedy: Int[np.ndarray, "chains draws states"] = np.minimum.reduceat(pairs, model.pair_start[:-1], axis=2)
-    return PolicyTable.of_chains(target.coupled, greedy[:, :, target.coupled], resolution=resolution)
-
-
-def is_best(model: SSP, q: Float[np.ndarray, "chains draws pairs"]) -> Bool[np.ndarray, "chains draws pairs"]:
-    """Which pairs attain the largest value of their state?"""
-    return np.asarray(q == np.maximum.reduceat(q, model.pair_start[:-1], axis=2)[:, :, model.pair_state])
+    greedy = target.model.greedy(q)[:, :, target.coupled]
+    rows, row = np.unique(np.concatenate(greedy), axis=0, return_inverse=True)
+    return PolicyTable.of_chains(target.coupled, rows, row.reshape(q.shape[:2]), resolution=resolution)
 
 
 def sample_chains(

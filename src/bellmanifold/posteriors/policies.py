@@ -108,15 +108,14 @@ class PolicyTable:
     def of_chains(
         cls,
         coupled: Bool[np.ndarray, "states"],
-        policy: Int[np.ndarray, "chains draws coupled_states"],
+        policy: Int[np.ndarray, "rows coupled_states"],
+        row: Int[np.ndarray, "chains draws"],
         stand_in: Int[np.ndarray, "pairs"] | None = None,
         resolution: float = 0.0,
     ) -> PolicyTable:
-        """Count the greedy policies of chains' draws; replicates are chains."""
-        chains, draws, _ = policy.shape
-        rows, row = np.unique(np.concatenate(policy), axis=0, return_inverse=True)
-        chain, one = np.repeat(np.arange(chains), draws), np.ones(chains * draws)
-        return cls(coupled, rows, weights_of(chain, row.ravel(), one, (chains, len(rows))), stand_in, resolution)
+        """Count how often chains had each of some policies, whose rows their draws name; replicates are chains."""
+        chain, one = np.repeat(np.arange(len(row)), row.shape[1]), np.ones(row.size)
+        return cls(coupled, policy, weights_of(chain, row.ravel(), one, (len(row), len(policy))), stand_in, resolution)
 
     @cached_property
     def whole(self) -> Float[np.ndarray, "replicates"]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.display import MOST_ROWS, Card, Columns, Words, measured, picture
+from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, measured, or_null, picture
 from bellmanifold.errors import quote
 from bellmanifold.posteriors.ordering import by_doubt, on_the_way
 from bellmanifold.posteriors.route import Route, title_of_best
+from bellmanifold.problem_table import name_columns
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
@@ -82,10 +83,8 @@ def _first_columns(summary: Summary) -> Columns:
 def columns_of(summary: Summary) -> dict[str, list[Any]]:
     """A row per pair."""
     model, best = summary.target.model, summary.action_probability
-    names = [model.pair_name(i) for i in range(model.n_pairs)]
     return {
-        "state": [state for state, _ in names],
-        "action": [action for _, action in names],
+        **name_columns(model, range(model.n_pairs)),
         "observed": summary.pies()[1].tolist(),
         **({} if summary.untried is None or not summary.believed else {"belief": summary.untried.tolist()}),
         "probability": best.value.tolist(),
@@ -123,9 +122,9 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "proper_only": summary.target.proper_only,
         "observed_pairs": int(summary.target.observed.sum()),
         "dimension": summary.dimension,
-        "log_evidence": None if evidence is None else _finite(evidence.value),
-        "log_evidence_se": None if evidence is None else _finite(evidence.se),
-        "effective_sample_size": None if effective is None else _finite(effective),
+        "log_evidence": None if evidence is None else or_null(evidence.value),
+        "log_evidence_se": None if evidence is None else or_null(evidence.se),
+        "effective_sample_size": None if effective is None else or_null(effective),
         "actions": model.by_name([_probability(p, se) for p, se in zip(best.value, best.se, strict=True)]),
     }
     if summary.epsilon is None:
@@ -141,15 +140,15 @@ def as_json(summary: Summary) -> dict[str, Any]:
         ]
     if summary.result.laws is not None:
         mean, sd = summary.result.laws.concentration
-        result |= {"laws": _laws(summary), "concentration": {"mean": _finite(mean), "sd": _finite(sd)}}
+        result |= {"laws": _laws(summary), "concentration": {"mean": or_null(mean), "sd": or_null(sd)}}
     return result | {
-        "q_mean": model.by_name([_finite(m) for m in summary.q_mean.value]),
-        "q_mean_se": model.by_name([_finite(se) for se in summary.q_mean.se]),
-        "q_sd": model.by_name([_finite(s) for s in summary.q_sd.value]),
+        "q_mean": model.by_name(for_json(summary.q_mean.value)),
+        "q_mean_se": model.by_name(for_json(summary.q_mean.se)),
+        "q_sd": model.by_name(for_json(summary.q_sd.value)),
         "improper_mass": _probability(summary.improper_mass.value, summary.improper_mass.se),
         "improper_mass_model": None if on_model is None else _probability(on_model.value, on_model.se),
         "diagnostics": {
-            name: _finite(value) if isinstance(value, float) else value for name, value in summary.diagnostics.items()
+            name: or_null(value) if isinstance(value, float) else value for name, value in summary.diagnostics.items()
         },
     }
 
@@ -179,7 +178,7 @@ def _laws(summary: Summary) -> dict[str, dict[str, dict[str, dict[str, float]]]]
 def _noise_scale(summary: Summary) -> dict[str, float | None]:
     inferred = summary.result.noise_scale
     if inferred is not None:
-        return {"mean": _finite(inferred[0]), "sd": _finite(inferred[1])}
+        return {"mean": or_null(inferred[0]), "sd": or_null(inferred[1])}
     return {"mean": summary.target.noise_sd, "sd": 0.0}
 
 
@@ -190,8 +189,3 @@ def _probability(value: Any, se: Any) -> dict[str, float]:
 def _shared(numbers: Float[np.ndarray, "pairs"]) -> float | None:
     """The number that all pairs share; None if they differ."""
     return float(numbers[0]) if (numbers == numbers[0]).all() else None
-
-
-def _finite(value: Any) -> float | None:
-    number = float(value)
-    return number if np.isfinite(number) else None

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
-from bellmanifold.posteriors.policies import PolicyTable, weights_of
+from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.target import Target
 
@@ -99,10 +99,7 @@ class Trace(NamedTuple):
 
     def table(self, coupled: np.ndarray, stand_in: np.ndarray, effective: float) -> PolicyTable:
         """The policies with the steps each chain spent on them; replicates are chains."""
-        chains, steps = self.row.shape
-        chain, one = np.repeat(np.arange(chains), steps), np.ones(chains * steps)
-        weight = weights_of(chain, self.row.ravel(), one, (chains, len(self.policy)))
-        return PolicyTable(coupled, self.policy, weight, stand_in, resolution_of(effective))
+        return PolicyTable.of_chains(coupled, self.policy, self.row, stand_in, resolution_of(effective))
 
     def diagnose(self) -> tuple[float, float]:
         """The worst R-hat and the smallest bulk effective sample size over recorded values that vary.

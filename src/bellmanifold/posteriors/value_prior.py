@@ -123,11 +123,6 @@ class ValuePrior:
         return ~np.logical_or.reduceat(differs, model.pair_start[:-1])
 
 
-def _first(*given: Numbers | None) -> Numbers | None:
-    """The first that is given."""
-    return next((numbers for numbers in given if numbers is not None), None)
-
-
 def _positive(scale: Any, what: str = "prior_scale") -> float:
     if not (np.isfinite(scale) and scale > 0):
         raise BadInputError(f"{what} is {scale}: give a positive number")

@@ -109,6 +109,6 @@ def _losses(cell: Cell, chosen: Int[np.ndarray, "points"]) -> dict[str, Any]:
     }
 
 
-def rounded(values: np.ndarray, digits: int = 5) -> list[float | None]:
+def rounded(values: np.ndarray) -> list[float | None]:
     """Numbers for JSON with few digits; None where there is none."""
-    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]

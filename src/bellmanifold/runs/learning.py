@@ -15,7 +15,7 @@ from bellmanifold.agents.registry import check_supported, kind_of
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured, picture
+from bellmanifold.display import Card, Columns, Shown, as_frame, for_json, measured, or_null, picture
 from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
@@ -136,20 +136,20 @@ class Learning(Shown):
             "episodes": len(runs[0].regret),
             "runs": len(runs),
             "seeds": [run.seed for run in runs],
-            "optimal_value": _listed(np.array([runs[0].optimal_value]))[0],
-            "reward_mean": _listed(np.mean([run.reward for run in runs], axis=0)),
-            "cumulative_regret_mean": _listed(regret.mean),
-            "cumulative_regret_sd": _listed(regret.sd),
+            "optimal_value": or_null(runs[0].optimal_value),
+            "reward_mean": for_json(np.mean([run.reward for run in runs], axis=0)),
+            "cumulative_regret_mean": for_json(regret.mean),
+            "cumulative_regret_sd": for_json(regret.sd),
             "cumulative_regret_interval": _listed_pairs(regret.interval),
-            "cumulative_regret_iqm": _listed(regret.interquartile_mean),
+            "cumulative_regret_iqm": for_json(regret.interquartile_mean),
             "cumulative_regret_iqm_interval": _listed_pairs(regret.interquartile_interval),
-            "cumulative_completed_regret_mean": _listed(completed.mean),
-            "cumulative_completed_regret_sd": _listed(completed.sd),
+            "cumulative_completed_regret_mean": for_json(completed.mean),
+            "cumulative_completed_regret_sd": for_json(completed.sd),
             "cumulative_completed_regret_interval": _listed_pairs(completed.interval),
-            "expected_regret_mean": _listed(self.expected_regret),
-            "coverage_mean": _listed(np.mean([run.coverage for run in runs], axis=0)),
-            "goal_reached_mean": _listed(share_of_runs([run.reached_goal for run in runs])),
-            "optimal_mean": _listed(optimal),
+            "expected_regret_mean": for_json(self.expected_regret),
+            "coverage_mean": for_json(np.mean([run.coverage for run in runs], axis=0)),
+            "goal_reached_mean": for_json(share_of_runs([run.reached_goal for run in runs])),
+            "optimal_mean": for_json(optimal),
             "capped_episodes": [int(run.capped.sum()) for run in runs],
             "first_optimal_episode": [run.first_optimal_episode for run in runs],
             "all_pairs_episode": [run.all_pairs_episode for run in runs],
@@ -260,10 +260,5 @@ def _losses(run: Run) -> Columns:
     }
 
 
-def _listed(values: Float[np.ndarray, "n"]) -> list[float | None]:
-    """Numbers for JSON; null where one is infinite or undefined."""
-    return [value if np.isfinite(value) else None for value in values.tolist()]
-
-
 def _listed_pairs(ends: Float[np.ndarray, "2 n"]) -> list[list[float | None]]:
-    return [_listed(pair) for pair in ends.T]
+    return [for_json(pair) for pair in ends.T]

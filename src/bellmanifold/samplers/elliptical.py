@@ -46,11 +46,6 @@ class Info(NamedTuple):
     evaluations: Int[Array, ""]
 
 
-def init(position: Position, log_likelihood: LogLikelihood) -> State:
-    """Start chains at given positions."""
-    return State(position, log_likelihood(position))
-
-
 def _normals(key: PRNGKeyArray, like: Position) -> Position:
     """Standard normal numbers in the shape of a position."""
     leaves, tree = jax.tree.flatten(like)

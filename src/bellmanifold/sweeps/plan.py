@@ -158,11 +158,11 @@ class Plan:
         return {name: digest(open_world(problem).model) for name, problem in self.problems.items()}
 
 
-def plan_runs(runs: Sequence[RunSettings], notes: tuple[str, ...] = ()) -> Plan:
+def plan_runs(runs: Sequence[RunSettings]) -> Plan:
     """A plan of the given runs, equal ones once; loads their problems."""
     once = tuple(dict.fromkeys(runs))
     problems = {name: _load_whole(name) for name in dict.fromkeys(run.model for run in once)}
-    return Plan(once, problems, notes)
+    return Plan(once, problems)
 
 
 def plan_entries(entries: Sequence[Mapping[str, Any]], notes: tuple[str, ...] = ()) -> Plan:
