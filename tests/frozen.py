@@ -12,12 +12,13 @@ policy) with standard error s, and for the log evidence,
 
     |p_new - p_old| <= 5 sqrt(s_old^2 + s_new^2) + 1e-9.
 
-An action value has no error in a summary, so it gets one from the others: n, the number of independent points that
-would have the summary's errors, is the least of the effective sample size, p (1 - p) / s^2 over its probabilities and
-1 / s^2 of its log evidence. Then E[q] may differ by 5 sd[q] sqrt(1/n_old + 1/n_new), and sd[q] by twice as much, for
-action values may have heavy tails; so may an inferred noise scale. So that large errors do not excuse everything, the
-largest error of a probability must not exceed twice the old one plus 1e-3. The dimension and the effective sample size
-are the engine's own affair then, the engine and whether it trusts its answer are not.
+The frozen answers have no errors of action values, so theirs are taken to be the new ones: means and standard
+deviations of action values may differ by 5 sqrt(2) new errors. An inferred noise scale has none at all and gets one
+from the others: n, the number of independent points that would have the summary's errors, is the least of the
+effective sample size, p (1 - p) / s^2 over its probabilities and 1 / s^2 of its log evidence. Then its mean may
+differ by 5 sd sqrt(1/n_old + 1/n_new), and its standard deviation by twice as much. So that large errors do not
+excuse everything, the largest error of a probability must not exceed twice the old one plus 1e-3. The dimension and
+the effective sample size are the engine's own affair then, the engine and whether it trusts its answer are not.
 
 Probabilities below 1e-3 or above 0.999 rest on few points, or on none, whose spread says nothing about what was missed
 (a probability of 0 has a standard error of 0). Their standard errors are not compared at all, and in the second way
@@ -70,6 +71,7 @@ LIMIT = 5.0
 RARE = 1e-3
 """Probabilities closer to 0 or 1 than this have no standard error worth comparing."""
 
+ERRORS = "errors_of_values"
 Comparison = Literal["same", "error"]
 Answer = Mapping[str, Any]
 
@@ -288,16 +290,20 @@ def observations(case: Case) -> Dataset:
 
 def ask(case: Case) -> Answer:
     """What `bm.posterior` answers, without its words and diagnostics."""
-    told = bm.posterior(case.model, observations(case), top=ROUTES, **case.options).to_dict()
+    summary = bm.posterior(case.model, observations(case), top=ROUTES, **case.options)
+    told, values = summary.to_dict(), (summary.q_mean, summary.q_sd)
     kept = ("engine", "trustworthy", "dimension", "log_evidence", "log_evidence_se", "effective_sample_size")
     answer = {name: told[name] for name in kept}
     answer["pairs"] = {
-        f"{state} {action}": [*_estimate(found), told["q_mean"][state][action], told["q_sd"][state][action]]
+        f"{state} {action}": [*_estimate(found), *(float(of[state, action].value) for of in values)]
         for state, actions in told["actions"].items()
         for action, found in actions.items()
     }
     if "routes" in told:
         answer["routes"] = {_route_name(route): _estimate(route) for route in told["routes"]}
+    answer[ERRORS] = {
+        f"{state} {action}": [float(of[state, action].se) for of in values] for state, action in case.model.pair_index
+    }
     if "infer_noise" in case.options:
         answer["noise"] = [told["noise"]["mean"], told["noise"]["sd"]]
     return answer | {name: _estimate(told[name]) for name in ("improper_mass", "improper_mass_model")}
@@ -394,9 +400,10 @@ def _compare_by_error(old: Answer, new: Answer) -> Iterator[Difference]:
     yield _within("largest standard error", before, max(before, after), before + 1e-3)
     share = math.hypot(_one_over_root(old), _one_over_root(new))
     for what, before, after in _moments(old, new):
-        width = LIMIT * share * max(before[1], after[1]) + 1e-6 * max(1.0, abs(before[0]))
-        yield _within(f"mean of {what}", before[0], after[0], width)
-        yield _within(f"standard deviation of {what}", before[1], after[1], 2.0 * width)
+        plain = share * max(before[1], after[1])
+        errors = [math.sqrt(2.0) * se for se in after[2:]] or [plain, 2.0 * plain]
+        for name, one, other, error in zip(("mean", "standard deviation"), before, after, errors, strict=False):
+            yield _within(f"{name} of {what}", one, other, LIMIT * error + 1e-6 * max(1.0, abs(before[0])))
 
 
 def _errors(probabilities: list[Probability]) -> list[tuple[float, float]]:
@@ -443,7 +450,8 @@ def _unlisted(routes: Mapping[str, list[float]], elsewhere: list[float] | None) 
 def _moments(old: Answer, new: Answer) -> Iterator[tuple[str, list[float], list[float]]]:
     """Means and standard deviations of action values, and of an inferred noise scale."""
     for name, numbers in old["pairs"].items():
-        yield f"value of {name}", numbers[2:], new["pairs"][name][2:]
+        errors = new.get(ERRORS, {}).get(name, [])
+        yield f"value of {name}", numbers[2:], [*new["pairs"][name][2:], *errors]
     if "noise" in old:
         yield "noise scale", old["noise"], new["noise"]
 
@@ -486,8 +494,9 @@ def load(name: str) -> dict[str, Answer]:
 
 
 def save(path: Path, answers: Mapping[str, Answer]) -> None:
-    """Write answers, one on a line; numbers keep all their digits."""
-    lines = (f"{json.dumps(name)}: {json.dumps(answer, allow_nan=False)}" for name, answer in answers.items())
+    """Write answers without the errors of action values, one on a line; numbers keep all their digits."""
+    kept = {name: {k: part for k, part in answer.items() if k != ERRORS} for name, answer in answers.items()}
+    lines = (f"{json.dumps(name)}: {json.dumps(answer, allow_nan=False)}" for name, answer in kept.items())
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
