@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# Bytecode is kept even where the environment says otherwise: the tests start this program many times.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test test-slow coverage test-seeds test-oldest test-wheel mutants audit bench docs dist format clean
 
 setup: $(INSTALLED)
