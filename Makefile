@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow coverage test-seeds test-oldest test-wheel mutants audit bench docs dist format clean
+# Bytecode is kept even where the environment says otherwise: the tests start this program many times.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: setup demo test types fast-tests test-slow coverage test-seeds test-oldest test-wheel mutants audit bench docs dist format clean
 
 setup: $(INSTALLED)
 
@@ -17,10 +20,16 @@ $(INSTALLED): pyproject.toml
 demo: setup
 	$(BIN)/bellmanifold demo --out out/demo
 
+# Types are checked beside the tests; if either fails, the other is still brought to an end.
 test: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/mypy
+	$(MAKE) --no-print-directory --keep-going --jobs 2 types fast-tests
+
+types: setup
+	$(BIN)/mypy --no-error-summary
+
+fast-tests: setup
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile
 
 test-slow: setup

@@ -1,9 +1,12 @@
 """Test settings: strict dtype promotion, double precision and a compilation cache that outlives the run.
 
+Programs that tests start share that cache; nothing is written to the cache of the user.
+
 A test whose docstring states a false-alarm rate is statistical: `pytest -m statistical` selects these. Their seeds are
 fixed; `--master-seed N` mixes N into every one of them, so that one can see whether they pass by luck.
 """
 
+import os
 import signal
 from pathlib import Path
 
@@ -12,9 +15,10 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
+CACHE = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".venv" / "jax-cache"))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell are deaf to it
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_compilation_cache_dir", str(ROOT / ".venv" / "jax-cache"))
+jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 

@@ -387,12 +387,7 @@ def test_the_page_of_the_documentation_prints_what_it_shows():
 @contextmanager
 def exploring(*arguments, cwd=None):
     """Start the command; hands over its process and the page's address, and interrupts it at the end."""
-    environment = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".venv" / "jax-cache"),
-        "BROWSER": "",
-        "DISPLAY": "",
-        "WAYLAND_DISPLAY": "",
-    }
+    environment = os.environ | {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     process = subprocess.Popen(
         [sys.executable, "-m", "bellmanifold", "explore", *map(str, arguments)],
         stdout=subprocess.PIPE,
