@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -26,7 +27,7 @@ from bellmanifold.posteriors.policies import ALL, most_probable_routes
 from bellmanifold.posteriors.system import System, drawn_laws, member_moments, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.posteriors.weight import propose
+from bellmanifold.posteriors.weight import Weighed, propose
 from bellmanifold.ssp import SSP
 
 POINTS, LAW_POINTS = 1024, 128
@@ -166,13 +167,10 @@ def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -
             drawn = drawn_laws(target.laws, rng, points)
             found = propose(system, random_key(seed, number, time), points, drawn)
             policies.append(known_only(target, chart.pairs(np.asarray(found.choice))))
-            best = np.asarray(_best(system, found.q))
-            at_start.append(initial @ np.where(np.isfinite(best), best, 0.0))
+            starts, part = _reduced(system, initial, found)
+            at_start.append(np.asarray(starts))
             log_weights.append(np.asarray(found.log_weight))
-            mean = np.asarray(member_moments(system, found.q)[0])
-            counts = np.isfinite(log_weights[-1])
-            weight = np.exp(log_weights[-1][counts] - float(found.log_scale))
-            sums.append((mean[:, counts] @ weight, float(found.log_scale)))
+            sums.append((np.asarray(part), float(found.log_scale)))
     log_weight = np.concatenate(log_weights)
     top = log_weight.max()
     reference = top if np.isfinite(top) else 0.0
@@ -190,9 +188,14 @@ def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -
 
 
 @jax.jit
-def _best(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, "states batch"]:
-    """The value of each of the layout's states, in one program."""
-    return system.layout.greedy(q)[1]
+def _reduced(
+    system: System, initial: Float[Array, "states"], found: Weighed
+) -> tuple[Float[Array, "batch"], Float[Array, "pairs"]]:
+    """Each point's value at the start, and the weighted sum of action values, in one program."""
+    best = system.layout.greedy(found.q)[1]
+    weight = jnp.exp(found.log_weight - found.log_scale)
+    mean = jnp.where(weight > 0, member_moments(system, found.q)[0], 0.0)
+    return initial @ jnp.where(jnp.isfinite(best), best, 0.0), mean @ weight
 
 
 class DrawnRoutes:
