@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Beliefs
-from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
@@ -83,10 +83,10 @@ class PosteriorSampling:
         """The greedy policy of a posterior draw; the best policy from the moment the agent has explored enough."""
         stopping = self._stopping
         if stopping is not None and (self._stale or np.isnan(stopping.loss)):
-            stopping.look(self._believed(), rng)
+            stopping.look(self._target(), rng)
         if self._stale:
             try:
-                self._source = self._renewed(self._believed(), rng)
+                self._source = self._renewed(self._target(), rng)
             except TooManyRoutesError:
                 raise UnsupportedError(
                     f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
@@ -147,7 +147,7 @@ class PosteriorSampling:
         chance = np.where(self.memory.observed, -1.0, rng.random(self.model.n_pairs))
         return np.where(policy < 0, self.model.greedy(chance), policy)
 
-    def _believed(self) -> Target:
+    def _target(self) -> Target:
         settings, memory = self.settings, self.memory
         prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
         if settings.infer_noise:
@@ -156,7 +156,7 @@ class PosteriorSampling:
             scale = memory.model.reward_sd / np.sqrt(np.maximum(memory.count, 1))
             target = replace(noisy_target(memory, 1.0, prior), scale=np.where(memory.observed, scale, 0.0))
         else:
-            target = believed(memory, settings).without_lost_tolerance()
+            target = target_of(memory, settings).without_lost_tolerance()
         if settings.laws != "known":
             whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
             target = replace(target, model=whole, laws=laws, no_law=no_law)
