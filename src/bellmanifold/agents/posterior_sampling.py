@@ -36,8 +36,7 @@ from jaxtyping import Float, Int
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.news import unseen
-from bellmanifold.agents.planning import way_home
+from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import DrawnRoutes, Source, WeighedPoints, is_swept, prior_pool, weighed_points
 from bellmanifold.agents.stopping import Stopping
@@ -113,11 +112,7 @@ class PosteriorSampling:
         """How to go on in an episode that is replanned: still exploring, then home; or by another draw."""
         if not self._explores:
             return self.policy(rng)
-        knowledge = unseen(self.memory)
-        if np.isfinite(knowledge.way.moves[state]):
-            return self._filled(knowledge.towards_news(self._drawn, rng), rng)
-        home = way_home(knowledge.model, knowledge.known, self.memory.mean_reward)
-        return self._filled(np.where(home < 0, self._drawn, home), rng)
+        return self._filled(news_or_home(self.memory, state, self._drawn, rng), rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
