@@ -1,7 +1,8 @@
 """Algorithm 1: before every episode draw action values from the posterior and play their greedy policy.
 
 `bayes-br` draws from the relaxed posterior (or the one for noisy rewards), `manifold` from the exact one. A draw is
-made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`), in one of two ways:
+made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`), in one of two ways
+(`bellmanifold.agents.sources`, `bellmanifold.agents.walking`):
 
 - By importance. A few thousand points of the reference distribution are weighed, and policies are drawn in proportion
   to the weights: this is method B of the paper. They are weighed anew only when something was learnt; until then
