@@ -572,7 +572,7 @@ def test_stated_noise_is_exact_where_none_is_stated_and_shrinks_with_visits_else
     noisy = np.flatnonzero(model.reward_sd)[0]
     exact = np.flatnonzero(model.reward_sd == 0)[:2]
     agent.observe(np.array([*exact, noisy, noisy, noisy, noisy]), np.array([-0.1, -0.2, 1.0, 2.0, 3.0, 4.0]))
-    target = agent._believed()
+    target = agent._target()
     assert target.scale[exact].tolist() == [0.0, 0.0]
     assert target.scale[noisy] == pytest.approx(0.5)
     assert target.reward[noisy] == pytest.approx(2.5)

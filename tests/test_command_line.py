@@ -14,7 +14,7 @@ from bellmanifold import envs
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.commands import completion
 from bellmanifold.commands.completion import PREFIX, mend_words
-from bellmanifold.commands.rows import print_first
+from bellmanifold.commands.terminal import print_first
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.ordering import by_doubt, on_the_way

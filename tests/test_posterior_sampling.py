@@ -200,7 +200,7 @@ def test_a_walk_goes_on_where_it_was():
     model, rng = envs.deep_sea(4), np.random.default_rng(0)
     before = after = None
     for seen in ([0, 2], [0, 2, 1, 5, 12]):
-        target = having_seen(model, SamplingSettings(epsilon=0.0), seen)._believed()
+        target = having_seen(model, SamplingSettings(epsilon=0.0), seen)._target()
         before, after = after, Walk(target, known_chart(model, target.observed, LEVELS), rng, after)
     np.testing.assert_array_equal(before.walker.point.x, after.walker.point.x)
     orders = [np.asarray(walk.walker.chart.layout.state) for walk in (before, after)]
@@ -245,7 +245,7 @@ def test_what_a_step_looks_at_is_the_weight(name, epsilon):
     model = getattr(envs, name)(3)
     target = having_seen(
         model, SamplingSettings(epsilon=epsilon), np.flatnonzero(np.arange(model.n_pairs) % 3 != 1)
-    )._believed()
+    )._target()
     system = system_of(Coordinates(target), known_chart(model, target.observed))
     point = normal_point(random_key(5), system, 64)
     whole, found = weigh_normals(system, point), evaluate(system, point)

@@ -6,7 +6,6 @@ Two descriptions of one problem give equal objects, and every error names the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -35,7 +34,7 @@ def assemble(plain: Description) -> SSP:
         BadInputError: naming the pair and the remedy.
     """
     SIZE.require(np.size(plain.pair_state) + np.size(plain.next_state), "the problem")
-    given = _Given.of(plain)
+    given = _Given(plain)
     _check_lengths(given)
     _check_pairs(given)
     total = _checked_sums(given)
@@ -66,47 +65,27 @@ def assemble(plain: Description) -> SSP:
     )
 
 
-@dataclass(frozen=True, eq=False)
 class _Given:
     """The arrays of a description: lists of whole numbers in range and of numbers, but nothing else is checked."""
 
-    names: tuple[str, ...]
-    actions: tuple[str, ...]
-    pair_state: Int[np.ndarray, "_"]
-    pair_action: Int[np.ndarray, "_"]
-    reward: Float[np.ndarray, "_"]
-    reward_sd: Float[np.ndarray, "_"]
-    next_start: Int[np.ndarray, "_"]
-    next_state: Int[np.ndarray, "_"]
-    next_prob: Float[np.ndarray, "_"]
-    goals: Int[np.ndarray, "_"]
-    initial_state: Int[np.ndarray, "_"]
-    initial_prob: Float[np.ndarray, "_"]
-    may_be_open: bool
-
-    @classmethod
-    def of(cls, plain: Description) -> _Given:
-        names, actions = tuple(plain.state_names), tuple(plain.action_names)
-        for kind, listed in (("state", names), ("action", actions)):
+    def __init__(self, plain: Description) -> None:
+        self.names, self.actions = tuple(plain.state_names), tuple(plain.action_names)
+        for kind, listed in (("state", self.names), ("action", self.actions)):
             if len(set(listed)) != len(listed):
                 raise BadInputError(f"{kind} names: {quote(_first_repeated(listed))} occurs twice: make them distinct")
-        return cls(
-            names=names,
-            actions=actions,
-            pair_state=_indices("pair_state", plain.pair_state, len(names)),
-            pair_action=_indices("pair_action", plain.pair_action, len(actions)),
-            reward=_numbers("reward", plain.reward),
-            reward_sd=_numbers(
-                "reward_sd", np.zeros(np.size(plain.reward)) if plain.reward_sd is None else plain.reward_sd
-            ),
-            next_state=_indices("next_state", plain.next_state, len(names)),
-            next_prob=_numbers("next_prob", plain.next_prob),
-            next_start=_indices("next_start", plain.next_start, np.size(plain.next_state) + 1),
-            goals=_indices("goals", plain.goals, len(names)),
-            initial_state=_indices("initial_state", plain.initial_state, len(names)),
-            initial_prob=_numbers("initial_prob", plain.initial_prob),
-            may_be_open=plain.may_be_open,
-        )
+        states = len(self.names)
+        self.pair_state = _indices("pair_state", plain.pair_state, states)
+        self.pair_action = _indices("pair_action", plain.pair_action, len(self.actions))
+        self.reward = _numbers("reward", plain.reward)
+        sd = np.zeros(len(self.reward)) if plain.reward_sd is None else plain.reward_sd
+        self.reward_sd = _numbers("reward_sd", sd)
+        self.next_state = _indices("next_state", plain.next_state, states)
+        self.next_prob = _numbers("next_prob", plain.next_prob)
+        self.next_start = _indices("next_start", plain.next_start, len(self.next_state) + 1)
+        self.goals = _indices("goals", plain.goals, states)
+        self.initial_state = _indices("initial_state", plain.initial_state, states)
+        self.initial_prob = _numbers("initial_prob", plain.initial_prob)
+        self.may_be_open = plain.may_be_open
 
     @cached_property
     def is_goal(self) -> Bool[np.ndarray, "names"]:

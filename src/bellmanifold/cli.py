@@ -22,9 +22,8 @@ from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.posterior import posterior
 from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.report import report
-from bellmanifold.commands.rows import SHOWN, All, print_first
 from bellmanifold.commands.sweep import sweep
-from bellmanifold.commands.terminal import AsJson, Model, complain, print_json, say
+from bellmanifold.commands.terminal import SHOWN, All, AsJson, Model, complain, print_first, print_json, say
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted
 from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark

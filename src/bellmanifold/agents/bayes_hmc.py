@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from bellmanifold.agents.agent import Beliefs
-from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import HMCSettings
@@ -84,7 +84,7 @@ class BlockOfChains:
         return jax.vmap(jax.random.fold_in, (0, None))(self.keys, purpose)
 
     def _evidence(self, memory: Memory) -> Evidence:
-        return kernel_evidence(believed(memory, self.settings))
+        return kernel_evidence(target_of(memory, self.settings))
 
 
 class LoneHMC:

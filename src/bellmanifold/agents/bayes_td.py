@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Beliefs
-from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import DrawSettings, EnsembleSettings
@@ -42,7 +42,7 @@ class BayesTD:
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
         if self._waiting:
-            self.posterior = self.updated(believed(self.memory, self.settings), rng)
+            self.posterior = self.updated(target_of(self.memory, self.settings), rng)
             self._waiting = False
         return self.model.greedy(most_promising(self.model, td.draw(self.posterior, rng, self.settings.optimism)))
 

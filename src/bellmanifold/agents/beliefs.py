@@ -6,44 +6,22 @@ such pairs then has an equal share of the probability.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.settings import DrawSettings
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 
-@runtime_checkable
-class Likelihood(Protocol):
-    """The settings that agents with a posterior over action values share."""
-
-    @property
-    def prior_scale(self) -> float:
-        """Standard deviation of the prior of every action value."""
-
-    @property
-    def prior_mean(self) -> float:
-        """Mean of that prior."""
-
-    @property
-    def epsilon(self) -> float:
-        """Tolerance; 0 is the exact posterior."""
-
-    @property
-    def noise_sd(self) -> float | None:
-        """Known standard deviation of the rewards' noise; if given, it replaces the tolerance."""
-
-
-def believed(memory: Memory, likelihood: Likelihood) -> Target:
+def target_of(memory: Memory, settings: DrawSettings) -> Target:
     """The posterior of what was visited: every repeat counts with noise, mean rewards are taken as exact without."""
-    prior = ValuePrior.stated(memory.model, likelihood.prior_scale, likelihood.prior_mean)
-    if likelihood.noise_sd is not None:
-        return noisy_target(memory, likelihood.noise_sd, prior)
-    return relaxed_to(memory, memory.mean_reward.copy(), likelihood.epsilon, prior)
+    prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
+    if settings.noise_sd is not None:
+        return noisy_target(memory, settings.noise_sd, prior)
+    return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, prior)
 
 
 def shares(

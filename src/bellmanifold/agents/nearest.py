@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.news import unseen
+from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.settings import NearestSettings
 from bellmanifold.ssp import SSP
@@ -37,11 +37,7 @@ class Nearest:
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """Towards news from here, while there is any; the way home is found anew only when there is none."""
-        knowledge = unseen(self.memory)
-        if np.isfinite(knowledge.way.moves[state]):
-            return knowledge.towards_news(self._home, rng)
-        home = way_home(self.model, knowledge.known, self.memory.mean_reward)
-        return np.where(home < 0, self._home, home)
+        return news_or_home(self.memory, state, self._home, rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits."""

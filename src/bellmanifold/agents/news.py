@@ -36,6 +36,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from bellmanifold.agents.memory import Memory
+from bellmanifold.agents.planning import way_home
 from bellmanifold.graph import steps_towards
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
@@ -115,6 +116,17 @@ class Knowledge:
 def unseen(memory: Memory) -> Knowledge:
     """What an agent knows: news is what it never played; a law that it is not told is what it saw of it so far."""
     return Knowledge(memory.known_model, memory.observed, ~memory.observed)
+
+
+def news_or_home(
+    memory: Memory, state: int, otherwise: Int[np.ndarray, "states"], rng: np.random.Generator
+) -> Int[np.ndarray, "states"]:
+    """The policy that goes to news while there is any to reach from a state, then home; something else elsewhere."""
+    knowledge = unseen(memory)
+    if np.isfinite(knowledge.way.moves[state]):
+        return knowledge.towards_news(otherwise, rng)
+    home = way_home(knowledge.model, knowledge.known, memory.mean_reward)
+    return np.where(home < 0, otherwise, home)
 
 
 def _search(knowledge: Knowledge) -> Way:

@@ -1,7 +1,8 @@
 """Algorithm 1: before every episode draw action values from the posterior and play their greedy policy.
 
 `bayes-br` draws from the relaxed posterior (or the one for noisy rewards), `manifold` from the exact one. A draw is
-made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`), in one of two ways:
+made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`), in one of two ways
+(`bellmanifold.agents.sources`, `bellmanifold.agents.walking`):
 
 - By importance. A few thousand points of the reference distribution are weighed, and policies are drawn in proportion
   to the weights: this is method B of the paper. They are weighed anew only when something was learnt; until then
@@ -34,10 +35,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Beliefs
-from bellmanifold.agents.beliefs import believed
+from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.news import unseen
-from bellmanifold.agents.planning import way_home
+from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import DrawnRoutes, Source, WeighedPoints, is_swept, prior_pool, weighed_points
 from bellmanifold.agents.stopping import Stopping
@@ -83,10 +83,10 @@ class PosteriorSampling:
         """The greedy policy of a posterior draw; the best policy from the moment the agent has explored enough."""
         stopping = self._stopping
         if stopping is not None and (self._stale or np.isnan(stopping.loss)):
-            stopping.look(self._believed(), rng)
+            stopping.look(self._target(), rng)
         if self._stale:
             try:
-                self._source = self._renewed(self._believed(), rng)
+                self._source = self._renewed(self._target(), rng)
             except TooManyRoutesError:
                 raise UnsupportedError(
                     f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
@@ -113,11 +113,7 @@ class PosteriorSampling:
         """How to go on in an episode that is replanned: still exploring, then home; or by another draw."""
         if not self._explores:
             return self.policy(rng)
-        knowledge = unseen(self.memory)
-        if np.isfinite(knowledge.way.moves[state]):
-            return self._filled(knowledge.towards_news(self._drawn, rng), rng)
-        home = way_home(knowledge.model, knowledge.known, self.memory.mean_reward)
-        return self._filled(np.where(home < 0, self._drawn, home), rng)
+        return self._filled(news_or_home(self.memory, state, self._drawn, rng), rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the visits; believe something else only if they said something new."""
@@ -147,7 +143,7 @@ class PosteriorSampling:
         chance = np.where(self.memory.observed, -1.0, rng.random(self.model.n_pairs))
         return np.where(policy < 0, self.model.greedy(chance), policy)
 
-    def _believed(self) -> Target:
+    def _target(self) -> Target:
         settings, memory = self.settings, self.memory
         prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
         if settings.infer_noise:
@@ -156,7 +152,7 @@ class PosteriorSampling:
             scale = memory.model.reward_sd / np.sqrt(np.maximum(memory.count, 1))
             target = replace(noisy_target(memory, 1.0, prior), scale=np.where(memory.observed, scale, 0.0))
         else:
-            target = believed(memory, settings).without_lost_tolerance()
+            target = target_of(memory, settings).without_lost_tolerance()
         if settings.laws != "known":
             whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
             target = replace(target, model=whole, laws=laws, no_law=no_law)

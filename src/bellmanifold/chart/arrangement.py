@@ -14,7 +14,7 @@ from bellmanifold.chart.ways import Block, Way
 from bellmanifold.ssp import SSP
 
 
-def arranged(
+def lay_out(
     model: SSP,
     successor: Int[np.ndarray, "pairs successors"],
     order: Int[np.ndarray, "states"],
@@ -53,7 +53,9 @@ def arranged(
     )
 
 
-def by_levels(model: SSP, successor: Int[np.ndarray, "pairs successors"], level: Int[np.ndarray, "states"]) -> Layout:
+def lay_out_by_levels(
+    model: SSP, successor: Int[np.ndarray, "pairs successors"], level: Int[np.ndarray, "states"]
+) -> Layout:
     """The layout of states that are on no cycle of known pairs: a window slides over their levels."""
     states = model.n_states
     order = np.argsort(level, kind="stable")
@@ -63,12 +65,12 @@ def by_levels(model: SSP, successor: Int[np.ndarray, "pairs successors"], level:
     windows = np.full(states, -1)
     found = np.minimum(np.concatenate(begins), states - width)  # the last windows repeat states instead of running out
     windows[: len(found)] = found
-    layout = arranged(model, successor, order, [(0, states, "windows")])
+    layout = lay_out(model, successor, order, [(0, states, "windows")])
     (block,) = layout.blocks
     return replace(layout, windows=jnp.asarray(windows), blocks=(block._replace(width=width),), permuted=True)
 
 
-def narrowed(model: SSP, law: Float[np.ndarray, "pairs successors"], layout: Layout) -> Layout:
+def with_narrow_blocks(model: SSP, law: Float[np.ndarray, "pairs successors"], layout: Layout) -> Layout:
     """The same, with blocks whose states have few neighbours eliminated one by one."""
 
     def narrow(block: Block) -> Narrow | None:

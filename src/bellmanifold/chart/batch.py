@@ -45,7 +45,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bellmanifold.chart.arrangement import arranged, by_levels, narrowed, padded_successors, runs_of_states
+from bellmanifold.chart.arrangement import (
+    lay_out,
+    lay_out_by_levels,
+    padded_successors,
+    runs_of_states,
+    with_narrow_blocks,
+)
 from bellmanifold.chart.layout import Layout, Solved
 from bellmanifold.chart.ways import Law, Values, Way
 from bellmanifold.errors import UnsupportedError
@@ -145,8 +151,8 @@ def batch_chart(model: SSP, limits: ChartLimits = LIMITS) -> BatchChart:
         "policies" if r else "sweeps" if c else "once" for c, r in zip(cyclic, cyclic & random, strict=True)
     ]
     successor, law = _padded(model, limits)
-    layout = arranged(model, successor, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs])
-    return BatchChart(model, narrowed(model, law, layout), jnp.asarray(law))
+    layout = lay_out(model, successor, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs])
+    return BatchChart(model, with_narrow_blocks(model, law, layout), jnp.asarray(law))
 
 
 def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimits = LIMITS) -> BatchChart:
@@ -164,10 +170,10 @@ def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimit
         )
     successor, padded = _padded(model, limits)
     if level is not None and model.n_states > limits.swept:
-        layout = by_levels(model, successor, level)
+        layout = lay_out_by_levels(model, successor, level)
     else:
         way: Way = "sweeps" if sweeps else "policies"
-        layout = arranged(model, successor, np.arange(model.n_states), [(0, model.n_states, way)])
+        layout = lay_out(model, successor, np.arange(model.n_states), [(0, model.n_states, way)])
     return BatchChart(model, layout, jnp.asarray(padded))
 
 

@@ -1,6 +1,7 @@
 """The compiled program of the batch chart: a problem's blocks, solved one after the other from the goal backwards.
 
-`bellmanifold.chart.batch` derives the equations, says which ways there are to solve a block, and lays problems out.
+`bellmanifold.chart.batch` derives the equations and says which ways there are to solve a block; these ways themselves
+are in `bellmanifold.chart.ways`.
 """
 
 from __future__ import annotations

@@ -110,14 +110,19 @@ class LevelSweep:
         return by_pair
 
     @cached_property
-    def _backwards(self) -> _Backwards:
-        """The moves against their direction."""
+    def _backwards(self) -> tuple[memoryview, ...]:
+        """The moves against their direction, as memory views: three times as quick to index as arrays.
+
+        Returns:
+            The place of each state in the order of levels, the states in that order; where the pairs that may lead to
+            each state begin, and these pairs; the state of each pair, and where the pairs of each state begin.
+        """
         model, rank = self.model, np.argsort(self.order)
         inner = np.flatnonzero(model.next_state < model.n_states)
         inner = inner[np.argsort(model.next_state[inner], kind="stable")]
         into = np.append(0, np.cumsum(np.bincount(model.next_state[inner], minlength=model.n_states)))
         arrays = (rank, self.order, into, model.next_pair[inner], model.pair_state, model.pair_start)
-        return _Backwards(*(np.ascontiguousarray(array, dtype=np.int64).data for array in arrays))
+        return tuple(np.ascontiguousarray(array, dtype=np.int64).data for array in arrays)
 
     def moved(
         self, q: Float[np.ndarray, "pairs"], pay: Float[np.ndarray, "pairs"], pair: int, value: float
@@ -153,24 +158,6 @@ class LevelSweep:
                 now[i] = paid[i] + (best if self.is_sure else _expected(i, following, now, begin, goal))
         states = np.fromiter(before, np.int64, len(before))
         return Moved(q, states, _first_best(self.model, q, states))
-
-
-class _Backwards(NamedTuple):
-    """Moves against their direction, as memory views: three times as quick to index as arrays.
-
-    Attributes:
-        rank: the place of each state in the order of levels.
-        order: the states in that order.
-        into, parent: which pairs may lead to each state.
-        owner, begin: the state of each pair, and where the pairs of each state begin.
-    """
-
-    rank: memoryview
-    order: memoryview
-    into: memoryview
-    parent: memoryview
-    owner: memoryview
-    begin: memoryview
 
 
 def _expected(

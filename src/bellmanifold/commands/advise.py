@@ -9,9 +9,8 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
-from bellmanifold.commands.rows import All, print_first
 from bellmanifold.commands.spreading import spread_options
-from bellmanifold.commands.terminal import AsJson, Model, print_json, say
+from bellmanifold.commands.terminal import All, AsJson, Model, print_first, print_json, say
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
 

@@ -9,9 +9,8 @@ import typer
 
 from bellmanifold.commands.pictures import save_picture
 from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
-from bellmanifold.commands.rows import SHOWN, All, print_first
 from bellmanifold.commands.spreading import spread_options
-from bellmanifold.commands.terminal import WIDEST_ROUTE, AsJson, Model, print_json, say
+from bellmanifold.commands.terminal import SHOWN, WIDEST_ROUTE, All, AsJson, Model, print_first, print_json, say
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered

@@ -100,7 +100,7 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     from bellmanifold.maps import map_fault
     from bellmanifold.models import load_model
     from bellmanifold.posteriors.laws import check_laws
-    from bellmanifold.posteriors.sizes import check_rewards
+    from bellmanifold.posteriors.value_prior import check_rewards
 
     if picture is not None:
         check_picture(picture)

@@ -17,6 +17,8 @@ from bellmanifold.stderr import remark
 
 WIDEST, WIDEST_ROUTE = 60, 600
 """Characters of a cell of a table, and of a route."""
+SHOWN = 40
+"""Rows that a table has unless all are asked for."""
 LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
 Model = Annotated[
@@ -29,6 +31,7 @@ Model = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+All = Annotated[bool, typer.Option("--all", help="Print every row, not only those that matter most.")]
 
 
 def directory(given: str | os.PathLike[str]) -> Path:
@@ -46,6 +49,31 @@ def print_table(rows: Sequence[tuple[str, ...]], widest_last: int = WIDEST) -> N
     widths = [max(len(row[k]) for row in plain) for k in range(len(rows[0]))]
     for row in plain:
         typer.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_first(
+    head: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    what: str,
+    every: bool,
+    most: int = SHOWN,
+    widest_last: int = WIDEST,
+) -> None:
+    """Print the first rows of a table and how many are left out, or all of them.
+
+    Args:
+        head: names of the columns; empty for none.
+        rows: the rows, those that matter most first.
+        what: what the rows are, in the plural.
+        every: print them all.
+        most: maximum number of rows otherwise.
+        widest_last: characters that a cell of the last column may have.
+    """
+    shown = rows if every or len(rows) <= most else rows[:most]
+    if shown:
+        print_table([head, *shown] if head else list(shown), widest_last)
+    if len(shown) < len(rows):
+        typer.echo(f"... and {len(rows) - len(shown)} more {what} (--all prints them)")
 
 
 def print_json(value: dict[str, Any]) -> None:

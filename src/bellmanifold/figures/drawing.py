@@ -135,14 +135,18 @@ def draw(
     else:
         share = np.maximum(pies, 0.0)
         draw_pies(axes, model, share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state])
-    draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
-    handles += draw_starts(axes, model)
-    names = name_states(axes, model)
-    if words.best and pies is not None and not named.any():
-        write_numbers(axes, model, chances(model, drawn, pies, best), names)
-    add_legend(axes, handles)
-    add_title(axes, words.title)
+    numbers = chances(model, drawn, pies, best) if words.best and pies is not None and not named.any() else ()
+    finish(axes, model, handles, words.title, numbers, size)
     return axes
+
+
+def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: Iterable[Number], size: float) -> None:
+    """Add goals, starts and names of states, numbers at moves, and the legend and the title around all that."""
+    draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
+    handles = [*handles, *draw_starts(axes, model)]
+    write_numbers(axes, model, numbers, name_states(axes, model))
+    add_legend(axes, handles)
+    add_title(axes, title)
 
 
 def chances(

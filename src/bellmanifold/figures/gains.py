@@ -16,27 +16,17 @@ from bellmanifold.figures.drawing import (
     arrows,
     draw_arrow,
     draw_band,
-    draw_goal,
     draw_plain_states,
+    finish,
     frame,
     line_keys,
     new_axes,
     require_drawable,
     warn_of_map,
 )
-from bellmanifold.figures.labels import Number, write_numbers
-from bellmanifold.figures.names import (
-    action_keys,
-    add_legend,
-    add_title,
-    draw_starts,
-    labelled,
-    name_move,
-    name_states,
-    points_per_unit,
-)
+from bellmanifold.figures.labels import Number
+from bellmanifold.figures.names import action_keys, labelled, name_move, points_per_unit
 from bellmanifold.figures.palette import few_actions, pair_colours
-from bellmanifold.figures.positions import is_triangle
 from bellmanifold.ssp import SSP, require_problem
 
 if TYPE_CHECKING:
@@ -126,13 +116,7 @@ def draw_advice(
             name_move(axes, model.pair_name(pair)[1], arrow.at(0.4))
     colours = {int(model.pair_state[pair]): action[pair] for pair in np.flatnonzero(policy).tolist()}
     draw_plain_states(axes, model, colours if few_actions(model) else {})
-    draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
-    handles += draw_starts(axes, model)
-    names = name_states(axes, model)
-    if not named.any():
-        write_numbers(axes, model, _gains(drawn, gain), names)
-    add_legend(axes, handles)
-    add_title(axes, words.title)
+    finish(axes, model, handles, words.title, () if named.any() else _gains(drawn, gain), size)
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
     bar = figure.colorbar(ScalarMappable(norm, scale), **place)

@@ -1,4 +1,7 @@
-"""One call from data to answers: choose an engine, and run it until the answers are accurate enough."""
+"""One call from data to answers: choose an engine, and run it until the answers are accurate enough.
+
+`posterior` turns its arguments into a `Target` (`bellmanifold.posteriors.question`); `posterior_of` answers any target.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumerat
 from bellmanifold.posteriors.contradictions import among_rewards
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
-from bellmanifold.posteriors.known import by_solver
+from bellmanifold.posteriors.known import by_prior, by_solver
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
-from bellmanifold.posteriors.policies import PolicyTable, largest_error
+from bellmanifold.posteriors.policies import largest_error
 from bellmanifold.posteriors.question import StatedLikelihood, check_flat, rewards_in, scale_of_noise, with_belief
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
@@ -176,7 +179,7 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
 def _run(target: Target, choice: Choice, budget: Budget) -> Result:
     match choice.engine:
         case "prior":
-            return _prior(target, choice.reason)
+            return by_prior(target, choice.reason)
         case "solver":
             assert choice.known is not None, "the solver is chosen with its answer"
             return by_solver(choice.known, budget)
@@ -195,17 +198,3 @@ def _run(target: Target, choice: Choice, budget: Budget) -> Result:
             from bellmanifold.posteriors.gradient import by_gradient
 
             return by_gradient(target, choice.engine, budget, choice.reason)
-
-
-def _prior(target: Target, reason: str) -> Result:
-    """Without data everything keeps its prior: exact answers."""
-    return Result(
-        table=PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1))),
-        q_mean=Estimate.of(target.prior.mean, np.zeros(target.model.n_pairs)),
-        q_sd=Estimate.of(target.prior.sd, np.zeros(target.model.n_pairs)),
-        log_evidence=Estimate.of(target.log_constant, 0.0),
-        noise_scale=target.noise_scale.moments() if target.noise_scale else None,
-        engine="prior",
-        reason=reason,
-        dimension=0,
-    )

@@ -1,4 +1,4 @@
-"""Everything known: the solver's answer.
+"""Everything known: the solver's answer; and nothing known: the prior.
 
 Where every pair of the states that the data touch was observed, without noise and with a given law, an exact posterior
 is a single point: the Bellman equations have one solution q. Nothing has to be integrated over. Moments are q and 0,
@@ -111,6 +111,20 @@ def _can_split(known: Known, optimal: Bool[np.ndarray, "own_pairs"], budget: Bud
     few = len(known.tied) <= MOST_TIED and known.most_points(budget) >= LEAST
     loops = few and (end_components(known.chart.ended, optimal) or lingering_loops(known.target) != ((), ""))
     return bool(few and not loops)
+
+
+def by_prior(target: Target, reason: str) -> Result:
+    """Without data everything keeps its prior: exact answers."""
+    return Result(
+        table=PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1))),
+        q_mean=Estimate.of(target.prior.mean, np.zeros(target.model.n_pairs)),
+        q_sd=Estimate.of(target.prior.sd, np.zeros(target.model.n_pairs)),
+        log_evidence=Estimate.of(target.log_constant, 0.0),
+        noise_scale=target.noise_scale.moments() if target.noise_scale else None,
+        engine="prior",
+        reason=reason,
+        dimension=0,
+    )
 
 
 def by_solver(known: Known, budget: Budget) -> Result:

@@ -1,4 +1,7 @@
-"""What a posterior says, whichever engine computed it: probabilities with standard errors, moments, diagnostics."""
+"""What a posterior says, whichever engine computed it: probabilities with standard errors, moments, diagnostics.
+
+How that looks in JSON, tables, notebooks and pictures is said in `bellmanifold.posteriors.reporting`.
+"""
 
 from __future__ import annotations
 

@@ -30,8 +30,7 @@ from bellmanifold.noise import NoiseModel
 from bellmanifold.options import KernelName
 from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combined, log_own, log_scatter, scale_table
-from bellmanifold.posteriors.sizes import checked_prior
-from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.posteriors.value_prior import ValuePrior, checked_prior
 from bellmanifold.ssp import SSP
 
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "uniform": Uniform()}

@@ -1,7 +1,7 @@
 """The prior of the action values: independent normals, for all pairs alike or pair by pair, or flat over rewards.
 
-What an option says holds for every pair but those of which the problem itself states something; what the problem says
-of all pairs holds where there is no option; else the mean is 0 and the standard deviation 10.
+What an option says holds for every pair except those of which the problem itself states something; what the problem
+says of all pairs holds where there is no option; else the mean is 0 and the standard deviation 10.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, quote, require_kind
 from bellmanifold.naming import find_pair
 from bellmanifold.ssp import SSP
 
 SCALE = 10.0
+LARGEST = 1e100
+"""Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
 PairPriors: TypeAlias = Mapping[Any, Any]
 """(state, action) -> (mean, sd); checked when it is read."""
 Numbers: TypeAlias = float | int | np.ndarray
@@ -142,3 +145,46 @@ def _column(model: SSP, what: str, given: Any) -> Float[np.ndarray, "pairs"]:
         wanted = "a finite number" if what == "prior_mean" else "a positive number"
         raise BadInputError(f"{what} is {numbers[wrong].flat[0] if numbers.ndim else numbers}: give {wanted}")
     return np.broadcast_to(numbers, model.n_pairs).copy()
+
+
+def checked_prior(
+    model: SSP,
+    given: float | int | ValuePrior,
+    reward: Float[np.ndarray, "pairs"],
+    width: float | int,
+    name: str,
+) -> ValuePrior:
+    """The prior, refusing numbers whose squares and products would leave the range of floating point."""
+    prior = given if isinstance(given, ValuePrior) else ValuePrior.same(model, given)
+    check_size("prior_scale", float(prior.sd.max(initial=1.0)))
+    check_size("prior_scale", float(prior.sd.min(initial=1.0)))
+    check_size("prior_mean", _largest(prior.mean))
+    check_size(name, float(width))
+    check_size("the largest reward", _largest(reward))
+    return prior
+
+
+def _largest(numbers: Float[np.ndarray, "n"]) -> float:
+    """The number of the largest size."""
+    return float(numbers[np.argmax(np.abs(numbers))]) if len(numbers) else 0.0
+
+
+def check_rewards(data: Dataset) -> None:
+    """Refuse rewards whose squares and products would leave the range of floating point.
+
+    Raises:
+        BadInputError: naming the observation.
+    """
+    size = np.abs(np.nan_to_num(data.reward))
+    t = int(np.argmax(size)) if len(size) else 0
+    if len(size):
+        check_size(f"observations[{t}]: reward", float(data.reward[t]) if size[t] else 0.0)
+
+
+def check_size(what: str, number: float) -> None:
+    """Refuse a number that is too large, or too small but not 0."""
+    if number and not LARGEST**-1 <= abs(number) <= LARGEST:
+        raise BadInputError(
+            f"{what} is {number:g}: it must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
+            "choose other units"
+        )
