@@ -319,7 +319,10 @@ def test_visits_keep_the_law_of_a_value_far_below_its_prior():
     assert error[1:].max() < 0.02, "sharp enough to tell"
 
 
-@pytest.mark.parametrize(("leak", "actions", "worth"), [(0.05, 1, -2.0), (1e-3, 2, -2.0), (0.2, 1, 0.5)])
+@pytest.mark.parametrize(
+    ("leak", "actions", "worth"),
+    [pytest.param(0.05, 1, -2.0, marks=pytest.mark.slow), (1e-3, 2, -2.0), (0.2, 1, 0.5)],
+)
 def test_flips_find_the_mode_that_nobody_leaves_by_choice(leak, actions, worth):
     """One state that is left with probability L or by unseen actions, sigma 1: the chance of staying in closed form.
 

@@ -137,7 +137,8 @@ def test_a_run_of_a_plan_is_a_run_of_learn():
         assert (record.regret.values == run.regret).all()
         assert (record.coverage.values == run.coverage).all()
         names = [run.model.pair_name(i) for i in np.concatenate([e.pairs for e in run.played])]
-        assert [load_model(model).pair_name(i) for i in record.pair.values] == names
+        loaded = load_model(model)
+        assert [loaded.pair_name(i) for i in record.pair.values] == names
 
 
 def test_regret_is_undefined_where_the_optimum_is():
