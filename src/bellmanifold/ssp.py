@@ -320,16 +320,17 @@ class SSP:
         """The problem in which some pairs, none of them with an open law, end at the goal with 1 - discount."""
         last = self.next_start[1:][pairs] - 1
         lacks = self.next_state[last] != self.n_states  # the goal comes last
-        prob = np.where(pairs[self.next_pair], self.next_prob * discount, self.next_prob)
-        prob[last[~lacks]] += 1.0 - discount
         longer = np.zeros(self.n_pairs, dtype=np.int64)
         longer[pairs] = lacks
-        return replace(
-            self,
-            next_start=self.next_start + np.append(0, np.cumsum(longer)),
-            next_state=np.insert(self.next_state, last[lacks] + 1, self.n_states),
-            next_prob=np.insert(prob, last[lacks] + 1, 1.0 - discount),
-        )
+        start = self.next_start + np.append(0, np.cumsum(longer))
+        given = np.ones(start[-1], dtype=bool)
+        given[start[1:][longer > 0] - 1] = False
+        state, prob = np.full(len(given), self.n_states), np.full(len(given), 1.0 - discount)
+        state[given] = self.next_state
+        own = self.next_prob * np.repeat(np.where(pairs, discount, 1.0), np.diff(self.next_start))
+        own[last[~lacks]] += 1.0 - discount
+        prob[given] = own
+        return replace(self, next_start=start, next_state=state, next_prob=prob)
 
     def subproblem(self, pairs: Bool[np.ndarray, "pairs"], start: int | None = None) -> SSP:
         """The problem with only some pairs, none of which may lead to a state that loses all of its own.
