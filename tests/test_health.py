@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import all_policies, chain, closure, random_problem, recurrent
@@ -141,3 +143,14 @@ def test_a_loop_that_rounding_cannot_judge_is_said_to_be_so():
     report = check(from_moves("ring", moves, start="0"))
     assert not report.holds
     assert "too near 0 to tell its sign, so it may not lose anything" in report.messages[0]
+
+
+def test_loops_that_plainly_cost_need_not_be_looked_for(rng):
+    """Where no move pays, only those that are free can make a loop free: the verdict is that of the literal words."""
+    verdicts = []
+    for _ in range(150):
+        model = random_problem(rng, states=int(rng.integers(1, 5)), actions=2, reward_kind="integers", goal_share=0.4)
+        model = replace(model, reward=np.minimum(model.reward, 0.0))
+        verdicts.append(literal_assumption_2(model))
+        assert assumption_2(model).holds == verdicts[-1] == assumption_2(model, all_means=True).holds
+    assert 30 < sum(verdicts) < 120

@@ -4,9 +4,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from problems import all_policies, chain, closure, random_problem
+from slow_chains import attempts, long_chain, setbacks, small_components
 
-from bellmanifold import envs
+from bellmanifold import backward, envs, linear
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.graph import components, levels
 from bellmanifold.health import assumption_2
 from bellmanifold.models import load_model
 from bellmanifold.solver import solve
@@ -110,8 +113,6 @@ def test_all_ties_are_listed():
 
 def test_value_iteration_bounds_its_error(rng):
     """The bound holds where a small last step would mislead: a slow loop with leak 1e-3."""
-    from bellmanifold.envs.building import Move, from_moves
-
     moves = {("a", "wait"): Move(-1.0, {"a": 0.999, "goal": 0.001}), ("a", "go"): Move(-1000.5, {"goal": 1.0})}
     model = from_moves("slow", moves, start="a")
     solution = solve(model, "vi")
@@ -153,8 +154,6 @@ def test_large_expander_and_large_grid_take_both_linear_solvers(rng):
 
 
 def test_rewards_spanning_twelve_orders():
-    from bellmanifold.envs.building import Move, from_moves
-
     moves = {
         ("a", "dear"): Move(-1e6, {"goal": 1.0}),
         ("a", "cheap"): Move(-1e-6, {"b": 1.0}),
@@ -208,8 +207,6 @@ def test_expanders_keep_their_digits_with_small_leaks(rng):
 
 
 def test_almost_free_loops_do_not_stop_value_iteration():
-    from bellmanifold.envs.building import Move, from_moves
-
     moves = {("a", "wait"): Move(-1e-12, {"a": 1.0}), ("a", "go"): Move(-1.0, {"goal": 1.0})}
     solution = solve(from_moves("almost free", moves, start="a"), "vi")
     assert solution.value_at_start == pytest.approx(-1.0)
@@ -229,3 +226,122 @@ def test_a_linear_program_that_fails_names_another_method(cli, monkeypatch, answ
     code, out, err = cli("solve", "env:two-state", "--method", "lp")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert message in err
+
+
+def by_dense_policy_iteration(model):
+    """Optimal values by Howard's policy iteration from a proper policy, with dense linear systems."""
+    law = np.zeros((model.n_pairs, model.n_states + 1))
+    law[model.next_pair, model.next_state] = model.next_prob
+    policy, better = assumption_2(model).proper_policy, True
+    while better:
+        value = np.linalg.solve(np.eye(model.n_states) - law[policy, :-1], model.reward[policy])
+        q = model.reward + law[:, :-1] @ value
+        switch = model.best(q) > q[policy] + 1e-10 * np.abs(q[policy])
+        better, policy = switch.any(), np.where(switch, model.greedy(q), policy)
+    return value
+
+
+def hard_problems(rng):
+    """Diffusing grids, expanders, rewards from 1e-6 to 1e5, circles closed by few states, rewards of both signs."""
+    yield envs.grid(17, 17, slip=0.45)
+    yield envs.grid(16, 16, slip=0.1, walls="3,3;3,4;4,3;9,9")
+    yield from (build(300) for build in (small_components, attempts, setbacks))
+    yield long_chain(300, loops=0.3)
+    expander = random_problem(rng, states=300, reward_kind="costs", goal_share=0.05)
+    yield expander if assumption_2(expander).holds else expander.discounted(0.999)
+    yield random_problem(rng, states=300, reward_kind="any").discounted(0.99)
+    yield replace(envs.grid(15, 15, slip=0.2), reward=-rng.integers(1, 3, envs.grid(15, 15, slip=0.2).n_pairs) * 1.0)
+
+
+def test_against_dense_policy_iteration(rng):
+    for model in hard_problems(rng):
+        for discount in (None, 0.999, 0.9):
+            given = model if discount is None else model.discounted(discount)
+            solution = solve(model, discount=discount)
+            np.testing.assert_allclose(solution.value, by_dense_policy_iteration(given), rtol=1e-8, err_msg=str(model))
+            assert solution.max_residual <= 1e-13 * np.abs(solution.value).max()
+
+
+def test_one_better_pair_among_thousands():
+    """Only one state in 1,600 has anything to gain, and all others have less to gain from that."""
+    model = envs.grid(40, 40, slip=0.2)
+    first = solve(model)
+    short = first.value[model.pair_state] - first.q
+    pair = int(np.flatnonzero((short > 0.1) & (short < 0.5))[100])
+    reward = model.reward.copy()
+    reward[pair] += short[pair] + 2e-6
+    solution = solve(replace(model, reward=reward))
+    assert (solution.value >= first.value).all()
+    assert solution.value[model.pair_state[pair]] > first.value[model.pair_state[pair]] + 1e-6
+    assert solution.max_residual <= 1e-13 * np.abs(solution.value).max()
+
+
+def test_gains_far_smaller_than_values_are_taken(rng):
+    """Moves that pay 1e-9 less in values of 500 are told apart, and what they cost on the way adds up exactly."""
+    model = envs.grid(30, 30, slip=0.3)
+    dearer = model.pair_action == model.actions.index("down")
+    solution = solve(replace(model, reward=10.0 * model.reward - 1e-9 * dearer))
+    assert solution.max_residual <= 1e-12
+    _, taken = np.unique(model.pair_state[solution.optimal], return_counts=True)
+    assert (taken >= 1).all()
+    cheapest = solve(replace(model, reward=10.0 * model.reward))
+    assert (solution.value < cheapest.value).all()
+    assert (solution.value > cheapest.value - 1e-6).all()
+
+
+def precise_value(model, policy):
+    moves, _, out = linear.chain_on(model, policy, np.arange(model.n_states))
+    long = [array.astype(np.longdouble) for array in (moves.toarray(), out, model.reward[policy])]
+    return linear.eliminate(*long)[0].astype(np.float64)
+
+
+@pytest.mark.parametrize("build", [lambda: envs.grid(18, 18, slip=0.2), lambda: small_components(300)])
+def test_a_value_nearby_is_corrected_to_a_rounding(build, rng):
+    """Every state to its own digits, though rewards span eleven orders in one of the problems."""
+    model = build().discounted(0.9)
+    policy = rng.integers(model.pair_start[:-1], model.pair_start[1:])
+    exact, right = precise_value(model, policy), model.reward[policy]
+    moves, leaving, _ = linear.chain_on(model, policy, np.arange(model.n_states))
+    near = exact * (1 + 1e-8 * rng.normal(size=len(exact)))
+    found = linear._corrected(moves, leaving, right, near)
+    np.testing.assert_allclose(found, exact, rtol=8 * np.finfo(float).eps)
+    assert linear._corrected(moves, leaving, right, exact + np.abs(right).max()) is None, "not near"
+
+
+def test_a_chain_with_far_to_go_is_not_corrected_by_sweeps():
+    """Left with a probability of 1e-6 a move: sweeps would take millions."""
+    model = envs.grid(18, 18, slip=0.2)
+    away = np.where(model.next_state == model.n_states, 1e-6, 1.0) * model.next_prob
+    stuck = replace(model, next_prob=away / np.add.reduceat(away, model.next_start[:-1])[model.next_pair])
+    policy, everywhere = assumption_2(stuck).proper_policy, np.arange(stuck.n_states)
+    exact, right = precise_value(stuck, policy), stuck.reward[policy]
+    moves, leaving, _ = linear.chain_on(stuck, policy, everywhere)
+    assert linear._corrected(moves, leaving, right, exact) is None
+    np.testing.assert_allclose(linear.solve_chain(stuck, policy, everywhere, right, exact), exact, rtol=1e-9)
+    assert solve(stuck).max_residual <= 1e-12 * np.abs(exact).max()
+
+
+def staying_layers(rng, layers=30, width=12):
+    """Layers in which a move goes on, or stays for a while, or, of every third pair, forever."""
+    states = layers * width
+    moves = {}
+    for s in range(states):
+        after = [str(min((s // width + 1) * width + int(k), states)) for k in rng.integers(0, width, 2)]
+        stay = float(rng.random())
+        moves[(str(s), "a")] = Move(-float(rng.random()), {after[0]: 1.0})
+        moves[(str(s), "b")] = Move(-0.1, {str(s): stay, after[1]: 1.0 - stay})
+        if s % 3 == 0:
+            moves[(str(s), "c")] = Move(-1e-6, {str(s): 1.0})
+    return from_moves("layers", moves, start="0", goal=str(states))
+
+
+def test_sweeps_by_level_and_by_state_agree(rng):
+    model = staying_layers(rng)
+    order = np.argsort(components(model))
+    level = backward._levels(model, order)
+    np.testing.assert_array_equal(level, levels(model, may_stay=True))
+    (value, policy), (other, its_policy) = backward._sweep(model, level), backward._sweep_one_by_one(model, order)
+    np.testing.assert_allclose(value, other, rtol=1e-14)
+    np.testing.assert_array_equal(policy, its_policy)
+    np.testing.assert_allclose(value, by_dense_policy_iteration(model), rtol=1e-12)
+    assert solve(model).method == "vi"

@@ -31,7 +31,7 @@ def once_through(
         component: number of each state's strong component, in topological order.
         may_stay: whether a move may lead to the own state.
     """
-    if len(np.unique(component)) < model.n_states:
+    if np.bincount(component).max() > 1:
         return None
     if not may_stay and (model.next_state == model.pair_state[model.next_pair]).any():
         return None

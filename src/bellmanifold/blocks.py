@@ -166,8 +166,10 @@ def sweep(
     entry, column = np.ones(len(other)), np.empty(len(other), dtype=moves.indices.dtype)
     entry[other] = -moves.data / np.repeat(leaving, length)
     column[other], column[last] = moves.indices, np.arange(len(leaving))
-    lower = csr_array((entry, column, np.append(0, last + 1)), shape=moves.shape)
-    return np.asarray(spsolve_triangular(lower, rights / leaving[:, None], lower=True, unit_diagonal=True))
+    lower = csr_array((entry, column, np.append(0, last + 1)), shape=moves.shape).tocsc()
+    right = rights / leaving[:, None]
+    own = {"overwrite_A": True, "overwrite_b": True}
+    return np.asarray(spsolve_triangular(lower, right, lower=True, unit_diagonal=True, **own))
 
 
 def system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
@@ -213,13 +215,19 @@ def factorise(matrix: csc_array) -> SuperLU | None:
 def is_narrow(moves: csr_array, width: float) -> bool:
     """Can the states be put in an order in which no move is longer than some width? (Those of a hub are not.)"""
     size = moves.shape[0]
+    own = np.arange(size)
+    if _longest(moves, own) <= width:
+        return True
     if np.bincount(moves.indices, minlength=size).max() > HUB:
         return False
-    order = reverse_cuthill_mckee(csr_array(moves + moves.T), symmetric_mode=True)
     place = np.empty(size, dtype=np.int64)
-    place[order] = np.arange(size)
-    length = np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices])
-    return bool(length.max(initial=0) <= width)
+    place[reverse_cuthill_mckee(csr_array(moves + moves.T), symmetric_mode=True)] = own
+    return bool(_longest(moves, place) <= width)
+
+
+def _longest(moves: csr_array, place: Int[np.ndarray, "n"]) -> int:
+    """Of moves between numbered places, how far the longest goes."""
+    return int(np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices]).max(initial=0))
 
 
 def _is_narrow_apart(moves: csr_array, hubs: Bool[np.ndarray, "n"]) -> bool:

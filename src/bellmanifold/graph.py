@@ -151,7 +151,8 @@ def direct_routes(model: SSP) -> tuple[Policy, Float[np.ndarray, "states"]]:
     reached, towards = _search(backwards, n)
     towards = np.where(reached & (np.arange(n + 1) < n), towards, n)
     distance = _along(towards, np.ones(n))
-    nearer = model.over_successors(np.minimum, distance[model.next_state], np.inf) < distance[model.pair_state]
+    nearer = np.zeros(model.n_pairs, dtype=bool)
+    nearer[model.next_pair[distance[model.next_state] < distance[model.pair_state][model.next_pair]]] = True
     mean = np.where(nearer & reached[model.pair_state], model.expected_next(distance[:n]), np.inf)
     policy = np.where(reached[:n], model.greedy(-mean), -1)
     return policy, _along(towards, np.where(policy < 0, 0.0, model.reward[policy]))[:n]

@@ -55,6 +55,8 @@ TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
 ROUNDS, FEWEST, SWEEPS = 80, 5, 10
 """Rounds of modified policy iteration between linear systems, at most and where components are small; sweeps each."""
+FEW = 0.02
+"""A share of states; if no more than these switch in a round, their policy is evaluated."""
 TINY = 1 / 16
 """Gains up to this share of what may be rounding are rounding."""
 SPARE = 4
@@ -177,29 +179,20 @@ def solve(
     if method == "vi":
         return _value_iteration(steps, verdict.proper_policy, max_sweeps)
     if model.n_pairs == model.n_states:  # nothing to choose
-        return _solution(steps, *_value_and_gross(model, verdict.proper_policy), ("pi", 1, None))
+        return _solution(steps, *_value_and_gross(steps, verdict.proper_policy), ("pi", 1, None))
     start, guess = direct_routes(given)  # a discount would make every pair a way to the goal
     policy = np.where(start < 0, verdict.proper_policy, start)
     rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))
-    if may_end(model).all():  # every policy is proper
-        policy = steps.improved(policy, guess, np.abs(guess), rounds)
-    return _policy_iteration(steps, policy, rounds)
+    if not may_end(model).all():
+        return _policy_iteration(steps, policy, rounds=rounds)
+    return _policy_iteration(
+        steps, *steps.improved(policy, guess, np.abs(guess), rounds, FEW * model.n_states), rounds=rounds
+    )
 
 
 def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
     """Expected total reward of a proper policy from every state."""
     return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
-
-
-def _value_and_gross(model: SSP, policy: Policy) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
-    """The value of a proper policy, and what it would collect if no reward were negative: rounding errors of its value
-    are small shares of that, state by state, however large values are elsewhere."""
-    reward = model.reward[policy]
-    if reward.max() <= 0 or reward.min() >= 0:
-        value = policy_value(model, policy)
-        return value, np.abs(value)
-    value, gross = solve_chains(model, policy, np.arange(model.n_states), [reward, np.abs(reward)])
-    return value, gross
 
 
 class _Steps:
@@ -218,7 +211,7 @@ class _Steps:
         self.law = csr_array(law, shape=(model.n_pairs, model.n_states))
         actions = np.diff(model.pair_start)
         most = int(actions.max())
-        self.columns: list[slice | Int[np.ndarray, "states"]] | None = None
+        self.columns: list[slice | Int[np.ndarray, "states"]] = []
         if actions.min() == most:
             self.columns = [slice(k, None, most) for k in range(most)]
         elif most * model.n_states <= SPARE * model.n_pairs:
@@ -234,46 +227,62 @@ class _Steps:
 
     def best(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "states"], Policy]:
         """The largest action value of each state, and the first pair that has it."""
-        if self.columns is None:
+        if not self.columns:
             return self.model.best(q), self.model.greedy(q)
-        pairs = np.arange(self.model.n_pairs)
-        top, pair = q[self.columns[0]].copy(), pairs[self.columns[0]].copy()
-        for column in self.columns[1:]:
+        top, which = q[self.columns[0]].copy(), np.zeros(self.model.n_states, dtype=np.int32)
+        for k, column in enumerate(self.columns[1:], start=1):
             other = q[column]
             better = other > top
             np.copyto(top, other, where=better)
-            np.copyto(pair, pairs[column], where=better)
-        return top, pair
+            np.copyto(which, k, where=better)
+        return top, self.model.pair_start[:-1] + which
 
     def improved(
-        self, policy: Policy, value: Float[np.ndarray, "states"], gross: Float[np.ndarray, "states"], rounds: int
-    ) -> Policy:
-        """A better policy by modified policy iteration from a value; the given one where nothing is better.
+        self,
+        policy: Policy,
+        value: Float[np.ndarray, "states"],
+        gross: Float[np.ndarray, "states"],
+        rounds: int,
+        few: float = 0.0,
+    ) -> tuple[Policy, Float[np.ndarray, "states"]]:
+        """A better policy by modified policy iteration from a value, and a value near its own.
 
         It works on what is gained beyond the given value V: a small gain is not lost in the rounding of a large value,
-        and among pairs that gain nothing a state keeps its own. It does not begin unless some gain is more than
-        rounding; then it takes smaller ones, too. If V <= T V, so are all iterates, and they are at most V*. Where
-        news has a long way to go a linear system carries it faster than more rounds.
+        and among pairs that gain nothing a state keeps its own. It does not begin if V solves the equations up to
+        rounding; if it begins, it takes smaller gains, too. If V <= T V, so are all iterates, and they are at most V*.
+        Where news has a long way to go a linear system carries it faster than more rounds.
         """
-        gain = self.backup(value) - value[self.model.pair_state]
-        noise = self.rounding(gross)
+        gain, noise = self.backup(value) - value[self.model.pair_state], self.rounding(gross)
         noise += noise[policy][self.model.pair_state]
-        if not (gain > noise).any():
-            return policy
+        if (gain <= noise).all() and (gain[policy] >= -noise[policy]).all():
+            return policy, value
         gain[np.abs(gain) <= TINY * noise] = 0.0
         more = np.zeros_like(value)
         for _ in range(rounds):
-            q = gain + self.law @ more
-            more, best = self.best(q)
-            better = more > q[policy]
-            if not better.any():
-                break
-            policy = np.where(better, best, policy)
             chain, own = self.law[policy], gain[policy]
             for _ in range(SWEEPS):
                 more = chain @ more
                 more += own
-        return policy
+            q = gain + self.law @ more
+            more, best = self.best(q)
+            better = more > q[policy]
+            policy = np.where(better, best, policy)
+            if np.count_nonzero(better) <= few:
+                break
+        return policy, value + more
+
+
+def _value_and_gross(
+    steps: _Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None
+) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+    """The value of a proper policy, and what it would collect if no reward were negative: rounding errors of its value
+    are small shares of that, state by state, however large values are elsewhere. A value may be known to be near."""
+    model, reward = steps.model, steps.model.reward[policy]
+    if reward.max() <= 0 or reward.min() >= 0:
+        value = solve_chain(model, policy, np.arange(model.n_states), reward, near)
+        return value, np.abs(value)
+    value, gross = solve_chains(model, policy, np.arange(model.n_states), [reward, np.abs(reward)])
+    return value, gross
 
 
 def _solution(
@@ -292,7 +301,9 @@ def _solution(
     return Solution(model, value, q, optimal, how[0], how[1], float(np.abs(top - value).max()), how[2])
 
 
-def _policy_iteration(steps: _Steps, policy: Policy, rounds: int) -> Solution:
+def _policy_iteration(
+    steps: _Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None, rounds: int = ROUNDS
+) -> Solution:
     """Policy iteration that looks ahead before each switch.
 
     It looks ahead from a proper policy's value, so V <= T V all the time, and a policy that is greedy for such a V
@@ -301,17 +312,17 @@ def _policy_iteration(steps: _Steps, policy: Policy, rounds: int) -> Solution:
     value has not risen.
     """
     model = steps.model
-    value, gross = _value_and_gross(model, policy)
+    value, gross = _value_and_gross(steps, policy, near)
     iterations = 1
     while iterations < MAX_POLICIES:
-        improved = steps.improved(policy, value, gross, rounds)
+        improved, near = steps.improved(policy, value, gross, rounds)
         if (improved == policy).all():
             break
         lost = ~reaches_goal(model, improved)
         improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
         if lost.any() and ((improved == policy).all() or not is_proper(model, improved)):
             break
-        risen, its_gross = _value_and_gross(model, improved)
+        risen, its_gross = _value_and_gross(steps, improved, near)
         iterations += 1
         if not (risen > value).any():
             break
@@ -332,7 +343,7 @@ def _value_iteration(steps: _Steps, policy: Policy, max_sweeps: int) -> Solution
         slack /= 32
         if not is_proper(model, policy):  # the slack outweighs the cost of some loop
             continue
-        value, gross = _value_and_gross(model, policy)
+        value, gross = _value_and_gross(steps, policy)
         bound = float(np.abs(upper - value).max() + steps.rounding(gross).max())
         if bound <= VI_ACCURACY * max(scale, 1.0):
             return _solution(steps, value, gross, ("vi", sweeps, bound))
@@ -381,4 +392,4 @@ def _linear_program(steps: _Steps) -> Solution:
     flow = model.greedy(-np.asarray(result.ineqlin.marginals))
     if not is_proper(model, flow):
         raise UnsupportedError("the linear program's solution is too degenerate to read a policy from: use --method pi")
-    return replace(_policy_iteration(steps, flow, ROUNDS), method="lp", iterations=int(result.nit))
+    return replace(_policy_iteration(steps, flow), method="lp", iterations=int(result.nit))
