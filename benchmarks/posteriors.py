@@ -159,7 +159,7 @@ def rows(quick: bool) -> Iterator[Row]:
     yield peer.compare("chart", Goal(ratio=10_000.0, seconds=0.05), samples=peer.points_to_match())
     yield peer.compare("mixture", Goal(ratio=300.0))
     peer = Peer("depth 5, 15 pairs seen on trajectories", half, 0.01, quick)
-    yield peer.compare("chart", Goal(ratio=10_000.0, seconds=0.3), samples=peer.points_to_match())
+    yield peer.compare("chart", Goal(ratio=5_000.0, seconds=0.3), samples=peer.points_to_match())
     yield peer.compare("mixture", Goal(ratio=300.0))
     peer = Peer("depth 5, all 30 pairs seen", complete, 0.5, quick)
     yield peer.compare("mixture", Goal(ratio=300.0, seconds=3.0))

@@ -105,7 +105,7 @@ def starting_anywhere(model: SSP) -> SSP:
 TINY_SEA, SEA, LARGER_SEA = envs.deep_sea(2), envs.deep_sea(3), envs.deep_sea(4)
 SLIPPERY_SEA, BRANCHING_SEA = envs.deep_sea(3, slip=0.3), starting_anywhere(SEA)
 NOISY_SEA = envs.deep_sea(4, convention="bsuite", stochastic=True)
-RICH_SEA, RICH_SWIRL, RICHER_SWIRL = (richer(LARGER_SEA, 6.0), richer(envs.swirl(4), 4.0), richer(envs.swirl(3), 10.0))
+RICH_SEA, RICH_SWIRL, RICHER_SWIRL = (richer(LARGER_SEA, 10.0), richer(envs.swirl(4), 4.0), richer(envs.swirl(3), 10.0))
 PYRAMID, TINY_SWIRL, SWIRL, LARGER_SWIRL = envs.pyramid(3), envs.swirl(2), envs.swirl(3), envs.swirl(4)
 TWO, FOUR = envs.two_state(), envs.four_state()
 LEAKY, HARDLY_LEFT = leaky(0.1), leaky(0.001)

@@ -359,7 +359,8 @@ def test_growing_data_do_not_recompile(rng):
     """Acyclic problems: the compiled programs see masks, so data of any size run the same one."""
     from bellmanifold.data import Dataset
     from bellmanifold.posteriors.coordinates import Coordinates
-    from bellmanifold.posteriors.nets import Nets, weigh_pieces
+    from bellmanifold.posteriors.nets import Nets
+    from bellmanifold.posteriors.pieces import weigh_pieces
     from bellmanifold.posteriors.target import relaxed_target
 
     model = envs.deep_sea(4)

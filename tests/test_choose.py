@@ -14,7 +14,7 @@ from bellmanifold.kernels import Laplace, Uniform
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import after_doubt, choose, enumeration, may_enumerate
 from bellmanifold.posteriors.cuts import check_exact
-from bellmanifold.posteriors.nets import PIECE
+from bellmanifold.posteriors.pieces import PIECE
 from bellmanifold.posteriors.question import every_visit_target
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior

@@ -142,3 +142,27 @@ def test_direct_routes_go_straight_to_the_goal():
     assert {model.pair_name(pair)[1] for pair in policy} <= {"down", "right"}
     distance = [10 - sum(map(int, state.split(","))) for state in model.states]
     np.testing.assert_allclose(guess, -np.array(distance, dtype=float))
+
+
+def corridor(steps, back):
+    """A corridor in which every step but the first fails with some probability and leads back by one."""
+    own = np.arange(steps)
+    row, column = np.append(own[1:], own[:-1]), np.append(own[1:] - 1, own[1:])
+    entry = np.repeat([1.0 - back, back], steps - 1)
+    entry[steps - 1] = 0.0
+    out = np.zeros(steps)
+    out[0] = 1.0
+    moves = csr_array((entry, (row, column)), shape=(steps, steps))
+    return moves, moves.sum(axis=1) + out, out
+
+
+@pytest.mark.parametrize(("steps", "back", "accepted"), [(400, 0.3, True), (1500, 0.3, True), (60, 0.6, False)])
+def test_a_long_way_is_no_trap(steps, back, accepted):
+    """Where no state is returned to often a chain is factorised, however many moves it takes; a trap is not."""
+    moves, leaving, out = corridor(steps, back)
+    right = np.linspace(1.0, 2.0, steps)[:, None]
+    found = blocks.solve_by_factors(moves, leaving, right, 500.0)
+    assert (found is not None) == accepted
+    if accepted:
+        long = [array.astype(np.longdouble) for array in (moves.toarray(), out, right[:, 0])]
+        np.testing.assert_allclose(found[:, 0], eliminate(*long)[0].astype(np.float64), rtol=1e-13)

@@ -15,7 +15,7 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.nets import CALL_NUMBERS, PIECE, REPLICATES
+from bellmanifold.posteriors.pieces import CALL_NUMBERS, PIECE, REPLICATES
 from bellmanifold.posteriors.policies import DENSE, PolicyTable, action_probabilities
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 

@@ -295,12 +295,15 @@ def test_ways_to_cover_a_posterior():
 @pytest.fixture
 def nets(monkeypatch):
     """Nets whose effective share, error and so on are set by the way of their coordinates."""
-    told = SimpleNamespace(share={}, error=lambda size: 0.0, unsolvable=0.0, mass={}, sizes=[], seeds=set())
+    told = SimpleNamespace(share={}, error=lambda size: 0.0, unsolvable=0.0, mass={}, sizes=[], seeds=set(), scouted=[])
 
     class ToldNets(Nets):
         def __init__(self, components, chart, seed):
             self.components, self.chart, self.seed = components, chart, seed
             self.size = 0
+
+        def scout(self, log2_size):
+            told.scouted.append((self.components[0].way, log2_size))
 
         def sample(self, log2_size):
             first = self.components[0]
@@ -336,7 +339,7 @@ def by_points(target, **budget):
 def test_the_first_good_coordinates_are_taken(nets):
     """More than a fifth of the points effective is good; exactly a fifth is not, and the better ones are taken."""
     assert "non-centred" in by_points(complete(TREE), seed=7).reason
-    assert nets.sizes == [("non-centred", 12)]
+    assert nets.scouted == nets.sizes == [("non-centred", 12)], "all that is weighed first was scouted"
     assert nets.seeds == {7}
     nets.sizes.clear()
     nets.share = {"non-centred": 0.2, "centred": 0.1}

@@ -15,19 +15,20 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import normal_points, uniform_points
+from bellmanifold.gaussian.stretch import Stretch, stretched
 from bellmanifold.kernels import Gaussian
 from bellmanifold.noise import HalfNormal
-from bellmanifold.posteriors import nets
+from bellmanifold.posteriors import nets, pieces
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cuts import covering
-from bellmanifold.posteriors.nets import (
+from bellmanifold.posteriors.nets import FEW_POLICIES, Nets, _Sums, distinct
+from bellmanifold.posteriors.pieces import (
     CALL_NUMBERS,
-    FEW_POLICIES,
+    FEW_ROWS,
     PIECE,
     REPLICATES,
-    Nets,
-    _Sums,
-    distinct,
+    NetPart,
+    Pieces,
     pieces_in_call,
     reference_calls,
     weigh_pieces,
@@ -52,7 +53,7 @@ def chart_of(coordinates):
 
 def part_of(coordinates, begin=0):
     """A piece in each replicate."""
-    return nets._Part(coordinates, system_of(coordinates, chart_of(coordinates)), begin, PIECE, 7)
+    return NetPart(coordinates, system_of(coordinates, chart_of(coordinates)), begin, PIECE, 7)
 
 
 def sums(rng, coordinates, reference, codes, **other):
@@ -165,7 +166,7 @@ def made_up_pieces(rng, coordinates):
     code[1] = 3
     total = own.sum(axis=1)
     mean = np.einsum("pin,pn->pi", q, own) / np.where(total > 0, total, 1.0)[:, None]
-    pieces = nets._Pieces(
+    made = Pieces(
         log_weight=log_weight,
         choice=np.repeat(code[:, None, :], states, axis=1).astype(np.int16),
         code=code,
@@ -177,7 +178,7 @@ def made_up_pieces(rng, coordinates):
         square=np.einsum("pin,pn->pi", (q - mean[..., None]) ** 2, own),
         tied=np.zeros((REPLICATES, states), dtype=bool),
     )
-    return pieces, q
+    return made, q
 
 
 def test_moments_of_pieces_on_different_scales(rng):
@@ -187,11 +188,11 @@ def test_moments_of_pieces_on_different_scales(rng):
     target = relaxed_target(Dataset.from_pairs(model, [("s", "a0")]), 0.5, 3.0)
     coordinates = Coordinates(target)
     part = part_of(coordinates)
-    pieces, q = made_up_pieces(rng, coordinates)
-    reference = float(pieces.log_weight.max())
-    weight = np.exp(pieces.log_weight - reference)
-    (call,) = nets.reference_calls(part.key, tuple(part.group.tolist()), len(pieces.log_weight))
-    found = part.moments(part._with_members(pieces, call), reference)
+    made, q = made_up_pieces(rng, coordinates)
+    reference = float(made.log_weight.max())
+    weight = np.exp(made.log_weight - reference)
+    (call,) = reference_calls(part.key, tuple(part.group.tolist()), len(made.log_weight))
+    found = part.moments(part._with_members(made, call), reference)
     np.testing.assert_allclose(found.weight, weight.sum(axis=1), rtol=1e-12)
     seen, free = model.pair_index["s", "a0"], model.pair_index["s", "a1"]
     total = np.where(found.weight > 0, found.weight, 1.0)
@@ -216,27 +217,27 @@ def test_moments_of_pieces_on_different_scales(rng):
 @pytest.mark.parametrize("policies", [8, FEW_POLICIES + 1], ids=["counted", "sorted"])
 def test_policies_without_weight_are_left_out(rng, policies):
     """Those with any are kept, however little it is."""
-    pieces, _ = made_up_pieces(rng, bandit())
-    weight = 1e-9 * np.exp(pieces.log_weight - pieces.log_weight.max())
-    code, choice, by_policy = nets._merged(pieces, weight, policies)
+    made, _ = made_up_pieces(rng, bandit())
+    weight = 1e-9 * np.exp(made.log_weight - made.log_weight.max())
+    code, choice, by_policy = nets._merged(made, weight, policies)
     assert code.tolist() == [0, 1, 2]
     assert choice.ravel().tolist() == [0, 1, 2]
-    expected = [[weight[r, pieces.code[r] == k].sum() for k in range(3)] for r in range(REPLICATES)]
+    expected = [[weight[r, made.code[r] == k].sum() for k in range(3)] for r in range(REPLICATES)]
     np.testing.assert_allclose(by_policy, expected)
 
 
 def test_sums_of_a_part_are_those_of_its_points(rng):
     coordinates = bandit()
-    pieces, _ = made_up_pieces(rng, coordinates)
+    made, _ = made_up_pieces(rng, coordinates)
 
-    class MadeUp(nets._Part):
+    class MadeUp(NetPart):
         def weigh(self):
-            return pieces
+            return made
 
     part = part_of(coordinates)
     found = nets._weigh(MadeUp(coordinates, part.system, 0, PIECE, 7), 8)
-    weight = np.exp(pieces.log_weight - pieces.log_weight.max())
-    assert found.reference == pieces.log_weight.max()
+    weight = np.exp(made.log_weight - made.log_weight.max())
+    assert found.reference == made.log_weight.max()
     assert (found.points, found.unsolvable) == (REPLICATES * PIECE, PIECE)
     assert found.square == pytest.approx((weight**2).sum())
     np.testing.assert_allclose(found.moments.weight, weight.sum(axis=1))
@@ -249,14 +250,14 @@ def test_what_each_coordinate_of_a_net_is_for():
     part = part_of(bandit(actions=5, seen=2))
     assert part.free.tolist() == [2]
     assert part.group.tolist() == [3]
-    assert part.residual.tolist() == [0, 1]
+    assert part.place.tolist() == [2, 0, 1]
     assert part.key == (3, 0, PIECE, REPLICATES, 7)
     assert part.row.tolist() == [1, 2, 0, 3, 3]
     model = part.coordinates.target.model
     noisy = noisy_target(Dataset.from_pairs(model, [("s", "a0", 1.0), ("s", "a0", 2.0)]), HalfNormal(), 2.0, Gaussian())
     part = part_of(Coordinates(noisy))
     assert part.key[0] == 3
-    assert part.row.tolist() == [2, 0, 3, 3, 3], "coordinate 1 is the noise scale"
+    assert part.row.tolist() == [2, 0, 3, 3, 3, 1], "coordinate 1 is the noise scale, behind the five pairs"
     model = from_moves("uneven", {tuple(pair): Move(-1.0, {"goal": 1.0}) for pair in ("sa", "sb", "ta")}, start="s")
     part = part_of(Coordinates(relaxed_target(Dataset.complete(model), 0.5, 2.0)), PIECE)
     assert part.row.tolist() == [0, 1, 2]
@@ -264,34 +265,38 @@ def test_what_each_coordinate_of_a_net_is_for():
     exact = relaxed_target(Dataset.from_pairs(bandit(4).target.model, [("s", "a0")]), 0.0, 2.0)
     part = part_of(Coordinates(exact, lingering=(Loop((0,), (1,)),)))
     assert part.key[0] == 3, "the value of three, a residual and a coin"
-    assert part.row.tolist() == [1, 0, 3, 3]
+    assert part.row.tolist() == [1, 0, 3, 3, 2], "the coin is last"
     assert part.lowered.tolist() == [1], "its largest value is needed for what each of the three is"
 
 
 def test_reference_points_are_normal_and_come_in_calls():
-    """Two nets' worth of pieces, three to a call: the largest of 3, two plain ones, and 0."""
+    """Two nets' worth of pieces, three to a call: the largest of 3, two plain ones, and 0; the last call is padded."""
     part = (3, 0, 2 * PIECE, 2, 7)
     calls = list(reference_calls(part, (3,), 3))
-    assert [call.x.shape for call in calls] == [(3, 4, PIECE), (1, 4, PIECE)]
-    x = np.concatenate([np.asarray(call.x) for call in calls]).transpose(1, 0, 2).reshape(4, -1)
+    assert [call.x.shape for call in calls] == [(3, FEW_ROWS, PIECE)] * 2
+    assert [call.pieces for call in calls] == [3, 1]
+    assert calls[1].first.shape == (1, 1, PIECE)
+    x = np.concatenate([np.asarray(call.x) for call in calls])[:4].transpose(1, 0, 2).reshape(FEW_ROWS, -1)
     uniform = uniform_points(*part)
     np.testing.assert_allclose(stats.norm.cdf(x[0]) ** 3, uniform[0], rtol=1e-9)
     np.testing.assert_allclose(stats.norm.cdf(x[1:3]), uniform[1:], rtol=1e-9)
-    np.testing.assert_array_equal(x[3], 0.0)
+    np.testing.assert_array_equal(x[3:], 0.0)
+    many = next(iter(reference_calls((32, 0, PIECE, 1, 7), (), 1)))
+    assert many.x.shape == (1, 64, PIECE), "there is always a row of zeros"
 
 
 def test_points_are_kept_within_a_bound_and_made_scrambling_by_scrambling_beyond(monkeypatch):
     """The points are the same either way."""
-    monkeypatch.setattr(nets, "_kept", OrderedDict())
+    monkeypatch.setattr(pieces, "_kept", OrderedDict())
     part = (3, 0, 2 * PIECE, 2, 7)
     kept = list(reference_calls(part, (3,), 2))
-    assert list(nets._kept) == [(part, (3,), 2)]
+    assert list(pieces._kept) == [(part, (3,), 2)]
     assert [again is call for again, call in zip(reference_calls(part, (3,), 2), kept, strict=True)] == [True, True]
     other = (3, 0, 2 * PIECE, 2, 8)
-    monkeypatch.setattr(nets, "MOST_KEPT", 2 * 3 * 4 * PIECE)
+    monkeypatch.setattr(pieces, "MOST_KEPT", 2 * 3 * 4 * PIECE)
     list(reference_calls(other, (3,), 2))
-    assert list(nets._kept) == [(other, (3,), 2)], "two do not fit"
-    monkeypatch.setattr(nets, "MOST_KEPT", 1)
+    assert list(pieces._kept) == [(other, (3,), 2)], "two do not fit"
+    monkeypatch.setattr(pieces, "MOST_KEPT", 1)
     for made, call in zip(reference_calls(part, (3,), 2), kept, strict=True):
         jax.tree.map(np.testing.assert_array_equal, made, call)
 
@@ -348,7 +353,7 @@ def test_any_one_of_several_given_their_largest(of):
     part = (2, 0, 64, 3, 11)
     largest = normal_points(uniform_points(*part)[1], of)
     below = stats.truncnorm(-np.inf, largest)
-    first, second = nets._member(largest[None, None], np.array([[of]]))
+    first, second = pieces._member(largest[None, None], np.array([[of]]))
     first, second = first[0, 0], second[0, 0]
     np.testing.assert_allclose(first, (largest + (of - 1) * below.mean()) / of, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(second, (largest**2 + (of - 1) * below.moment(2)) / of, rtol=1e-7, atol=1e-9)
@@ -358,32 +363,37 @@ def test_members_have_the_moments_of_a_normal_number_again():
     """Averaged over the law of the largest: 0 and 1, whatever number they are the largest of."""
     for of in (1, 2, 7):
         largest = normal_points(uniform_points(1, 0, 4096, 4, 3), of)
-        first, second = nets._member(largest[None], np.array([[of]]))
+        first, second = pieces._member(largest[None], np.array([[of]]))
         assert first.mean() == pytest.approx(0.0, abs=1e-4)
         assert second.mean() == pytest.approx(1.0, abs=3e-3)
 
 
 @pytest.mark.parametrize(("seen", "epsilon"), [(5, 0.0), (12, 0.1)])
-def test_pieces_are_weighed_as_all_points_at_once(rng, epsilon, seen):
-    """Swirl has loops: non-centred coordinates at epsilon 0, a cut at 0.1."""
+@pytest.mark.parametrize("changed", [0, 9])
+def test_pieces_are_weighed_as_all_points_at_once(rng, epsilon, seen, changed):
+    """Swirl has loops: non-centred coordinates at epsilon 0, a cut at 0.1. Pieces may be stretched, each for itself."""
     model = envs.swirl(depth=3)
     pairs = np.sort(rng.permutation(model.n_pairs)[:seen])
     target = relaxed_target(Dataset(model, pairs, model.reward[pairs]), epsilon, 10.0)
     system = system_of(covering(target).ways[0][0], batch_chart(model))
-    x = rng.normal(size=(2, model.n_pairs, PIECE))
-    point = Point(jnp.asarray(x), *(jnp.zeros((2, 0, PIECE)),) * 2)
+    row = rng.permutation(FEW_ROWS)[: model.n_pairs]
+    x = rng.normal(size=(3, FEW_ROWS, PIECE))
+    stretch = Stretch.none(model.n_pairs)
+    stretch.row[:changed], stretch.centre[:changed] = np.arange(changed), rng.normal(size=changed)
     kept = jnp.array([3, 1])
-    pieces = weigh_pieces(system, kept, point)
-    together = Point(jnp.asarray(np.concatenate(x, axis=-1)), *(jnp.zeros((0, 2 * PIECE)),) * 2)
-    whole = weigh(system, together)
-    np.testing.assert_array_equal(np.concatenate(pieces.q, axis=-1), whole.q[kept])
-    np.testing.assert_allclose(np.ravel(pieces.log_weight), whole.log_weight, rtol=1e-13)
-    np.testing.assert_array_equal(np.ravel(pieces.code), whole.code)
-    np.testing.assert_array_equal(np.concatenate(pieces.choice, axis=-1), whole.choice)
-    np.testing.assert_array_equal(np.any(pieces.tied, axis=0), whole.tied)
-    scale = np.exp(np.asarray(pieces.log_scale) - float(whole.log_scale))
-    weight, mean = scale * np.asarray(pieces.weight), np.asarray(pieces.mean)
-    square = scale[:, None] * np.asarray(pieces.square)
+    found = weigh_pieces(system, kept, row, stretch, jnp.asarray(x), None, 2)
+    own = [stretched(stretch, jnp.asarray(piece)) for piece in x[:2, row]]
+    together = Point(jnp.concatenate([y for y, _ in own], axis=-1), *(jnp.zeros((0, 2 * PIECE)),) * 2)
+    whole = weigh(system, together._replace(log_ratio=jnp.concatenate([log_ratio for _, log_ratio in own])))
+    found = jax.tree.map(lambda array: np.asarray(array)[:2], found)
+    np.testing.assert_allclose(np.concatenate(found.q, axis=-1), whole.q[kept], rtol=1e-13)
+    np.testing.assert_allclose(np.ravel(found.log_weight), whole.log_weight, rtol=1e-11)
+    np.testing.assert_array_equal(np.ravel(found.code), whole.code)
+    np.testing.assert_array_equal(np.concatenate(found.choice, axis=-1), whole.choice)
+    np.testing.assert_array_equal(np.any(found.tied, axis=0), whole.tied)
+    scale = np.exp(np.asarray(found.log_scale) - float(whole.log_scale))
+    weight, mean = scale * np.asarray(found.weight), np.asarray(found.mean)
+    square = scale[:, None] * np.asarray(found.square)
     assert weight.sum() == pytest.approx(float(whole.weight), rel=1e-9)
     first = (weight[:, None] * mean).sum(axis=0)
     np.testing.assert_allclose(first, whole.weight * whole.mean, rtol=1e-9, atol=1e-9)

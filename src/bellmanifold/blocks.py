@@ -28,7 +28,7 @@ from bellmanifold.errors import UnsupportedError
 DENSE = 200
 """Systems up to this size are eliminated densely, without subtraction, if a factorisation would lose digits."""
 TRAPPED, STAYS = 1e-6, 1e4
-"""A pivot below this has lost too many digits; a chain that moves less often on average has lost none."""
+"""A pivot below this has lost too many digits; where no state is returned to more often none are lost."""
 EXPANDER = 0.1
 """A reordered bandwidth above this share of the size means that a factorisation would fill in."""
 BUSY, HUB = 24, 100
@@ -136,15 +136,20 @@ def solve_block(
 def solve_by_factors(
     moves: csr_array, leaving: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"], longest: float = np.inf
 ) -> Float[np.ndarray, "n k"] | None:
-    """The same by a factorisation; None where it breaks down, or the chain moves more than `longest` times on average.
+    """The same by a factorisation; None where it breaks down, or some state is returned to more than `longest` times.
 
     A pivot is a state's chance of leaving without return, watched among some others: at least 1 / the expected number
-    of moves. What is much smaller than the terms it is the difference of has lost its digits.
+    of moves. What is much smaller than the terms it is the difference of has lost its digits. Many moves may also be
+    those of a long way, on which no state is met often: where there are many, the pivots themselves are looked at.
     """
     matrix = system(moves, leaving)
     factors = factorise(matrix)
-    if factors is None or not factors.solve(leaving).max() <= longest:
+    if factors is None:
         return None
+    if not factors.solve(leaving).max() <= longest:
+        pivot = factors.U.diagonal()[factors.perm_c]
+        if not (pivot / leaving).min() >= 1.0 / longest:
+            return None
     precise = matrix.astype(np.longdouble)
     return _stacked(refined(factors, precise, right) for right in rights.T)
 

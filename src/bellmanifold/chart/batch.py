@@ -39,7 +39,7 @@ one for each. Inside, pairs are sorted by blocks; where the problem's own order 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,6 +95,10 @@ class BatchChart:
     layout: Layout
     law: Float[Array, "pairs successors"]
 
+    @cached_property
+    def _zeros(self) -> Int[Array, "states"]:
+        return jnp.zeros(self.model.n_states, dtype=jnp.int64)
+
     def first_policy(
         self, solved: Bool[np.ndarray, "pairs"], avoided: Bool[np.ndarray, "pairs"] | None = None
     ) -> Int[Array, "states"] | None:
@@ -103,7 +107,7 @@ class BatchChart:
         Zeros where solved pairs are on no cycle: then every policy is proper.
         """
         if all(block.way in ("once", "windows") for block in self.layout.blocks):
-            return jnp.zeros(self.model.n_states, dtype=jnp.int64)
+            return self._zeros
         policy = leaving_policy(self.model, solved, avoided)
         if policy is None:
             return None

@@ -16,7 +16,7 @@ from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
 from bellmanifold.posteriors.known import Known, everything_known
 from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
-from bellmanifold.posteriors.nets import PIECE
+from bellmanifold.posteriors.pieces import PIECE
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 

@@ -13,7 +13,8 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import Covering, other_cut
-from bellmanifold.posteriors.nets import REPLICATES, Nets, Sample
+from bellmanifold.posteriors.nets import Nets, Sample
+from bellmanifold.posteriors.pieces import REPLICATES
 from bellmanifold.posteriors.policies import improper_mass, largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import chart_of
@@ -91,6 +92,7 @@ def _best_way(cover: Covering, chart: BatchChart, log2_size: int, seed: int) -> 
     tried: list[tuple[Nets, Sample]] = []
     for components in cover.ways:
         nets = Nets(components, chart, seed)
+        nets.scout(log2_size)
         drawn = nets.sample(log2_size)
         tried.append((nets, drawn))
         if drawn.effective_sample_size > GOOD * drawn.points:

@@ -199,7 +199,7 @@ def closed(
     if concentration is not None and laws != "dirichlet":
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
     if not model.open_law.any():
-        return _closed(model), None, None
+        return model, None, None
     wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
     check_laws(data, laws)
     if laws == "dirichlet":

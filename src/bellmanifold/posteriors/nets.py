@@ -1,43 +1,34 @@
 """Weighing quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
 
 Every answer is a ratio of weighted sums, its standard error comes from the spread between scramblings, and the
-effective sample size (sum w)^2 / sum w^2 says how even the weights are. Pieces have one size: more points never mean
-another compilation. A piece is small, so that its arrays stay in the processor's cache, and a program weighs several,
-so that calls are few.
+effective sample size (sum w)^2 / sum w^2 says how even the weights are.
+
+Where less than half of a few scouts is effective, the points are stretched (`bellmanifold.gaussian.stretch`). Scouts
+come from scramblings of their own, so that given what they say the nets are independent and unbiased. Above half there
+is little to gain: an eighth of the points is not stretched, and single coordinates do not explain all of the weights.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt64
+from jaxtyping import Bool, Float, Int, UInt64
 
 from bellmanifold.chart.batch import BatchChart
-from bellmanifold.gaussian.exchangeable import member_moments
-from bellmanifold.gaussian.points import Part, normal_points, uniform_points
-from bellmanifold.meter import advance
+from bellmanifold.gaussian.stretch import Stretch
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
+from bellmanifold.posteriors.pieces import PIECE, REPLICATES, NetPart, Pieces
 from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weights_of
 from bellmanifold.posteriors.result import LawSummary, Moments
-from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, n_policies, system_of
-from bellmanifold.posteriors.weight import Weighed, weigh
+from bellmanifold.posteriors.system import n_policies, system_of
 
-PIECE = 1024
-"""Points that are weighed at a time; also the smallest net."""
-CALL_PIECES, CALL_NUMBERS = 16, 2**19
-"""Maximum number of pieces that go through a compiled program in one call, and of the numbers they hold."""
-REPLICATES = 32
-"""Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
-MOST_KEPT = 2**25
-"""Numbers of the points that are kept: making them costs more than sending them through a chart."""
+SCOUTS = 2, 32, 128
+"""Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
+EVEN, ENOUGH = 0.5, 200.0
+"""Points are stretched if less than this share of the scouts is effective, but at least so many of them."""
 FEW_POLICIES = 2**16
 """Up to this many policies are counted instead of sorted."""
 
@@ -79,23 +70,42 @@ class Nets:
     def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
         self.components, self.chart, self.seed = components, chart, seed
         self.systems = [system_of(coordinates, chart) for coordinates in components]
+        self.stretches: list[Stretch | None] = [None] * len(components)
         self.size = 0
         self.sums: list[_Sums] = []
+        self._latest: Sample | None = None
 
     @property
     def log2_size(self) -> int:
         """Binary logarithm of the points in each net."""
         return self.size.bit_length() - 1
 
+    def scout(self, log2_size: int) -> None:
+        """Stretch each component's points as other points say, of which there are no more than in nets of that size."""
+        assert not self.size, "points that were weighed already had another law"
+        most = REPLICATES * max(PIECE, 2**log2_size)
+        for k, (coordinates, system) in enumerate(zip(self.components, self.systems, strict=True)):
+            for nets in SCOUTS:
+                if nets * PIECE > most:
+                    break
+                part = NetPart(coordinates, system, 0, PIECE, self.seed + (k << 32) + (1 << 42), nets)
+                self.stretches[k], is_known = part.learnt(EVEN, ENOUGH)
+                if is_known:
+                    break
+
     def sample(self, log2_size: int) -> Sample:
         """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and sum up."""
+        if self._latest is not None and self.size >= 2**log2_size:
+            return self._latest
         while self.size < max(PIECE, 2**log2_size):
             more = self.size or max(PIECE, 2**log2_size)
             for k, (coordinates, system) in enumerate(zip(self.components, self.systems, strict=True)):
-                part = _Part(coordinates, system, self.size, more, self.seed + (k << 32))
+                seed = self.seed + (k << 32)
+                part = NetPart(coordinates, system, self.size, more, seed, stretch=self.stretches[k])
                 self.sums.append(_weigh(part, n_policies(self.chart)))
             self.size += more
-        return _sample(self.components[0], self.chart, self.sums)
+        self._latest = _sample(self.components[0], self.chart, self.sums)
+        return self._latest
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +134,7 @@ class _Sums:
     tied: Bool[np.ndarray, "states"]
 
 
-def _weigh(part: _Part, policies: int) -> _Sums:
+def _weigh(part: NetPart, policies: int) -> _Sums:
     weighed = part.weigh()
     top = float(weighed.log_weight.max())
     reference = top if np.isfinite(top) else 0.0
@@ -155,14 +165,14 @@ def _weighted(
 
 
 def _merged(
-    weighed: _Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
+    weighed: Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
 ) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "states rows"], Weights]:
     """Codes, choices and weights of the distinct policies that have any weight."""
     code, place, row = distinct(weighed.code.ravel(), policies)
     replicate = np.repeat(np.arange(len(weight)), weight.shape[1])
     summed = weights_of(replicate, row, weight.ravel(), (len(weight), len(code)))
     keep = np.asarray(summed.sum(axis=0)) > 0
-    choice = np.concatenate(list(weighed.choice), axis=1)[:, place[keep]]
+    choice = weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE].T
     return code[keep], choice, summed if keep.all() else summed[:, keep]
 
 
@@ -184,6 +194,8 @@ def distinct(codes: UInt64[np.ndarray, "n"], policies: int) -> Distinct:
 
 def _together(parts: list[_Sums], factor: list[float], row: Int[np.ndarray, "n"], rows: int) -> Weights:
     """The weights of all parts on one scale, by the row that each part's policies have among all of them."""
+    if len(parts) == 1:
+        return factor[0] * parts[0].weight
     begin = np.cumsum([0, *(len(part.code) for part in parts)])
     own = [entries(part.weight) for part in parts]
     replicate = np.concatenate([of for of, _, _ in own])
@@ -231,199 +243,3 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
         unsolvable=sum(part.unsolvable for part in parts) / points,
         tied_states=np.sort(np.asarray(chart.layout.state)[tied]),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Points of all nets from `begin` on: free pairs come first, as Sobol's first dimensions are the best."""
-
-    coordinates: Coordinates
-    system: System
-    begin: int
-    size: int
-    seed: int
-
-    @cached_property
-    def free(self) -> Int[np.ndarray, "free"]:
-        return np.flatnonzero(self.coordinates.free)
-
-    @cached_property
-    def residual(self) -> Int[np.ndarray, "residual"]:
-        return np.flatnonzero(self.coordinates.residual)
-
-    @cached_property
-    def group(self) -> Int[np.ndarray, "free"]:
-        """How many exchangeable pairs each free pair stands for."""
-        return self.coordinates.alternatives[self.free]
-
-    @cached_property
-    def extra(self) -> int:
-        """Coordinates that belong to no pair: noise scale and coins."""
-        return self.coordinates.scales + len(self.coordinates.lingering)
-
-    @cached_property
-    def key(self) -> Part:
-        dimension = max(1, len(self.free) + len(self.residual) + self.extra)
-        return dimension, self.begin, self.size, REPLICATES, self.seed
-
-    @cached_property
-    def row(self) -> Int[Array, "pairs"]:
-        """The row of the points that belongs to each pair; the last one is all zeros."""
-        row = np.full(self.coordinates.target.model.n_pairs, self.key[0])
-        row[self.free] = np.arange(len(self.free))
-        row[self.residual] = len(self.free) + self.coordinates.scales + np.arange(len(self.residual))
-        return jnp.asarray(row)
-
-    @cached_property
-    def shared(self) -> Int[np.ndarray, "shared"]:
-        """Free pairs that stand for several."""
-        return self.free[self.group > 1]
-
-    @cached_property
-    def lowered(self) -> Int[np.ndarray, "lowered"]:
-        """Pairs that stand for several and may be drawn below their prior: their values are kept."""
-        exits = [pair for loop in self.coordinates.lingering for pair in loop.exits]
-        return self.shared[np.isin(self.shared, exits)]
-
-    def weigh(self) -> _Pieces:
-        """Weigh them all. Without the action values: those would fill the memory."""
-        of, groups = self.coordinates, tuple(int(of) for of in self.group)
-        laws = of.target.laws
-        numbers = len(of.free) + (laws.counts.size if laws else 0)
-        calls = reference_calls(self.key, groups, pieces_in_call(numbers))
-        kept, extra = jnp.asarray(self.lowered), (len(groups), of.scales, len(of.lingering))
-        rng = np.random.default_rng([self.seed, self.begin, self.size])
-        found = []
-        for call in calls:
-            drawn = drawn_laws(laws, rng, call.x.shape[0] * PIECE)
-            point = _arranged(extra, self.row, call.x, drawn)
-            found.append(self._with_members(weigh_pieces(self.system, kept, point), call))
-            advance("points", call.x.shape[0] * PIECE)
-        return _Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in _Pieces._fields))
-
-    def _with_members(self, weighed: Weighed | _Pieces, call: _Call) -> _Pieces:
-        """The pieces with moments of any one of the pairs that each stands for, instead of the largest of them."""
-        pieces = _Pieces(*(np.asarray(getattr(weighed, name)) for name in _Pieces._fields))
-        if not len(self.shared):
-            return pieces
-        prior, first, second = self.coordinates.target.prior, call.first, call.second
-        if len(self.lowered):
-            pairs = self.lowered[:, None]
-            largest = (pieces.q - prior.mean[pairs]) / prior.sd[pairs]
-            own = np.searchsorted(self.shared, self.lowered)
-            first, second = first.copy(), second.copy()
-            first[:, own], second[:, own] = _member(largest, self.coordinates.alternatives[pairs])
-        weight = np.exp(pieces.log_weight - pieces.log_scale[:, None])
-        total = np.where(pieces.weight > 0, pieces.weight, 1.0)[:, None]
-        centre = (first @ weight[..., None])[..., 0] / total
-        square = (second @ weight[..., None])[..., 0] - total * centre**2  # as wide as the prior: nothing cancels
-        all_mean, all_square = pieces.mean.copy(), pieces.square.copy()
-        all_mean[:, self.shared] = prior.mean[self.shared] + prior.sd[self.shared] * centre
-        all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
-        return pieces._replace(mean=all_mean, square=all_square)
-
-    def moments(self, weighed: _Pieces, reference: float) -> Moments:
-        """Moments of every pair of a coupled state, in each replicate."""
-        factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
-        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None])
-        return found.grouped(REPLICATES).standing(self.coordinates.stand_in)
-
-
-class _Pieces(NamedTuple):
-    """Pieces of points with their weights: `Weighed` with few action values, pieces along the first axis."""
-
-    log_weight: Float[np.ndarray, "pieces piece"]
-    choice: Int[np.ndarray, "pieces states piece"]
-    code: UInt64[np.ndarray, "pieces piece"]
-    q: Float[np.ndarray, "pieces kept piece"]
-    noise_scale: Float[np.ndarray, "pieces scales piece"]
-    log_scale: Float[np.ndarray, "pieces"]
-    weight: Float[np.ndarray, "pieces"]
-    mean: Float[np.ndarray, "pieces pairs_and_followed"]
-    square: Float[np.ndarray, "pieces pairs_and_followed"]
-    tied: Bool[np.ndarray, "pieces states"]
-
-
-def pieces_in_call(pairs: int) -> int:
-    """Number of pieces that are weighed in one call, a power of two, for points of a given number of pairs."""
-    most = max(1, CALL_NUMBERS // (PIECE * pairs))
-    return min(CALL_PIECES, 1 << (most.bit_length() - 1))
-
-
-class _Call(NamedTuple):
-    """Points that go through a compiled program at once.
-
-    Attributes:
-        x: standard normals: the largest of each group, one for every other coordinate, zeros.
-        first, second: moments of any one of the normals in each group of several, given the largest.
-    """
-
-    x: Float[Array, "pieces coordinates piece"]
-    first: Float[np.ndarray, "pieces groups piece"]
-    second: Float[np.ndarray, "pieces groups piece"]
-
-
-def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
-    """Points of the reference distribution, some pieces at a time; small sets are cached for the next posterior."""
-    dimension, _, size, replicates, _ = part
-    if 2 * dimension * size * replicates <= MOST_KEPT:
-        return iter(_kept_calls(part, groups, pieces))
-    return (call for only in range(replicates) for call in _calls(uniform_points(*part, only), groups, pieces))
-
-
-_kept: OrderedDict[tuple[Part, tuple[int, ...], int], list[_Call]] = OrderedDict()
-
-
-def _kept_calls(part: Part, groups: tuple[int, ...], pieces: int) -> list[_Call]:
-    """Calls that were made before, or are made now; of all that are kept the latest, as many as fit."""
-    key = (part, groups, pieces)
-    found = _kept.pop(key, None) or list(_calls(uniform_points(*part), groups, pieces))
-    _kept[key] = found
-    while len(_kept) > 1 and sum(call.x.size for calls in list(_kept.values()) for call in calls) > MOST_KEPT:
-        _kept.popitem(last=False)
-    return found
-
-
-def _calls(points: Float[np.ndarray, "dimension points"], groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
-    free = [normal_points(points[k], of) for k, of in enumerate(groups)]
-    zero = np.zeros((1, points.shape[1]))
-    x = np.concatenate([np.reshape(free, (-1, points.shape[1])), normal_points(points[len(groups) :]), zero])
-    x = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
-    several = np.array(groups, dtype=np.int64)
-    shared = np.flatnonzero(several > 1)
-    for begin in range(0, len(x), pieces):
-        own = x[begin : begin + pieces]
-        yield _Call(jnp.asarray(own), *_member(own[:, shared], several[shared, None]))
-
-
-def _member(
-    largest: Float[np.ndarray, "pieces groups piece"], of: Int[np.ndarray, "groups 1"]
-) -> tuple[Float[np.ndarray, "pieces groups piece"], Float[np.ndarray, "pieces groups piece"]]:
-    """First and second moment of any one of `of` standard normals whose largest is given."""
-    return member_moments(largest, of, np.zeros(1), np.ones(1), np.zeros(1))
-
-
-@jax.jit
-def weigh_pieces(system: System, kept: Int[Array, "kept"], point: Point) -> Weighed:
-    """Weigh pieces of points one after the other; of the action values only some pairs' are kept."""
-
-    def one(piece: Point) -> Weighed:
-        weighed = weigh(system, piece)
-        return weighed._replace(q=weighed.q[kept])
-
-    return jax.lax.map(one, point)
-
-
-@partial(jax.jit, static_argnames="extra")
-def _arranged(
-    extra: tuple[int, int, int],
-    row: Int[Array, "pairs"],
-    x: Float[Array, "pieces coordinates piece"],
-    drawn: Drawn | None,
-) -> Point:
-    """Pieces as points; `extra`: how many rows come before that of the noise scale, how many scales and coins."""
-    first, scales, coins = extra
-    last = x.shape[1] - 1
-    pairs = x.at[:, row].get(mode="promise_in_bounds")
-    laws = (jnp.moveaxis(part.reshape(*part.shape[:-1], len(x), PIECE), -2, 0) for part in drawn or ())
-    return Point(pairs, x[:, first : first + scales], x[:, last - coins : last], *laws)

@@ -235,7 +235,7 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
     routes: list[Route] = []
     for first in range(0, len(finished), MEASURED):
         some = finished[first : first + MEASURED]
-        parts = np.stack([table.of_rows(one.rows) * one.share for one in some], axis=1)
+        parts = _weights_together(table, some)
         least = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
         found = table.share_of(parts, least)
         routes += [
@@ -243,6 +243,16 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
             for one, value, se in zip(some, found.value, found.se, strict=True)
         ]
     return routes
+
+
+def _weights_together(table: PolicyTable, some: list[_Beginning]) -> Float[np.ndarray, "replicates some"]:
+    """The weight of each of some beginnings: of few, by one product of matrices."""
+    if not isinstance(table.weight, np.ndarray) or len(some) * len(table.policy) > SMALL:
+        return np.stack([table.of_rows(one.rows) * one.share for one in some], axis=1)
+    agrees = np.zeros((len(some), len(table.policy)))
+    for row, one in zip(agrees, some, strict=True):
+        row[one.rows] = one.share
+    return np.asarray(table.weight @ agrees.T)
 
 
 class _Beginning(NamedTuple):
@@ -300,6 +310,9 @@ class _Best:
         """Drop the least probable ones, of twice as many as there is room for, so that this is done now and then."""
         ordered = sorted(self._kept, key=_by_bound)[: self.most]
         is_full = self._numbers > self._full
+        if len(ordered) == len(self._kept) and not is_full:
+            self._kept = ordered
+            return
         self._rows = set()
         held = np.cumsum([self._cost(one) for one in ordered], dtype=np.int64)
         fit = int(np.searchsorted(held, self.room, side="right")) if is_full else len(ordered)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved
 from bellmanifold.gaussian.exchangeable import jax_member_moments
-from bellmanifold.jax_setup import STATIC, bound_programs
+from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import trapped
@@ -38,6 +38,7 @@ class Point(NamedTuple):
         coin: heads where positive, one for each lingering loop, shape (loops, batch).
         log_law: logarithms of open laws, which are no normal numbers; None without, shape (rows, nexts, batch).
         concentration: that they were drawn with; None without, shape (1, batch).
+        log_ratio: log of the normal density over the density they were drawn from; None for 0, shape (batch,).
     """
 
     x: Float[Array, "pairs batch"]
@@ -45,6 +46,7 @@ class Point(NamedTuple):
     coin: Float[Array, "loops batch"]
     log_law: Float[Array, "rows nexts batch"] | None = None
     concentration: Float[Array, "1 batch"] | None = None
+    log_ratio: Float[Array, "batch"] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -247,7 +249,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         exact=target.is_exact,
         splits=bool(coordinates.split.any()),
         flat=target.prior.flat,
-        **{name: jnp.asarray(array) for name, array in arrays.items()},
+        **on_device(arrays),
     )
     bound_programs(system)
     return system

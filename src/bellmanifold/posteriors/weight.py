@@ -72,6 +72,8 @@ def weigh(system: System, point: Point) -> Weighed:
         log_weight, q = _weigh_cut(system, point)
     else:
         log_weight, q = _weigh_plain(system, point)
+    if point.log_ratio is not None:
+        log_weight = log_weight + point.log_ratio
     return _reduced(system, log_weight, q, point)
 
 

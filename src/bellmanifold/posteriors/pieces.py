@@ -1,0 +1,297 @@
+"""Points of nets and their weights, piece by piece: from Sobol's numbers through compiled programs to sums.
+
+Pieces have one size: more points never mean another compilation. A piece is small, so that its arrays stay in the
+processor's cache, and a program weighs several, so that calls are few. The program takes rows of numbers, one for each
+coordinate, and finds the row of each pair itself; there are always a few sizes of rows (a power of two), so that
+data of another size seldom need another program.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt64
+
+from bellmanifold.gaussian.exchangeable import member_moments
+from bellmanifold.gaussian.points import Part, normal_points, uniform_points
+from bellmanifold.gaussian.stretch import Stretch, learnt_stretch, stretched
+from bellmanifold.meter import advance
+from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.estimated import effective_size
+from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws
+from bellmanifold.posteriors.weight import Weighed, weigh
+
+PIECE = 1024
+"""Points that are weighed at a time; also the smallest net."""
+CALL_PIECES, CALL_NUMBERS = 16, 2**19
+"""Maximum number of pieces that go through a compiled program in one call, and of the numbers they hold."""
+REPLICATES = 32
+"""Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
+MOST_KEPT = 2**25
+"""Numbers of the points that are kept: making them costs more than sending them through a chart."""
+FEW_ROWS = 32
+"""A program takes so many rows at least."""
+
+
+@dataclass(frozen=True, eq=False)
+class NetPart:
+    """Points of some nets: free pairs come first, as Sobol's first dimensions are the best.
+
+    Attributes:
+        coordinates: what the numbers of a point mean.
+        system: the posterior in them.
+        begin, size: which points of each net.
+        seed: fixes the nets.
+        nets: how many there are.
+        stretch: of the arranged numbers (`row`); None for none.
+    """
+
+    coordinates: Coordinates
+    system: System
+    begin: int
+    size: int
+    seed: int
+    nets: int = REPLICATES
+    stretch: Stretch | None = None
+
+    @cached_property
+    def free(self) -> Int[np.ndarray, "free"]:
+        return np.flatnonzero(self.coordinates.free)
+
+    @cached_property
+    def group(self) -> Int[np.ndarray, "free"]:
+        """How many exchangeable pairs each free pair stands for."""
+        return self.coordinates.alternatives[self.free]
+
+    @cached_property
+    def place(self) -> Int[np.ndarray, "coordinates"]:
+        """Where each coordinate goes: to its pair, behind the pairs to the noise scale, behind that to the coins."""
+        of, pairs = self.coordinates, self.coordinates.target.model.n_pairs
+        scales = pairs + np.arange(of.scales)
+        coins = pairs + of.scales + np.arange(len(of.lingering))
+        return np.concatenate([self.free, scales, np.flatnonzero(of.residual), coins])
+
+    @cached_property
+    def arranged(self) -> int:
+        """How many places there are."""
+        of = self.coordinates
+        return of.target.model.n_pairs + of.scales + len(of.lingering)
+
+    @cached_property
+    def key(self) -> Part:
+        return max(1, len(self.place)), self.begin, self.size, self.nets, self.seed
+
+    @cached_property
+    def row(self) -> Int[np.ndarray, "arranged"]:
+        """The coordinate that belongs to each place; for places without one, a row of zeros behind all of them."""
+        row = np.full(self.arranged, self.key[0])
+        row[self.place] = np.arange(len(self.place))
+        return row
+
+    @cached_property
+    def shared(self) -> Int[np.ndarray, "shared"]:
+        """Free pairs that stand for several."""
+        return self.free[self.group > 1]
+
+    @cached_property
+    def lowered(self) -> Int[np.ndarray, "lowered"]:
+        """Pairs that stand for several and may be drawn below their prior: their values are kept."""
+        exits = [pair for loop in self.coordinates.lingering for pair in loop.exits]
+        return self.shared[np.isin(self.shared, exits)]
+
+    @property
+    def calls(self) -> Iterator[_Call]:
+        """The points, as many at a time as a program takes."""
+        laws = self.coordinates.target.laws
+        numbers = len(self.coordinates.free) + (laws.counts.size if laws else 0)
+        return reference_calls(self.key, tuple(self.group.tolist()), pieces_in_call(numbers))
+
+    def weigh(self) -> Pieces:
+        """Weigh them all. Without the action values: those would fill the memory."""
+        laws, rng = self.coordinates.target.laws, np.random.default_rng([self.seed, self.begin, self.size])
+        stretch = Stretch.none(self.arranged) if self.stretch is None else self.stretch
+        found = []
+        for call in self.calls:
+            drawn = drawn_laws(laws, rng, len(call.x) * PIECE)
+            weighed = weigh_pieces(self.system, self.lowered, self.row, stretch, call.x, drawn, call.pieces)
+            found.append(self._with_members(weighed, call))
+            advance("points", call.pieces * PIECE)
+        return Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in Pieces._fields))
+
+    def _with_members(self, weighed: Weighed | Pieces, call: _Call) -> Pieces:
+        """The pieces with moments of any one of the pairs that each stands for, instead of the largest of them."""
+        pieces = Pieces(*(np.asarray(getattr(weighed, name))[: call.pieces] for name in Pieces._fields))
+        if not len(self.shared):
+            return pieces
+        prior, first, second = self.coordinates.target.prior, call.first, call.second
+        if len(self.lowered):
+            pairs = self.lowered[:, None]
+            largest = (pieces.q - prior.mean[pairs]) / prior.sd[pairs]
+            own = np.searchsorted(self.shared, self.lowered)
+            first, second = first.copy(), second.copy()
+            first[:, own], second[:, own] = _member(largest, self.coordinates.alternatives[pairs])
+        weight = np.exp(pieces.log_weight - pieces.log_scale[:, None])
+        total = np.where(pieces.weight > 0, pieces.weight, 1.0)[:, None]
+        centre = (first @ weight[..., None])[..., 0] / total
+        square = (second @ weight[..., None])[..., 0] - total * centre**2  # as wide as the prior: nothing cancels
+        all_mean, all_square = pieces.mean.copy(), pieces.square.copy()
+        all_mean[:, self.shared] = prior.mean[self.shared] + prior.sd[self.shared] * centre
+        all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
+        return pieces._replace(mean=all_mean, square=all_square)
+
+    def moments(self, weighed: Pieces, reference: float) -> Moments:
+        """Moments of every pair of a coupled state, in each replicate."""
+        factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
+        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None])
+        return found.grouped(self.nets).standing(self.coordinates.stand_in)
+
+    def learnt(self, even: float, enough: float) -> tuple[Stretch | None, bool]:
+        """What the weights of these points say about how to stretch others, and whether they say anything.
+
+        Pairs that stand for several, and coins, are not stretched: their law is another one.
+
+        Args:
+            even: points of which this share is effective need not be stretched.
+            enough: with fewer effective points nothing is said.
+        """
+        may = np.ones(len(self.place), dtype=bool)
+        may[: len(self.free)] = self.group == 1
+        may[len(may) - len(self.coordinates.lingering) :] = False
+        if not may.any():
+            return None, True
+        log_weight = self.weigh().log_weight.ravel()
+        top = log_weight.max()
+        weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
+        effective = effective_size(weight)
+        if effective >= even * len(weight) or effective < enough:
+            return None, effective >= enough
+        x = np.concatenate([np.asarray(call.x)[: call.pieces, np.flatnonzero(may)] for call in self.calls])
+        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[may], self.arranged), True
+
+
+class Pieces(NamedTuple):
+    """Pieces of points with their weights: `Weighed` with few action values, pieces along the first axis."""
+
+    log_weight: Float[np.ndarray, "pieces piece"]
+    choice: Int[np.ndarray, "pieces states piece"]
+    code: UInt64[np.ndarray, "pieces piece"]
+    q: Float[np.ndarray, "pieces kept piece"]
+    noise_scale: Float[np.ndarray, "pieces scales piece"]
+    log_scale: Float[np.ndarray, "pieces"]
+    weight: Float[np.ndarray, "pieces"]
+    mean: Float[np.ndarray, "pieces pairs_and_followed"]
+    square: Float[np.ndarray, "pieces pairs_and_followed"]
+    tied: Bool[np.ndarray, "pieces states"]
+
+
+def pieces_in_call(pairs: int) -> int:
+    """Number of pieces that are weighed in one call, a power of two, for points of a given number of pairs."""
+    most = max(1, CALL_NUMBERS // (PIECE * pairs))
+    return min(CALL_PIECES, 1 << (most.bit_length() - 1))
+
+
+class _Call(NamedTuple):
+    """Points that go through a compiled program at once.
+
+    Attributes:
+        x: standard normals: the largest of each group, one for every other coordinate, zeros; padded by zeros.
+        first, second: moments of any one of the normals in each group of several, given the largest.
+        pieces: how many pieces are no padding.
+    """
+
+    x: Float[Array, "padded_pieces rows piece"]
+    first: Float[np.ndarray, "pieces groups piece"]
+    second: Float[np.ndarray, "pieces groups piece"]
+    pieces: int
+
+
+def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
+    """Points of the reference distribution, some pieces at a time; small sets are cached for the next posterior."""
+    dimension, _, size, replicates, _ = part
+    if 2 * dimension * size * replicates <= MOST_KEPT:
+        return iter(_kept_calls(part, groups, pieces))
+    return (call for only in range(replicates) for call in _calls(uniform_points(*part, only), groups, pieces))
+
+
+_kept: OrderedDict[tuple[Part, tuple[int, ...], int], list[_Call]] = OrderedDict()
+
+
+def _kept_calls(part: Part, groups: tuple[int, ...], pieces: int) -> list[_Call]:
+    """Calls that were made before, or are made now; of all that are kept the latest, as many as fit."""
+    key = (part, groups, pieces)
+    found = _kept.pop(key, None) or list(_calls(uniform_points(*part), groups, pieces))
+    _kept[key] = found
+    while len(_kept) > 1 and sum(call.x.size for calls in list(_kept.values()) for call in calls) > MOST_KEPT:
+        _kept.popitem(last=False)
+    return found
+
+
+def _calls(points: Float[np.ndarray, "dimension points"], groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
+    dimension = len(points)
+    x = np.zeros((max(FEW_ROWS, 1 << dimension.bit_length()), points.shape[1]))
+    for k, of in enumerate(groups):
+        x[k] = normal_points(points[k], of)
+    x[len(groups) : dimension] = normal_points(points[len(groups) :])
+    by_piece = x.reshape(len(x), -1, PIECE).transpose(1, 0, 2)
+    several = np.array(groups, dtype=np.int64)
+    shared = np.flatnonzero(several > 1)
+    for begin in range(0, len(by_piece), pieces):
+        own = by_piece[begin : begin + pieces]
+        padded = np.zeros((pieces, *own.shape[1:]))
+        padded[: len(own)] = own
+        yield _Call(jnp.asarray(padded), *_member(own[:, shared], several[shared, None]), len(own))
+
+
+def _member(
+    largest: Float[np.ndarray, "pieces groups piece"], of: Int[np.ndarray, "groups 1"]
+) -> tuple[Float[np.ndarray, "pieces groups piece"], Float[np.ndarray, "pieces groups piece"]]:
+    """First and second moment of any one of `of` standard normals whose largest is given."""
+    return member_moments(largest, of, np.zeros(1), np.ones(1), np.zeros(1))
+
+
+@jax.jit
+def weigh_pieces(
+    system: System,
+    kept: Int[Array, "kept"],
+    row: Int[Array, "arranged"],
+    stretch: Stretch,
+    x: Float[Array, "padded_pieces rows piece"],
+    drawn: Drawn | None,
+    pieces: Int[Array, ""],
+) -> Weighed:
+    """Weigh pieces of points one after the other.
+
+    Args:
+        system: the posterior.
+        kept: pairs whose action values are kept.
+        row: the row of x that belongs to each pair, to the noise scale and to each coin.
+        stretch: a map of the numbers in that order.
+        x: normal numbers, those of pairs that stand for several already as the largest of these.
+        drawn: open laws, of all pieces.
+        pieces: how many of the pieces are weighed; what is returned for others says nothing.
+    """
+    pairs, coins = len(system.solved), len(system.exits)
+    laws = tuple(jnp.moveaxis(part.reshape(*part.shape[:-1], len(x), PIECE), -2, 0) for part in drawn or ())
+
+    def one(k: Int[Array, ""]) -> Weighed:
+        own, own_laws = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, k, keepdims=False), (x, laws))
+        number, log_ratio = stretched(stretch, own.at[row].get(mode="promise_in_bounds"))
+        of_pairs, z, coin = jnp.split(number, [pairs, len(row) - coins])
+        weighed = weigh(system, Point(of_pairs, z, coin, *own_laws)._replace(log_ratio=log_ratio))
+        return weighed._replace(q=weighed.q[kept])
+
+    def and_one(k: Int[Array, ""], found: Weighed) -> Weighed:
+        return jax.tree.map(lambda all_, own: jax.lax.dynamic_update_index_in_dim(all_, own, k, 0), found, one(k))
+
+    shapes = jax.eval_shape(one, 0)
+    nothing = jax.tree.map(lambda own: jnp.zeros((len(x), *own.shape), own.dtype), shapes)
+    found: Weighed = jax.lax.fori_loop(0, pieces, and_one, nothing)
+    return found
