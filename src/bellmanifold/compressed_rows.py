@@ -43,15 +43,17 @@ class Rows(NamedTuple):
         """The same where some rows, none of them empty, end at the goal, the last of all states, with 1 - discount."""
         last = self.start[1:][some] - 1
         lacks = self.state[last] != goal
-        prob = np.where(np.repeat(some, np.diff(self.start)), self.prob * discount, self.prob)
-        prob[last[~lacks]] += 1.0 - discount
         longer = np.zeros(len(some), dtype=np.int64)
         longer[some] = lacks
-        return Rows(
-            self.start + np.append(0, np.cumsum(longer)),
-            np.insert(self.state, last[lacks] + 1, goal),
-            np.insert(prob, last[lacks] + 1, 1.0 - discount),
-        )
+        start = self.start + np.append(0, np.cumsum(longer))
+        given = np.ones(start[-1], dtype=bool)
+        given[start[1:][longer > 0] - 1] = False
+        state, prob = np.full(len(given), goal), np.full(len(given), 1.0 - discount)
+        state[given] = self.state
+        own = self.prob * np.repeat(np.where(some, discount, 1.0), np.diff(self.start))
+        own[last[~lacks]] += 1.0 - discount
+        prob[given] = own
+        return Rows(start, state, prob)
 
 
 def row_entries(
