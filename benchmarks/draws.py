@@ -17,6 +17,7 @@ from measuring import Goal, Row, compiled, report, timed
 
 import bellmanifold as bm
 from bellmanifold.chart.batch import batch_chart
+from bellmanifold.chart.layout import solve_layout
 from bellmanifold.chart.sparse import sparse_chart
 
 BYTES_A_PAIR = 24
@@ -52,7 +53,7 @@ def batched(model: bm.SSP, draws: int) -> tuple[Callable[[], object], int]:
 
     def job() -> None:
         for k in range(count):
-            found = chart.layout.solve(chart.law, known, first, *pieces[k % 4])
+            found = solve_layout(chart.layout, chart.law, known, first, *pieces[k % 4])
         jax.block_until_ready(found)
 
     return job, count * batch

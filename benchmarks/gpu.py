@@ -36,6 +36,7 @@ from one_problem import probabilities
 
 import bellmanifold.jax_setup  # noqa: F401 (before any array is made)
 from bellmanifold.chart.batch import BatchChart, batch_chart
+from bellmanifold.chart.layout import solve_layout
 from bellmanifold.data import Dataset
 from bellmanifold.envs import deep_sea
 
@@ -90,7 +91,7 @@ class Draws:
 
     def solved(self, payment: jax.Array, value: jax.Array) -> jax.Array:
         """Action values."""
-        return self.chart.layout.solve(self.chart.law, self.solved_pairs, self.first, payment, value).q
+        return solve_layout(self.chart.layout, self.chart.law, self.solved_pairs, self.first, payment, value).q
 
     def weighed(self, normals: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Sums of the weights of draws, and of those in which each action is the best."""

@@ -57,7 +57,8 @@ MAY_IMPORT = {
     "parametrisation": {"errors", "jax_setup", "ssp"},
     "gaussian": {"jax_setup"},
     "samplers": set(),
-    "posteriors": {"chart", "data", "display", "errors", "gain", "gaussian", "graph", "health", "jax_setup", "kernels"}
+    "posteriors": {"chart", "compressed_rows", "data", "display", "errors", "gain", "gaussian", "graph", "health"}
+    | {"jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"problem_table", "solver", "ssp"},
     "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "problem_table", "ssp"},

@@ -52,7 +52,7 @@ from bellmanifold.chart.arrangement import (
     runs_of_states,
     with_narrow_blocks,
 )
-from bellmanifold.chart.layout import Layout, Solved
+from bellmanifold.chart.layout import Layout, Solved, solve_layout
 from bellmanifold.chart.ways import Law, Values, Way
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import leaving_policy, levels, strong_components
@@ -116,13 +116,14 @@ class BatchChart:
     def solve(
         self, solved: Bool[np.ndarray, "pairs"], payment: Values, value: Values, law: Law | None = None
     ) -> Solved:
-        """Action values from coordinates; see `Layout.solve`. The problem's own law unless another one is given."""
+        """Action values from coordinates; see `solve_layout`. The problem's own law unless another one is given."""
         first = self.first_policy(solved)
         if first is None:
             raise UnsupportedError(
                 "the observed pairs alone never reach the goal nor an unobserved pair from some state"
             )
-        return self.layout.solve(self.law if law is None else law, jnp.asarray(solved), first, payment, value)
+        own = self.law if law is None else law
+        return solve_layout(self.layout, own, jnp.asarray(solved), first, payment, value)
 
     def pairs(self, choice: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
         """The pair each state plays, from the actions of sorted states."""

@@ -108,26 +108,21 @@ class Layout:
         following = jnp.append(best, jnp.zeros((1, best.shape[1])), axis=0)
         return self.unsort(expected_next(self.successor, self.sort(law), following))
 
-    def solve(
-        self, law: Law, solved: Bool[Array, "pairs"], first: Int[Array, "states"], payment: Values, value: Values
-    ) -> Solved:
-        """Action values from coordinates.
-
-        Args:
-            law: transition probabilities of the padded successors.
-            solved: pairs whose Bellman equation holds with `payment`.
-            first: the action each sorted state plays in a proper policy of M~, for blocks solved by policy iteration.
-            payment: what solved pairs pay; ignored elsewhere.
-            value: action values of all other pairs.
-        """
-        return solve_layout(self, law, solved, first, payment, value)
-
 
 @jax.jit
 def solve_layout(
     layout: Layout, law: Law, solved: Bool[Array, "pairs"], first: Int[Array, "states"], payment: Values, value: Values
 ) -> Solved:
-    """Solve all blocks from the goal backwards; see `Layout.solve`."""
+    """Action values from coordinates: all blocks are solved, from the goal backwards.
+
+    Args:
+        layout: how the problem is solved.
+        law: transition probabilities of the padded successors.
+        solved: pairs whose Bellman equation holds with `payment`.
+        first: the action each sorted state plays in a proper policy of M~, for blocks solved by policy iteration.
+        payment: what solved pairs pay; ignored elsewhere.
+        value: action values of all other pairs.
+    """
     law, solved, payment, value = (layout.sort(array) for array in (law, solved, payment, value))
     law = jnp.where(solved[:, None, None], law if law.ndim == 3 else law[..., None], 0.0)
     start = jnp.where(solved[:, None], payment, value)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from bellmanifold.chart.layout import solve_layout
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.decisions.joint_draws import JointDraws
 from bellmanifold.decisions.valuation import Policies
@@ -64,5 +65,5 @@ class Planner:
             mean = np.pad(self.draws.law @ weight, ((0, 0), (0, 0), (0, size - count)), mode="edge")
             law = jnp.broadcast_to(law[..., None], (*law.shape, size)).at[laws.pairs].set(jnp.asarray(mean))
         padded = jnp.asarray(np.pad(pay, ((0, 0), (0, size - count)), mode="edge"))
-        found = chart.layout.solve(law, jnp.asarray(self.target.observed), self._first, padded, padded)
+        found = solve_layout(chart.layout, law, jnp.asarray(self.target.observed), self._first, padded, padded)
         return np.asarray(found.q).T[:count], np.asarray(found.solvable)[:count]

@@ -27,9 +27,10 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
+from bellmanifold.compressed_rows import Rows, row_entries
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.laws import OpenLaws, log_landings
-from bellmanifold.ssp import SSP, row_entries
+from bellmanifold.ssp import SSP
 
 LEFT = 1e-9
 """What is left of a law, at most, when no more sticks are broken."""
@@ -68,9 +69,11 @@ class SparseLaws:
         """With some rows of another point."""
         chosen = np.zeros(len(self.sticks), dtype=bool)
         chosen[rows] = True
+        mine, others = (Rows(law.indptr, law.indices, law.data) for law in (self.law, other.law))
+        joined = mine.replaced(np.flatnonzero(chosen), others.kept(chosen))
         return replace(
             self,
-            law=stacked(self.law, other.law, chosen),
+            law=csr_array((joined.prob, joined.state, joined.start), shape=self.law.shape),
             log_fresh=np.where(chosen, other.log_fresh, self.log_fresh),
             sticks=np.where(chosen, other.sticks, self.sticks),
             log_left=np.where(chosen, other.log_left, self.log_left),
@@ -80,16 +83,6 @@ class SparseLaws:
 def replace_rows(model: SSP, pairs: Int[np.ndarray, "some"], law: csr_array) -> SSP:
     """The problem with other laws of some pairs, as they are."""
     return replace(model, open_discount=1.0).with_rows(pairs, law.indptr, law.indices, law.data)
-
-
-def stacked(one: csr_array, other: csr_array, chosen: np.ndarray) -> csr_array:
-    """Rows of one table, or where they are chosen, of another."""
-    rows = len(chosen)
-    source = np.where(chosen, rows + np.arange(rows), np.arange(rows))
-    start = np.append(one.indptr, one.indptr[-1] + other.indptr[1:])
-    entries, begin = row_entries(start, source)
-    data, indices = (np.append(getattr(one, name), getattr(other, name))[entries] for name in ("data", "indices"))
-    return csr_array((data, indices, begin), shape=one.shape)
 
 
 class Drawer:

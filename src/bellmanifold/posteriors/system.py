@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
-from bellmanifold.chart.layout import Law, Layout, Solved
+from bellmanifold.chart.layout import Law, Layout, Solved, solve_layout
 from bellmanifold.gaussian.exchangeable import jax_member_moments
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
@@ -124,7 +124,7 @@ class System:
 
     def solve(self, law: Law, payment: Float[Array, "pairs batch"], value: Float[Array, "pairs batch"]) -> Solved:
         """The chart's solution at laws, payments and values."""
-        return self.layout.solve(law, self.solved, self.first, payment, value)
+        return solve_layout(self.layout, law, self.solved, self.first, payment, value)
 
     def log_prior(self, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         """Log prior density of action values."""
