@@ -16,7 +16,7 @@ step alone bounds nothing.
 
 *Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only where another
 pair is strictly better, which keeps every iterate proper. Between two linear systems it looks ahead by cheap rounds of
-modified policy iteration (Puterman and Shin 1978).
+modified policy iteration (Puterman and Shin 1978), and where those come near the value, sweeps replace the system.
 
 *Linear programming* (`lp`): minimise sum V subject to V(s) >= r(s, a) + sum p V for all pairs, with HiGHS; the pairs
 with positive dual variable form an optimal policy, which policy iteration confirms and evaluates to full precision.
@@ -56,7 +56,7 @@ TIE = 1e-10
 ROUNDS, FEWEST, SWEEPS = 80, 5, 10
 """Rounds of modified policy iteration between linear systems, at most and where components are small; sweeps each."""
 FEW = 0.02
-"""A share of states; if no more than these switch in a round, their policy is evaluated."""
+"""If no more states switch in a round than this share of the most that did, their policy is evaluated."""
 TINY = 1 / 16
 """Gains up to this share of what may be rounding are rounding."""
 SPARE = 4
@@ -185,9 +185,7 @@ def solve(
     rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))
     if not may_end(model).all():
         return _policy_iteration(steps, policy, rounds=rounds)
-    return _policy_iteration(
-        steps, *steps.improved(policy, guess, np.abs(guess), rounds, FEW * model.n_states), rounds=rounds
-    )
+    return _policy_iteration(steps, *steps.improved(policy, guess, np.abs(guess), rounds), rounds=rounds)
 
 
 def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
@@ -243,7 +241,6 @@ class _Steps:
         value: Float[np.ndarray, "states"],
         gross: Float[np.ndarray, "states"],
         rounds: int,
-        few: float = 0.0,
     ) -> tuple[Policy, Float[np.ndarray, "states"]]:
         """A better policy by modified policy iteration from a value, and a value near its own.
 
@@ -257,7 +254,7 @@ class _Steps:
         if (gain <= noise).all() and (gain[policy] >= -noise[policy]).all():
             return policy, value
         gain[np.abs(gain) <= TINY * noise] = 0.0
-        more = np.zeros_like(value)
+        more, most = np.zeros_like(value), 0
         for _ in range(rounds):
             chain, own = self.law[policy], gain[policy]
             for _ in range(SWEEPS):
@@ -267,7 +264,9 @@ class _Steps:
             more, best = self.best(q)
             better = more > q[policy]
             policy = np.where(better, best, policy)
-            if np.count_nonzero(better) <= few:
+            switched = int(np.count_nonzero(better))
+            most = max(most, switched)
+            if switched <= FEW * most:
                 break
         return policy, value + more
 
