@@ -511,7 +511,7 @@ def test_the_real_demo(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "report: demo/report.html"
     assert (tmp_path / "demo/report.html").stat().st_size < 8_000_000
-    assert done.stdout.count("env:") == 6
+    assert done.stdout.count("env:") == 9
     assert "never" not in done.stdout
 
 
