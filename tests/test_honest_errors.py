@@ -65,7 +65,8 @@ def test_an_action_that_no_point_met_has_an_error(how, epsilon):
     assert_honest(found.value[0], found.se[0], 1 - truth)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("hmc", marks=pytest.mark.slow), "nuts"])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["hmc", "nuts"])
 def test_the_same_of_chains_that_follow_gradients(engine):
     """`known` paid 8 and is worth 4 +- 0.7 (tolerance and prior scale 1): the other is better with probability 5e-4.
 

@@ -520,7 +520,7 @@ def test_standard_errors_are_honest():
     assert 0.4 < np.mean(z**2) < 2.5
 
 
-@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_standard_errors_of_moments_are_honest(depth):
     """40 runs: what means and standard deviations vary by, and what they say they do; with 8 cells, and with 512.
 

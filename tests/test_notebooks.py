@@ -31,7 +31,9 @@ def test_they_are_kept_without_outputs(name):
         assert max(map(len, cell.source.splitlines())) <= 160
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize(
+    "name", [NOTEBOOKS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NOTEBOOKS[1:])]
+)
 def test_they_run(name, tmp_path):
     """In a directory of their own. Whatever a cell shows is shown: no cell ends in an error, tables have HTML."""
     book = read(name)

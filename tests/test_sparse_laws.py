@@ -42,7 +42,7 @@ def test_laws_are_dirichlet(way, concentration):
     assert (np.abs(spread.mean(axis=0) - variance) < 5 * spread.std(axis=0) / np.sqrt(DRAWS)).all()
 
 
-@pytest.mark.parametrize("way", ["sticks", "gammas"])
+@pytest.mark.parametrize("way", [pytest.param("sticks", marks=pytest.mark.slow), "gammas"])
 def test_a_concentration_given_laws_that_were_drawn_with_one(way):
     """A concentration given landings, laws given it, and a concentration given these: the last is as the first.
 

@@ -321,7 +321,11 @@ def test_visits_keep_the_law_of_a_value_far_below_its_prior():
 
 @pytest.mark.parametrize(
     ("leak", "actions", "worth"),
-    [pytest.param(0.05, 1, -2.0, marks=pytest.mark.slow), (1e-3, 2, -2.0), (0.2, 1, 0.5)],
+    [
+        pytest.param(0.05, 1, -2.0, marks=pytest.mark.slow),
+        pytest.param(1e-3, 2, -2.0, marks=pytest.mark.slow),
+        (0.2, 1, 0.5),
+    ],
 )
 def test_flips_find_the_mode_that_nobody_leaves_by_choice(leak, actions, worth):
     """One state that is left with probability L or by unseen actions, sigma 1: the chance of staying in closed form.
