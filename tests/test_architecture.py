@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -318,3 +319,12 @@ def test_no_module_is_long():
     """Longer ones hold more than one idea."""
     lines = {path.name: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     assert {name: count for name, count in lines.items() if count > 450} == {}
+
+
+def test_every_module_that_decides_what_is_right_has_tests_for_its_mutants():
+    root = Path(__file__).parent.parent
+    mutation = runpy.run_path(str(root / "validation" / "mutation.py"))
+    modules = {mutant.module for mutant in mutation["sample"](10**9, 0)}
+    assert len(modules) > 50
+    for module in modules:
+        assert all((root / name).exists() for name in mutation["test_files"](module)), module

@@ -136,7 +136,7 @@ def _improved(
 def eliminate_batch(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
-    """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.linear.eliminate`."""
+    """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.blocks.eliminate`."""
     n = len(out)
     pivots = []
     for k in range(n - 1, -1, -1):
