@@ -59,6 +59,15 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
+def no_programs():
+    """None are compiled yet, so none are dropped in a test that counts them, whatever tests came before it."""
+
+    from bellmanifold.jax_setup import drop_programs
+
+    drop_programs()
+
+
+@pytest.fixture
 def cli(capfd):
     """Run the command line in this process: arguments in; exit code, stdout and stderr out."""
 

@@ -161,7 +161,7 @@ def test_advancing_takes_so_many_steps_of_its_own_keys(rng):
     assert (np.asarray(advance(system, 3, jax.random.key(4), point).x) != here.point.x).any()
 
 
-def test_growing_data_do_not_compile_anew(rng):
+def test_growing_data_do_not_compile_anew(rng, no_programs):
     """What was seen is an argument of the compiled programs: chains that go on with more data run the same ones."""
     model, walker = envs.deep_sea(3), None
     counts = []

@@ -355,7 +355,7 @@ def test_too_large_for_a_batch():
         batch_chart(envs.grid(10, 10, slip=0.1))
 
 
-def test_growing_data_do_not_recompile(rng):
+def test_growing_data_do_not_recompile(rng, no_programs):
     """Acyclic problems: the compiled programs see masks, so data of any size run the same one."""
     from bellmanifold.data import Dataset
     from bellmanifold.posteriors.coordinates import Coordinates

@@ -234,7 +234,7 @@ def test_only_so_many_observations_are_listed():
     assert (view["count"], len(view["observations"]), view["observations"][0]["index"]) == (500, 200, 499)
 
 
-def test_changes_after_the_warming_need_no_new_program(caplog):
+def test_changes_after_the_warming_need_no_new_program(caplog, no_programs):
     """Exact rewards, beliefs, both and a tolerance: the large programs are there already."""
     model = bm.envs.deep_sea(depth=4)
     session = Session(model)

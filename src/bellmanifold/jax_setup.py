@@ -45,10 +45,15 @@ def bound_programs(argument: Any, static: Hashable = None, most: int = MOST_PROG
     if key in _compiled:
         return
     if len(_compiled) >= most:
-        jax.clear_caches()  # type: ignore[no-untyped-call]
-        _compiled.clear()
+        drop_programs()
         _return_memory()
     _compiled.add(key)
+
+
+def drop_programs() -> None:
+    """Drop all compiled programs and begin to count them anew."""
+    jax.clear_caches()  # type: ignore[no-untyped-call]
+    _compiled.clear()
 
 
 def _return_memory() -> None:
