@@ -13,8 +13,9 @@ from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.settings import HMCSettings, SamplingSettings
+from bellmanifold.agents.sources import weighed_points
 from bellmanifold.agents.walking import Walk
-from bellmanifold.chart.batch import known_chart
+from bellmanifold.chart.batch import batch_chart, known_chart
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
@@ -44,6 +45,17 @@ def test_weighed_points_believe_what_the_posterior_says(epsilon, name):
     np.testing.assert_allclose(found.action_probability, exact.action_probability.value, atol=2.5 / effective**0.5)
     assert (np.abs(found.q_mean - exact.q_mean.value) <= 5 * exact.q_sd.value / effective**0.5 + 1e-6).all()
     assert found is agent.beliefs(), "made once for each renewal"
+
+
+def test_points_know_their_value_at_the_start():
+    """Where the start has one action its mean value is that of the points there: a sum in another order."""
+    moves = {("start", "on"): envs.building.Move(1.0, {"fork": 1.0})}
+    moves |= {("fork", a): envs.building.Move(-2.0, {"goal": 1.0}) for a in "abc"}
+    model = envs.building.from_moves("fork", moves, start="start")
+    target = relaxed_target(bm.Dataset.from_pairs(model, [("start", "on"), ("fork", "a")]), 0.1, 3.0)
+    pool = weighed_points(target, batch_chart(model), 0).pool
+    assert pool.probability @ pool.at_start == pytest.approx(pool.q_mean[model.pair_index["start", "on"]], rel=1e-10)
+    assert np.ptp(pool.at_start) > 1.0
 
 
 def test_before_anything_is_seen_every_action_is_as_good():

@@ -166,3 +166,18 @@ def test_a_long_way_is_no_trap(steps, back, accepted):
     if accepted:
         long = [array.astype(np.longdouble) for array in (moves.toarray(), out, right[:, 0])]
         np.testing.assert_allclose(found[:, 0], eliminate(*long)[0].astype(np.float64), rtol=1e-13)
+
+
+def test_pivots_are_those_of_their_own_states(rng):
+    """A row of states in any order, one of which is seldom left: no state is returned to, however the factors go."""
+    size = 30
+    place = rng.permutation(size)
+    row, column = place[:-1], place[1:]
+    leaving = np.ones(size)
+    leaving[place[7]] = 1e-6
+    moves = csr_array((leaving[row], (row, column)), shape=(size, size))
+    found = blocks.solve_by_factors(moves, leaving, leaving[:, None], longest=5.0)
+    assert found is not None, "many moves, but none of them back"
+    np.testing.assert_allclose(found[place, 0], np.arange(size, 0, -1), rtol=1e-12)
+    back = csr_array((np.full(size, 0.9), (np.append(row, place[-1]), np.append(column, place[0]))), shape=(size, size))
+    assert blocks.solve_by_factors(back, np.ones(size), np.ones((size, 1)), longest=1.0) is None

@@ -220,6 +220,7 @@ def test_estimates_are_like_arrays():
     assert (float(found[1]), found[0].se) == (2.0, 0.5)
     assert np.abs(found - np.array([1.0, 1.0])).tolist() == [0.0, 1.0]
     assert repr(found) == "Estimate(1.0 ± 0.5, 2)"
+    assert all([found, Estimate.of(0.0, 0.0), Estimate.of(np.zeros(0), np.zeros(0))]), "something was estimated"
     assert f"{found[0]}" == "1.0 ± 0.5"
     assert repr(Estimate.of(np.zeros(9), np.zeros(9))).endswith("... 9 in all)")
 

@@ -12,7 +12,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import components, levels
 from bellmanifold.health import assumption_2
 from bellmanifold.models import load_model
-from bellmanifold.solver import solve
+from bellmanifold.solver import _Steps, solve
 
 BUILT_IN = [
     *("env:deep-sea?depth=5", "env:deep-sea?depth=4&slip=0.1", "env:deep-sea?depth=1", "env:pyramid", "env:swirl"),
@@ -274,6 +274,23 @@ def test_one_better_pair_among_thousands():
     assert (solution.value >= first.value).all()
     assert solution.value[model.pair_state[pair]] > first.value[model.pair_state[pair]] + 1e-6
     assert solution.max_residual <= 1e-13 * np.abs(solution.value).max()
+
+
+@pytest.mark.parametrize("other", [0.3, 0.1 + 0.2])
+def test_a_tie_is_no_reason_to_switch(other):
+    """Something better elsewhere: a state whose actions tie, or differ by a rounding, keeps the one it has."""
+    moves = {
+        ("x", "first"): Move(other, {"goal": 1.0}),
+        ("x", "second"): Move(0.3, {"goal": 1.0}),
+        ("y", "worse"): Move(-2.0, {"x": 1.0}),
+        ("y", "better"): Move(-1.0, {"x": 1.0}),
+    }
+    model = from_moves("ties", moves, start="y")
+    policy = np.array([model.pair_index["x", "second"], model.pair_index["y", "worse"]])
+    value = np.array([0.3, -1.7])
+    improved, near = _Steps(model).improved(policy, value, np.array([0.3, 2.3]), rounds=5)
+    assert improved.tolist() == [model.pair_index["x", "second"], model.pair_index["y", "better"]]
+    np.testing.assert_allclose(near, [0.3, -0.7])
 
 
 def test_gains_far_smaller_than_values_are_taken(rng):

@@ -5,12 +5,13 @@ from fractions import Fraction
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exact_cells import Known, Seen, exact_probabilities, rational
+from exact_cells import Known, Seen, exact_probabilities, rational, stay
 from scipy import stats
 
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.gaussian.points import normal_points, uniform_points
 from bellmanifold.gaussian.stretch import BLOCK, CHANCE, PLAIN, Stretch, learnt_stretch, stretched
+from bellmanifold.posteriors import pieces
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.estimated import effective_size, ratio
 from bellmanifold.posteriors.inference import posterior
@@ -234,6 +235,27 @@ def test_even_points_and_too_few_are_not_stretched():
     stretch, is_known = part.learnt(EVEN, ENOUGH)
     assert is_known
     assert stretch.row[:2].tolist() == [known_pair(part, "a"), known_pair(part, "b")]
+
+
+def test_coins_are_not_stretched():
+    """One state, one loop that is hardly ever left: weights depend on its coin, only the exit's value may change."""
+    known = Known({("s", "stay"): stay(rational("-3.6e-6"), rational("1e-6"), "s")}, {"s": 1})
+    nets = nets_of(known)
+    part = NetPart(nets.components[0], nets.systems[0], 0, PIECE, 3)
+    assert len(part.coordinates.lingering) == 1
+    stretch, _ = part.learnt(1.0, ENOUGH)
+    assert stretch.row[stretch.row < part.arranged].tolist() == [known.model.pair_index["s", "untried0"]]
+
+
+def test_scouts_are_none_of_the_points_they_stretch():
+    """They are scrambled in another way: a map that knew the points themselves would make errors look small."""
+    pieces._kept.clear()
+    nets = nets_of(expensive_ways())
+    nets.scout(12)
+    scouts = {part[-1] for part, _, _ in pieces._kept}
+    nets.sample(12)
+    seeds = {part[-1] for part, _, _ in pieces._kept} - scouts
+    assert len(scouts) == len(seeds) == 1
 
 
 def known_pair(part, state):

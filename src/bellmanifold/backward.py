@@ -53,7 +53,7 @@ def _levels(model: SSP, order: Int[np.ndarray, "states"]) -> Int[np.ndarray, "st
     for state in order.tolist():
         most = 0
         for after in target[start[state] : start[state + 1]]:
-            if level[after] >= most and after != state:
+            if level[after] >= most:  # its own level is still 0
                 most = level[after] + 1
         level[state] = most
     return np.array(level[:-1])
