@@ -21,7 +21,7 @@ from bellmanifold.commands.paper import ledger_section
 from bellmanifold.errors import BadInputError
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
-from bellmanifold.report.overview import overview
+from bellmanifold.report.overview import _at_the_end, overview
 from bellmanifold.report.reading import Contents, _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import embedded, escaped, shown
@@ -571,3 +571,9 @@ def test_the_papers_regret_is_shown_for_its_own_runs_alone():
     contents = Contents(cells=[], problems={}, missing={}, made_by={})
     assert "regret as in the paper" not in overview(contents)
     assert "regret as in the paper" in overview(contents, paper=True)
+
+
+def test_sums_in_another_order_end_in_the_same_place():
+    """What rounding leaves of equal runs is no spread of theirs; a small spread is."""
+    ends = [[np.array([0.0, end]) for end in runs] for runs in ((6.4, 6.4 + 1e-15), (6.4, 6.4 + 2e-9), (0.0, 0.0))]
+    assert [_at_the_end(curves) for curves in ends] == ["6.4 (0)", "6.4 (1.41e-09)", "0 (0)"]

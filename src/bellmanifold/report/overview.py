@@ -16,6 +16,8 @@ from bellmanifold.runs.metrics import sample_sd
 from bellmanifold.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
+ROUNDING = 1e-12
+"""Runs whose curves end within this share of each other end in the same place: sums of the same rewards in any order."""
 
 
 def overview(contents: Contents, paper: bool = False) -> str:
@@ -64,7 +66,8 @@ def _at_the_stop(cell: Cell) -> tuple[str, str, str]:
 def _at_the_end(curves: list[Float[np.ndarray, "episodes"]]) -> str:
     """Mean and standard deviation over runs of where their curves end."""
     last = np.array([curve[-1] for curve in curves])
-    sd = f" ({sample_sd(last):.3g})" if len(last) > 1 else ""
+    spread = sample_sd(last) if np.ptp(last) > ROUNDING * np.abs(last).max() else 0.0
+    sd = f" ({spread:.3g})" if len(last) > 1 else ""
     return "unknown" if np.isnan(last).any() else f"{last.mean():.3g}{sd}"
 
 
