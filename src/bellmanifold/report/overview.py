@@ -17,7 +17,7 @@ from bellmanifold.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
 ROUNDING = 1e-12
-"""Runs whose curves end within this share of each other end in the same place: sums of the same rewards in any order."""
+"""Runs whose curves end within this share of each other end in the same place: sums in another order."""
 
 
 def overview(contents: Contents, paper: bool = False) -> str:
