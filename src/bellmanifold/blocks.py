@@ -23,6 +23,7 @@ from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import connected_components, depth_first_order, reverse_cuthill_mckee
 from scipy.sparse.linalg import SuperLU, spilu, spsolve_triangular
 
+from bellmanifold.compressed_rows import row_entries
 from bellmanifold.errors import UnsupportedError
 
 DENSE = 200
@@ -177,6 +178,12 @@ def sweep(
     return np.asarray(spsolve_triangular(lower, right, lower=True, unit_diagonal=True, **own))
 
 
+def reordered(moves: csr_array, order: Int[np.ndarray, "n"], place: Int[np.ndarray, "n"]) -> csr_array:
+    """The moves of the same chain with its states in another order, in which each has a place."""
+    entries, start = row_entries(moves.indptr, order)
+    return csr_array((moves.data[entries], place[moves.indices[entries]], start), shape=moves.shape)
+
+
 def system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
     """I - P without self-loops, assembled at once: sums of sparse matrices cost more than small factorisations."""
     own = np.arange(len(leaving))
@@ -293,8 +300,7 @@ def _cut(
     if count < size:
         return None
     order = np.argsort(label)
-    others = others[order]
-    others = csr_array((others.data, label[others.indices], others.indptr), shape=moves.shape)
+    others = reordered(others, order, label)
     if (others.indices > np.repeat(np.arange(size), np.diff(others.indptr))).any():
         return None
     first = np.zeros((size, cuts + 1 + rights.shape[1]))

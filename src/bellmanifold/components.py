@@ -17,14 +17,15 @@ reaches another, so that components stay apart in the factors, too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from bellmanifold.blocks import STAYS, inverses, is_narrow, solve_block, solve_by_factors, sweep
-from bellmanifold.ssp import row_entries
+from bellmanifold.blocks import STAYS, inverses, is_narrow, reordered, solve_block, solve_by_factors, sweep
+from bellmanifold.compressed_rows import row_entries
 
 FEW = 32
 """Components up to this size are inverted together."""
@@ -63,8 +64,7 @@ def solve_by_components(
     order = np.argsort(label, kind="stable")
     place = np.empty(len(order), dtype=moves.indices.dtype)
     place[order] = np.arange(len(order))
-    moves = moves[order]
-    moves = csr_array((moves.data, place[moves.indices], moves.indptr), shape=moves.shape)
+    moves = reordered(moves, order, place)
     start = np.append(0, np.cumsum(np.bincount(label)))
     answer = np.empty_like(rights)
     answer[order] = _in_order(_Ordered(moves, leaving[order], out[order], label[order], start), rights[order])
@@ -153,15 +153,22 @@ class _Ordered:
 
     def within(self, low: int, high: int) -> tuple[csr_array, csr_array]:
         """The moves of some components among themselves, and to what comes before them."""
-        moves = self.moves[low:high]
-        inner = moves.indices >= low
-        return _entries(moves, inner, low, high - low), _entries(moves, ~inner, 0, low)
+        start = self.moves.indptr[low : high + 1] - self.moves.indptr[low]
+        own = slice(self.moves.indptr[low], self.moves.indptr[high])
+        rows = self.moves.data[own], self.moves.indices[own], start
+        inner = rows[1] >= low
+        return _entries(rows, inner, low, high - low), _entries(rows, ~inner, 0, low)
 
 
-def _entries(moves: csr_array, chosen: Bool[np.ndarray, "entries"], first: int, columns: int) -> csr_array:
+Rows: TypeAlias = tuple[Float[np.ndarray, "entries"], Int[np.ndarray, "entries"], Int[np.ndarray, "rows_plus_1"]]
+"""Numbers, columns and starts of compressed rows."""
+
+
+def _entries(rows: Rows, chosen: Bool[np.ndarray, "entries"], first: int, columns: int) -> csr_array:
     """Some entries of a matrix, in columns that are counted from the first."""
-    start = np.append(0, np.cumsum(chosen))[moves.indptr]
-    return csr_array((moves.data[chosen], moves.indices[chosen] - first, start), shape=(moves.shape[0], columns))
+    data, column, start = rows
+    begin = np.append(0, np.cumsum(chosen))[start]
+    return csr_array((data[chosen], column[chosen] - first, begin), shape=(len(start) - 1, columns))
 
 
 def _in_order(chain: _Ordered, rights: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
@@ -200,11 +207,12 @@ def _solve_small(
         return sweep(inner, leaving, right)
     row = np.repeat(label, np.diff(inner.indptr))
     own = row == label[inner.indices]
-    between = _entries(inner, ~own, 0, high - low)
+    rows = inner.data, inner.indices, inner.indptr
+    between = _entries(rows, ~own, 0, high - low)
     out = chain.out[low:high] + between.sum(axis=1)
     if outer is not None:
         out += outer.sum(axis=1)
-    visits = _visits(_entries(inner, own, 0, high - low), out, label - label[0])
+    visits = _visits(_entries(rows, own, 0, high - low), out, label - label[0])
     onwards = csr_array(visits @ between)
     onwards.sort_indices()
     return sweep(onwards, np.ones(high - low), visits @ right)
