@@ -26,7 +26,7 @@ def brute_gain(model, component):
     return best
 
 
-@pytest.mark.parametrize("kind", ["any", "integers", "costs"])
+@pytest.mark.parametrize("kind", [pytest.param("any", marks=pytest.mark.slow), "integers", "costs"])
 def test_against_every_policy(rng, kind):
     compared = 0
     for _ in range(120):

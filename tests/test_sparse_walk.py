@@ -438,7 +438,7 @@ def test_what_a_step_is_made_of(target, visits, refreshed):
     assert (there is here) == (not refreshed)
 
 
-@pytest.mark.parametrize("lost", [0, 1, 4])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1, 4])
 def test_chains_are_counted_and_averaged(lost):
     """Two stretches of four chains against their own steps, written out: tables, moments and lost chains."""
     target = start_seen()
