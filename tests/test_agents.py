@@ -484,7 +484,13 @@ def test_agents_see_only_what_they_visited(name):
         np.testing.assert_array_equal(mine.policy, theirs.policy)
 
 
-@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"bayes-td", "bayes-br-hmc"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("bayes-td-max", "nearest") else [])
+        for name in sorted(set(AGENTS) - {"bayes-td", "bayes-br-hmc"})
+    ],
+)
 def test_agents_learn_a_small_deep_sea(name):
     """Depth 3: the treasure's route is found and kept. (bayes-td may stop exploring, and chains at tolerance 0.01 may
     not find the posterior, as the paper reports; `test_bayes_hmc` looks at the latter where they mix.)"""

@@ -526,9 +526,11 @@ NOISES = {
 @pytest.mark.parametrize(
     "name",
     [
-        "laplace",
         "inferred student-t",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("known gaussian", "inferred gaussian", "uniform")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("known gaussian", "inferred gaussian", "uniform", "laplace")
+        ),
     ],
 )
 def test_sparse_points_weigh_as_points_of_a_batch(rng, name):

@@ -489,6 +489,7 @@ def test_lowered_values_and_their_density(rng, exits, mean, sd):
     np.testing.assert_array_equal(log_mixture(plain, jnp.asarray(q)), 0.0)
 
 
+@pytest.mark.slow
 def test_two_loops_are_tossed_for_independently():
     """Two states of the kind, each with its own coin: the evidence, over all four tosses, is the product."""
     leaks, moves = {"s": 1e-3, "t": 1e-6}, {}
