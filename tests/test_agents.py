@@ -154,6 +154,7 @@ def test_the_cap_is_the_last_resort():
         run_episodes(model, Stubborn(np.array([0])), 1, cap=0)
 
 
+@pytest.mark.slow
 def test_mean_return_is_the_value():
     """2,000 episodes of an optimal policy: the mean is within 5 standard errors (false alarm 6e-7)."""
     model = envs.deep_sea(4, slip=0.1)
@@ -460,12 +461,14 @@ def test_nearest_sees_all_of_deep_sea_in_as_few_episodes_as_can_be():
 # --- all agents
 
 
+ALL_AGENTS = [pytest.param(name, marks=pytest.mark.slow) if name == "bayes-br-hmc" else name for name in AGENTS]
+"""The one that compiles chains by gradients, which `test_bayes_hmc.py` looks at, with the slow tests."""
 CHARTLESS = ("bayes-td", "bayes-td-en", "bayes-td-max", "psrl", "rlsvi", "q-learning", "ucb-q", "nearest")
 """Agents that compile nothing: many different problems cost them nothing."""
 OPTIONS = {"psrl": {"noise_sd": 0.1}, "rlsvi": {"noise_sd": 0.1}}
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", ALL_AGENTS)
 def test_agents_see_only_what_they_visited(name):
     """Changing rewards and laws of pairs that were never played changes nothing, bit for bit."""
     model = envs.deep_sea(4)
@@ -481,7 +484,13 @@ def test_agents_see_only_what_they_visited(name):
         np.testing.assert_array_equal(mine.policy, theirs.policy)
 
 
-@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"bayes-td", "bayes-br-hmc"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("bayes-td-max", "nearest") else [])
+        for name in sorted(set(AGENTS) - {"bayes-td", "bayes-br-hmc"})
+    ],
+)
 def test_agents_learn_a_small_deep_sea(name):
     """Depth 3: the treasure's route is found and kept. (bayes-td may stop exploring, and chains at tolerance 0.01 may
     not find the posterior, as the paper reports; `test_bayes_hmc` looks at the latter where they mix.)"""
@@ -499,7 +508,7 @@ def test_bayes_td_learns_where_the_start_has_one_pair_less_to_try():
     assert played[-1].rewards.sum() == -4.0
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", ALL_AGENTS)
 def test_runs_are_reproducible(name):
     model = envs.swirl(3)
     first, second = (run_episodes(model, make_agent(name, model), 15, seed=4) for _ in range(2))

@@ -127,7 +127,7 @@ class Corridor(gymnasium.Env):
         return (self.cell % 2, 1 + self.cell // 2), -1.0, self.cell == 4, False, {}
 
 
-@pytest.mark.parametrize("laws", ["deterministic", "dirichlet"])
+@pytest.mark.parametrize("laws", ["deterministic", pytest.param("dirichlet", marks=pytest.mark.slow)])
 def test_an_environment_without_a_table_is_learnt(laws):
     """Four moves right; within 30 episodes the agent finds them and goes on doing so."""
     learning = bm.learn(

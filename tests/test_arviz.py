@@ -38,7 +38,7 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=["exact", "relaxed", "noise", pytest.param("laws", marks=pytest.mark.slow)])
 def summary(request):
     return CASES[request.param]()
 

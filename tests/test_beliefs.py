@@ -31,7 +31,9 @@ def taught(agent, model, pairs):
     return agent
 
 
-@pytest.mark.parametrize(("epsilon", "name"), [(0.0, "swirl"), (0.1, "swirl"), (0.5, "deep_sea")])
+@pytest.mark.parametrize(
+    ("epsilon", "name"), [(0.0, "swirl"), pytest.param(0.1, "swirl", marks=pytest.mark.slow), (0.5, "deep_sea")]
+)
 def test_weighed_points_believe_what_the_posterior_says(epsilon, name):
     """Weighed points against the library's posterior: within 5 standard errors of their effective number, for 24 shares
     and means together (false-alarm rate below 1e-4)."""
@@ -75,6 +77,7 @@ def test_shares_by_hand():
     np.testing.assert_allclose(found, [0.25, 0.375, 0.375, 0.0, 0.25, 0.75])
 
 
+@pytest.mark.slow
 def test_a_walk_shows_its_one_draw():
     model = envs.swirl(3)
     data = bm.Dataset.from_pairs(model, [model.pair_name(i) for i in (0, 2, 3, 6)])

@@ -75,7 +75,9 @@ def test_the_determinant_is_missed_where_it_matters(monkeypatch):
     assert without.min() < 1e-6, without
 
 
-@pytest.mark.parametrize("engine", ["bayes-td", "bayes-td-max", "bayes-td-en"])
+@pytest.mark.parametrize(
+    "engine", ["bayes-td", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bayes-td-max", "bayes-td-en"))]
+)
 def test_temporal_differences_are_not_calibrated(engine):
     """They forget that their guesses are guesses: 100 replications of the slippery sea give p-values below 1e-6."""
     likelihood, draw = engines.ENGINES[engine]

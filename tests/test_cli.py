@@ -167,7 +167,13 @@ def test_the_console_script_and_a_closed_pipe():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["solve env:two-state", "env show env:grid --json", "check env:two-state"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "solve env:two-state",
+        *(pytest.param(c, marks=pytest.mark.slow) for c in ("env show env:grid --json", "check env:two-state")),
+    ],
+)
 def test_nobody_reads_on(command):
     """`bellmanifold ... | head -1`: no word, and no fault either."""
     piped = f'set -o pipefail; "{sys.executable}" -m bellmanifold {command} | true'
@@ -175,7 +181,9 @@ def test_nobody_reads_on(command):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("closed", "said"), [(">&-", 0), ("2>&-", 30), (">&- 2>&-", 0)])
+@pytest.mark.parametrize(
+    ("closed", "said"), [(">&-", 0), pytest.param("2>&-", 30, marks=pytest.mark.slow), (">&- 2>&-", 0)]
+)
 def test_streams_that_the_caller_closed(closed, said):
     """There is nobody to tell, which is no fault of the program."""
     command = f'"{sys.executable}" -m bellmanifold solve env:two-state {closed}'

@@ -108,13 +108,21 @@ def test_the_command_on_a_cluster(cluster, tmp_path, capfd):
     assert "2 played now" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:notaport", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tcp://127.0.0.1:9",
+        *(pytest.param(a, marks=pytest.mark.slow) for a in ("nonsense://x", "127.0.0.1:notaport")),
+        "",
+    ],
+)
 def test_an_address_without_a_scheduler_is_refused(address):
     with pytest.raises(BadInputError, match="no scheduler answers at") as caught:
         next(play_on_cluster([], address, patience=0.5))
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_scheduler_without_workers_is_reported(tmp_path, capfd):
     """It is said, once, and the work begins when a worker comes."""
     described, said = tmp_path / "scheduler.json", ""

@@ -28,7 +28,9 @@ def exact_value(model, policy):
     return eliminate(*long)[0].astype(np.float64)
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (k % 2)) for k, kind in enumerate(PROBLEMS)]
+)
 def test_every_state_has_all_its_digits(kind, rng):
     """Rewards from 1e-6 to 1e5: a state's value is right to a relative 1e-13, however large others are."""
     model = PROBLEMS[kind](500)
@@ -114,7 +116,9 @@ def test_components_are_numbered_along_the_moves(rng):
         assert len(set(zip(given.tolist(), number.tolist(), strict=True))) == count
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (1 - k % 2)) for k, kind in enumerate(PROBLEMS)]
+)
 def test_optimal_values_of_slow_problems(kind):
     """14,000 states: Bellman's equations hold to rounding, state by state, and the policy that is best attains them."""
     model = PROBLEMS[kind](14_000)

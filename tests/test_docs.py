@@ -42,15 +42,18 @@ def test_readme_example_prints_what_the_readme_says(tmp_path):
     assert (tmp_path / "deep-sea.png").stat().st_size > 5000
 
 
-def test_readme_commands_need_no_repository(tmp_path):
+def test_readme_commands_need_no_repository(tmp_path, monkeypatch, cli):
     """Problems and data of the first commands are built in, or written by them."""
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text()
     table, first = re.search(r"^(printf .*)\n(bellmanifold posterior env:robot .*)$", text, re.MULTILINE).groups()
     (advice,) = re.findall(r"^(bellmanifold advise env:robot .*?) +#", text, re.MULTILINE)
-    subprocess.run(["bash", "-c", table], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-c", table], check=True)
     for command in (first, advice):
-        arguments = [sys.executable, "-m", *command.split()]
-        assert subprocess.run(arguments, cwd=tmp_path, capture_output=True, check=True).stdout
+        program, *arguments = command.split()
+        code, out, _ = cli(*arguments)
+        assert (program, code) == ("bellmanifold", 0)
+        assert out
     assert (tmp_path / "robot.png").stat().st_size > 5000
 
 

@@ -231,8 +231,9 @@ def assert_moments(draws, q_mean, q_sd):
         assert np.all(np.abs(moment - expected) <= 6 * spread + 1e-6 * (1 + np.abs(expected)))
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.5])
-@pytest.mark.parametrize("part", [3, 100])
+@pytest.mark.parametrize(
+    ("part", "epsilon"), [(3, 0.0), pytest.param(3, 0.5, marks=pytest.mark.slow), (100, 0.0), (100, 0.5)]
+)
 def test_draws_have_the_summarys_moments(epsilon, part):
     """Some pairs unobserved; and all observed, where a loop has to be cut open for epsilon above 0."""
     model = envs.swirl(3)
@@ -275,6 +276,7 @@ def test_chains_draw_from_the_posterior():
         np.testing.assert_allclose(found[data.observed], model.reward[data.observed], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_means_of_equal_draws_vary_as_those_of_independent_ones():
     """What the docstring derives: the variance of the mean is that of k independent draws.
 
@@ -313,7 +315,7 @@ def test_no_draws_rather_than_wrong_ones():
     assert summary.draws.q.shape == (4, 1, large.n_pairs), "but chains on sparse systems keep points"
 
 
-@pytest.mark.parametrize("seed", [2**40, 2**63, 2**100])
+@pytest.mark.parametrize("seed", [*(pytest.param(2**k, marks=pytest.mark.slow) for k in (40, 63)), 2**100])
 def test_huge_seeds(seed):
     model = envs.two_state()
     options = {"epsilon": 2.0, "seed": seed}

@@ -187,27 +187,33 @@ def road_map(**changes):
     return replace(model, metadata={"positions": {name: at for name, at in places.items() if at is not None}})
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"J05": None}, 'metadata.positions: "J05" has no place, two numbers, so that the map is not used'),
-        (
-            {"J05": None, "j05": [0.0, 0.0]},
-            'metadata.positions: no state is called "j05" (did you mean "J05"?) and "J05" has no place, two numbers, '
-            "so that the map is not used",
-        ),
-        ({"town": [0.0, 0.0]}, 'metadata.positions: no state is called "town" (the problem has "J00", "J01", "J02"'),
-        ({"J05": [0.0], "J06": "here", "J07": None}, 'metadata.positions: "J05" (and 2 more) has no place'),
-    ],
+SLIPS = (
+    ({"J05": None}, 'metadata.positions: "J05" has no place, two numbers, so that the map is not used'),
+    (
+        {"J05": None, "j05": [0.0, 0.0]},
+        'metadata.positions: no state is called "j05" (did you mean "J05"?) and "J05" has no place, two numbers, '
+        "so that the map is not used",
+    ),
+    ({"town": [0.0, 0.0]}, 'metadata.positions: no state is called "town" (the problem has "J00", "J01", "J02"'),
+    ({"J05": [0.0], "J06": "here", "J07": None}, 'metadata.positions: "J05" (and 2 more) has no place'),
 )
-def test_slips_in_a_map_are_told(changes, said, cli, tmp_path):
+
+
+@pytest.mark.parametrize(("changes", "said"), SLIPS)
+def test_slips_in_a_map_are_told(changes, said):
     """Once where a picture is drawn, and by `check`; what is no map at all is not our business."""
     model = road_map(**changes)
     assert check(model).messages[-1].startswith(said)
     with pytest.warns(UserWarning, match=re.escape(said)):
         figures.draw(model)
     assert is_mapped(model) == ("not used" not in map_fault(model))
-    write_problem(model, tmp_path / "roads.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"), [SLIPS[0], *(pytest.param(*slip, marks=pytest.mark.slow) for slip in SLIPS[1:])]
+)
+def test_slips_in_a_map_are_told_beside_an_answer(changes, said, cli, tmp_path):
+    write_problem(road_map(**changes), tmp_path / "roads.json")
     (tmp_path / "data.csv").write_text("state,action,reward\nJ00,J01,-4\n")
     arguments = ("posterior", str(tmp_path / "roads.json"), str(tmp_path / "data.csv"), "--reward-belief", "-5,2")
     code, _, err = cli(*arguments, "--samples", "1", "--picture", str(tmp_path / "x.png"))

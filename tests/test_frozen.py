@@ -22,6 +22,9 @@ SIBLINGS = (
     "exact larger sea",
     "exact pyramid, complete: ties",
     "sea, narrow",
+    "exact swirl, discounted",
+    "exact leaky loop",
+    "slippery sea",
     "four states",
     "two states, uniform",
     "noisy sea, Laplace",
@@ -36,7 +39,7 @@ def case_of(case):
     return pytest.param(case, id=case.name, marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize("case", map(case_of, CASES))
+@pytest.mark.parametrize("case", [case_of(case) for case in CASES])
 def test_posteriors_are_what_they_were(case, request):
     """As the table says: the same numbers, or numbers within 5 combined standard errors.
 

@@ -26,7 +26,9 @@ def brute_gain(model, component):
     return best
 
 
-@pytest.mark.parametrize("kind", ["any", "integers", "costs"])
+@pytest.mark.parametrize(
+    "kind", ["integers", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("any", "costs"))]
+)
 def test_against_every_policy(rng, kind):
     compared = 0
     for _ in range(120):

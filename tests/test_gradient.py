@@ -279,6 +279,7 @@ def test_every_pair_has_its_own_prior(told):
     assert NormalPrior.of(np.zeros(6), np.full(6, 2.0)) == NormalPrior(2.0)
 
 
+@pytest.mark.slow
 def test_chains_with_own_priors_by_the_textbook():
     """One state, three actions that end: normal numbers that do not depend on each other, each with its own prior.
 

@@ -116,7 +116,7 @@ def test_the_gallery_shows_what_its_code_makes():
     assert all((ROOT / "docs/images" / f"{name}.png").stat().st_size < 80_000 for name in shown)
 
 
-@pytest.mark.parametrize("name", ["gallery-pies.png", "gallery-evidence.png"])
+@pytest.mark.parametrize("name", ["gallery-pies.png", pytest.param("gallery-evidence.png", marks=pytest.mark.slow)])
 def test_code_of_the_gallery_runs(name):
     assert len(gallery()["make"](name, gallery()["codes"]()[name])) > 5000
 

@@ -28,6 +28,10 @@ def sound_problems(count: int) -> list[SSP]:
     return found
 
 
+HOW_MANY = pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+"""Random problems that are looked at: every one has programs of its own."""
+
+
 def without(model: SSP, missing: np.ndarray) -> Dataset:
     seen = np.setdiff1d(np.arange(model.n_pairs), missing)
     return Dataset(model, seen, model.reward[seen])
@@ -45,11 +49,12 @@ def through_chart(data: Dataset, value: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.asarray(solved.q), np.asarray(solved.log_det)
 
 
-def test_density_times_surface_factor_is_the_density_of_the_chart() -> None:
+@HOW_MANY
+def test_density_times_surface_factor_is_the_density_of_the_chart(count: int) -> None:
     """h is piecewise linear: central differences give its derivative to rounding away from kinks."""
     rng = np.random.default_rng(3)
     sigma, step = 2.0, 1e-5
-    for model in sound_problems(2):
+    for model in sound_problems(count):
         missing = rng.choice(model.n_pairs, 2, replace=False)
         data = without(model, missing)
         free = np.flatnonzero(~data.observed)
@@ -74,13 +79,14 @@ def length_integral(density: np.ndarray, curve: np.ndarray) -> float:
     return float(np.sum(0.5 * (density[1:] + density[:-1]) * length))
 
 
-def test_density_integrates_to_one_along_a_curve() -> None:
+@HOW_MANY
+def test_density_integrates_to_one_along_a_curve(count: int) -> None:
     """One unobserved pair: the manifold is a polygon. Its pieces differ in density, so 2e-3 is left to the grid.
 
     The evidence is known to its standard error; 5 of them (t with 31 degrees: false alarm 2e-5 for each of 2).
     """
     sigma = 10.0
-    for model in sound_problems(2):
+    for model in sound_problems(count):
         data = without(model, np.array([model.n_pairs // 2]))
         found = tabular_manifold(data, prior_scale=sigma)
         assert found.log_evidence is not None

@@ -58,7 +58,7 @@ def test_names_in_a_picture_keep_their_place(files):
     pyplot.close("all")
 
 
-@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("kind", ["png", pytest.param("pdf", marks=pytest.mark.slow), "svg"])
 def test_pictures_are_drawn(files, kind):
     save_picture(files / f"x.{kind}", "draw", read_problem(files / "p.json"))
     content = (files / f"x.{kind}").read_bytes()

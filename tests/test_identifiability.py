@@ -16,6 +16,8 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.graph import end_components, is_proper
 
 EPSILONS = (1e-3, 1e-2, 0.1, 1.0, 10.0)
+ALWAYS = ((0.5, 0.1), (0.9, 1e-3), (0.9, 1.0), (0.9, 10.0))
+"""Discounts and tolerances that every run of the tests asks; `make test-slow` asks all."""
 
 
 def random_problems(count: int, **settings: int) -> list[SSP]:
@@ -206,8 +208,14 @@ def test_an_improper_policy_may_have_finite_mass() -> None:
     assert not identifiability.likelihood_mass(data, enters, 1.0).finite
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("discount", [0.5, 0.9])
+@pytest.mark.parametrize(
+    ("discount", "epsilon"),
+    [
+        pytest.param(discount, epsilon, marks=[] if (discount, epsilon) in ALWAYS else [pytest.mark.slow])
+        for discount in (0.5, 0.9)
+        for epsilon in EPSILONS
+    ],
+)
 def test_discounted_masses_are_finite_and_fill_the_space(discount: float, epsilon: float) -> None:
     """For every policy; and g is then a bijection, so mass / bound summed over all policies is 1.
 

@@ -91,7 +91,8 @@ def test_posteriors_without_any_point_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("problem", "seen"), [(wandering, SEEN), pytest.param(two_rings, None, marks=pytest.mark.slow), (shared_pair, None)]
+    ("problem", "seen"),
+    [(wandering, SEEN), *(pytest.param(problem, None, marks=pytest.mark.slow) for problem in (two_rings, shared_pair))],
 )
 def test_enumeration_agrees_with_importance_sampling_where_each_pair_has_its_prior(problem, seen):
     """Both engines, which share nothing beyond the target: probabilities, means and evidence within 5 combined standard

@@ -51,8 +51,7 @@ def both(model, **options):
     "model",
     [
         envs.deep_sea(4),
-        envs.grid(2, 3, slip=0.2),
-        envs.grid(2, 3, slip=0.0),
+        *(pytest.param(envs.grid(2, 3, slip=slip), marks=pytest.mark.slow) for slip in (0.2, 0.0)),
         envs.two_state(),
         THREE_WAYS,
         COIN,

@@ -71,7 +71,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("worth", WORTHS)
+@pytest.mark.parametrize("worth", [worth if worth in ("-4.4", "0") else slow(worth) for worth in WORTHS])
 @pytest.mark.parametrize("leak", LEAKS)
 def test_one_state(leak, worth):
     """The closed form; false-alarm rate in the module's docstring. The cells agree with it to ten digits."""
@@ -155,7 +155,7 @@ def test_many_states_beside_each_other(count):
 @pytest.mark.parametrize(
     ("leak", "worth", "pays"),
     [
-        ("1e-2", "-2", "-2.2"),
+        slow("1e-2", "-2", "-2.2"),
         ("1e-4", "-3", "-2.9"),
         ("1e-4", "-3", "-4"),
         ("1e-6", "-3.6", "-4"),
@@ -189,6 +189,7 @@ def test_rounds_of_several_states(leak, worth, size, exits):
     assert_right(ring(rational(leak), rational(worth), size, exits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leak", "worth"), [("1e-4", "-1.5"), ("1e-9", "-3")])
 def test_a_random_round(leak, worth):
     """Three states that lead to one another at random, each with a leak; false-alarm rate in the module's docstring."""

@@ -217,7 +217,7 @@ def test_a_line_in_a_notebook():
     ], "the last line stays, and is not empty"
 
 
-@pytest.mark.parametrize("progress", [True, False])
+@pytest.mark.parametrize("progress", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_numbers_do_not_depend_on_it(progress, capfd):
     model = envs.deep_sea(3)
     data = bm.Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")])

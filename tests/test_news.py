@@ -196,7 +196,7 @@ def test_the_coin_is_the_posterior_probability_that_something_unseen_is_optimal(
     assert abs(explored / 3000 - exact) < 4 * error
 
 
-@pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
+@pytest.mark.parametrize("agent", ["manifold", pytest.param("bayes-br", marks=pytest.mark.slow)])
 def test_an_exploring_episode_plays_known_pairs_up_to_something_unseen(agent):
     """On the swirl: until its first new pair an exploring episode moves by known pairs, and as few as a search finds.
 

@@ -297,6 +297,7 @@ def test_deterministic_laws_are_known_laws(epsilon):
     assert sum(route["probability"] for route in routes) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
 def test_agents_with_deterministic_laws(agent):
     """They play what they play when they are shown the laws, bit for bit."""

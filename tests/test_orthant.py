@@ -382,7 +382,7 @@ def test_a_lattice_of_no_dimension():
 @pytest.mark.parametrize(
     ("mean", "correlation"), [(m, c) for m in (-2.0, 3.0) for c in (0.999, 0.5, 0.0)] + [(-30.0, 0.0)]
 )
-@pytest.mark.parametrize("dim", [2, 3, 6, 15])
+@pytest.mark.parametrize("dim", [2, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (3, 6)), 15])
 def test_equicorrelated_to_relative_accuracy(dim, mean, correlation):
     """From 0.99 to 1e-2900 the relative error is what the replicates say; exact in two dimensions.
 
@@ -395,7 +395,7 @@ def test_equicorrelated_to_relative_accuracy(dim, mean, correlation):
     assert error < 2e-3
 
 
-@pytest.mark.parametrize("dim", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("dim", [2, 3, 4, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (5, 6))])
 def test_agrees_with_scipy(dim):
     """False alarms: |z| > 6 with 15 degrees of freedom, 2.5e-5 each; SciPy's own error is 1e-7 or less."""
     generator = np.random.default_rng(dim)

@@ -57,7 +57,13 @@ def by_mixture(target):
     return Summary(target, mixture(target), Budget())
 
 
-@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["name"], marks=[pytest.mark.slow] if "swirl_d3_ones_n12" in case["name"] else [])
+        for case in GOLDEN["cases"]
+    ],
+)
 def test_golden_cases_by_chart(case):
     """Within max(1e-3, 4 SE): about 1,700 numbers, mostly exact or dependent; t with 31 degrees of freedom exceeds 4
     with probability 4e-4, but only where 4 SE > 1e-3."""
@@ -84,8 +90,8 @@ def agree(one, other, limit=5.0):
 
 
 def test_a_few_random_problems_chart_against_enumeration(rng):
-    """Three of those below."""
-    assert chart_against_enumeration(rng, 3) > 0
+    """Two of those below."""
+    assert chart_against_enumeration(rng, 2) > 0
 
 
 @pytest.mark.slow
@@ -189,21 +195,21 @@ def test_complete_data_without_ties_are_certain():
     np.testing.assert_allclose(summary.q_mean.value, bm.solve(model).q, atol=1e-6)
 
 
-def test_two_state_by_quadrature():
+@pytest.mark.parametrize(("epsilon", "sigma"), [(2.0, 10.0), pytest.param(0.5, 3.0, marks=pytest.mark.slow)])
+def test_two_state_by_quadrature(epsilon, sigma):
     """Example 1: evidence, moments and improper mass against a two-dimensional integral."""
     model = envs.two_state()
-    for epsilon, sigma in ((2.0, 10.0), (0.5, 3.0)):
-        summary = bm.posterior(model, Dataset.complete(model), epsilon=epsilon, prior_scale=sigma)
-        stay, go = np.meshgrid(*[np.linspace(-6 * sigma, 6 * sigma, 3001)] * 2, indexing="ij", sparse=True)
-        area = (12 * sigma / 3000) ** 2
-        prior = stats.norm.pdf(stay, scale=sigma) * stats.norm.pdf(go, scale=sigma)
-        residual = stay - np.maximum(stay, go)
-        density = prior * stats.norm.pdf(residual, -1.0, epsilon) * stats.norm.pdf(go, -1.0, epsilon)
-        total = density.sum() * area
-        assert float(summary.log_evidence.value) == pytest.approx(np.log(total), abs=5 * summary.log_evidence.se + 1e-5)
-        improper = density[stay > go].sum() * area / total
-        assert float(summary.improper_mass.value) == pytest.approx(improper, abs=5 * summary.improper_mass.se + 1e-3)
-        assert summary.q_mean.value[0] == pytest.approx((density * stay).sum() * area / total, abs=0.02 * sigma)
+    summary = bm.posterior(model, Dataset.complete(model), epsilon=epsilon, prior_scale=sigma)
+    stay, go = np.meshgrid(*[np.linspace(-6 * sigma, 6 * sigma, 3001)] * 2, indexing="ij", sparse=True)
+    area = (12 * sigma / 3000) ** 2
+    prior = stats.norm.pdf(stay, scale=sigma) * stats.norm.pdf(go, scale=sigma)
+    residual = stay - np.maximum(stay, go)
+    density = prior * stats.norm.pdf(residual, -1.0, epsilon) * stats.norm.pdf(go, -1.0, epsilon)
+    total = density.sum() * area
+    assert float(summary.log_evidence.value) == pytest.approx(np.log(total), abs=5 * summary.log_evidence.se + 1e-5)
+    improper = density[stay > go].sum() * area / total
+    assert float(summary.improper_mass.value) == pytest.approx(improper, abs=5 * summary.improper_mass.se + 1e-3)
+    assert summary.q_mean.value[0] == pytest.approx((density * stay).sum() * area / total, abs=0.02 * sigma)
 
 
 def test_routes_include_loops_and_sum_to_one():
@@ -563,12 +569,14 @@ def test_evidence_curve_against_enumeration():
         assert np.all(np.abs(curve.log_evidence - value) <= 5 * np.hypot(curve.se, se) + 1e-6)
 
 
+EXTREMES = ((1e-3, 1e-8), (1e-3, 1e3), (1e6, 0.0), (1e6, 1e3))
+"""Prior scales and tolerances that every run of the tests asks; `make test-slow` asks all."""
+
+
 @pytest.mark.parametrize(
     ("prior_scale", "epsilon"),
     [
-        pytest.param(
-            scale, epsilon, marks=[pytest.mark.slow] if scale == 1.0 or (scale, epsilon) == (1e-3, 0.0) else []
-        )
+        pytest.param(scale, epsilon, marks=[] if (scale, epsilon) in EXTREMES else [pytest.mark.slow])
         for scale in (1e-3, 1.0, 1e6)
         for epsilon in (0.0, 1e-8, 1e-4, 1.0, 1e3)
     ],

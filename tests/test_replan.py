@@ -19,6 +19,8 @@ from bellmanifold.runs.run import play_run
 
 NAMES_POLICIES = ("bayes-td", "psrl", "rlsvi", "nearest")
 """Agents that name policies and compile nothing."""
+ALWAYS = (("psrl", 1), ("rlsvi", 3), ("bayes-td", 3))
+"""Agents and numbers of successors that every run of the tests asks; `make test-slow` asks the others."""
 
 
 class Wanderer:
@@ -114,8 +116,14 @@ def test_the_way_home_lives_with_loops_that_pay():
     assert [model.pair_name(i)[1] for i in home] == ["out", "out"]
 
 
-@pytest.mark.parametrize("successors", [1, 3])
-@pytest.mark.parametrize("agent", NAMES_POLICIES)
+@pytest.mark.parametrize(
+    ("agent", "successors"),
+    [
+        pytest.param(agent, successors, marks=[] if (agent, successors) in ALWAYS else [pytest.mark.slow])
+        for agent in NAMES_POLICIES
+        for successors in (1, 3)
+    ],
+)
 def test_episodes_end_at_the_goal_wherever_it_can_be_reached_surely(agent, successors, rng):
     """Free loops, loops that pay and random moves: from a place where some policy arrives surely an episode arrives.
 
@@ -141,7 +149,8 @@ SLIPPERY = envs.grid(3, 3, slip=0.2)
 @pytest.mark.parametrize(
     ("model", "agent", "explore"),
     [
-        *((model, "manifold", "directed") for model in [*BUILT_IN, SLIPPERY]),
+        *((model, "manifold", "directed") for model in BUILT_IN),
+        pytest.param(SLIPPERY, "manifold", "directed", marks=pytest.mark.slow),
         (BUILT_IN[2], "bayes-br", "thompson"),
         pytest.param(SLIPPERY, "bayes-br", "thompson", marks=pytest.mark.slow),
     ],
@@ -230,6 +239,7 @@ def test_replanning_needs_no_laws():
     assert sum(episode.diagnostics["looks"] for episode in played) in (5.0, 6.0), "but for the pair that ends at once"
 
 
+@pytest.mark.slow
 def test_cliff_walking_is_known_after_a_few_episodes():
     """Where an episode that ends at the first repeat takes 80 episodes."""
     learning = bm.learn("gym:CliffWalking-v1", "manifold", 12, runs=2, explore="directed", replan=True)

@@ -37,6 +37,7 @@ def test_what_is_missed_is_said_by_posteriors_draws_and_agents():
     assert agent.diagnostics["proper_only"] == 1.0
 
 
+@pytest.mark.slow
 def test_large_rewards_elsewhere_do_not_widen_the_residuals_of_a_loop():
     """A state beside the loop pays -1; residuals relative to that would add up in the loop.
 

@@ -41,7 +41,9 @@ def both_walks(target, steps, seed):
         yield [here := step(system, here, rng) for _ in range(steps)]
 
 
-@pytest.mark.parametrize(("share", "epsilon"), [(0.1, 0.0), (0.5, 0.0), (0.95, 0.0), (0.5, 0.3)])
+@pytest.mark.parametrize(
+    ("share", "epsilon"), [(0.1, 0.0), (0.5, 0.0), pytest.param(0.95, 0.0, marks=pytest.mark.slow), (0.5, 0.3)]
+)
 def test_a_walk_takes_the_same_steps_as_a_plain_one(share, epsilon):
     """A 12 x 11 slippery grid: places, likelihoods, values and greedy policies, step by step."""
     model = envs.grid(12, 11, slip=0.1)

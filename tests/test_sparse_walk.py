@@ -438,7 +438,7 @@ def test_what_a_step_is_made_of(target, visits, refreshed):
     assert (there is here) == (not refreshed)
 
 
-@pytest.mark.parametrize("lost", [0, 1, 4])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1, 4])
 def test_chains_are_counted_and_averaged(lost):
     """Two stretches of four chains against their own steps, written out: tables, moments and lost chains."""
     target = start_seen()
@@ -526,9 +526,11 @@ NOISES = {
 @pytest.mark.parametrize(
     "name",
     [
-        "laplace",
         "inferred student-t",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("known gaussian", "inferred gaussian", "uniform")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("known gaussian", "inferred gaussian", "uniform", "laplace")
+        ),
     ],
 )
 def test_sparse_points_weigh_as_points_of_a_batch(rng, name):

@@ -350,7 +350,7 @@ def test_a_worker_that_dies_is_replaced_once(tmp_path):
 
 def test_what_fails_twice_is_reported_and_the_rest_goes_on(tmp_path, capfd):
     plan = plan_runs([toy(0, trap=trap) for trap in ("die", "raise", "refuse", "crash")] + [toy(1)])
-    tally = sweep(plan, tmp_path, TWO_WORKERS)
+    tally = sweep(plan, tmp_path, partial(play_in_processes, workers=1))
     assert (tally.played, len(tally.failures)) == (1, 4)
     assert [path.name for path in tmp_path.glob("*.nc")] == [file_name(toy(1))]
     log = (tmp_path / "failures.log").read_text()
@@ -477,9 +477,9 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 def test_interruption_is_clean_and_says_how_to_go_on(tmp_path):
     plan, out = write_plan(tmp_path), tmp_path / "out"
-    process = start("sweep", plan, "--out", out, "--workers", 2)
+    process = start("sweep", plan, "--out", out)
     wait_for_files(out, 1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to workers, too
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the worker, too
     printed, complaint = process.communicate(timeout=20)
     assert process.returncode == 130
     assert printed == ""

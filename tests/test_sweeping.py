@@ -77,7 +77,7 @@ def test_one_changed_value_against_solving_anew(rng, successors):
             here = there
 
 
-def test_where_much_changes_allis_swept_again():
+def test_where_much_changes_all_is_swept_again():
     """More states than are looked at one by one lead to the one whose value changes."""
     many = MOST_TOUCHED + 10
     moves = {(f"s{k}", "go"): Move(-1.0, {"last": 1.0}) for k in range(many)}
@@ -119,6 +119,7 @@ def wide():
     return model, Dataset(model, pairs, model.reward[pairs])
 
 
+@pytest.mark.slow
 def test_walks_without_residuals_draw_from_the_posterior():
     """Action probabilities of 8 chains of 100 steps against importance sampling, ties split by infinitesimal
     residuals included: 6 standard errors (between chains: 7 degrees of freedom, 5e-4) of 30 dependent probabilities,

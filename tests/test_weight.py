@@ -246,7 +246,10 @@ def log_determinant(target, q, solved):
 
 
 @PRIORS
-@pytest.mark.parametrize(("problem", "kernel"), [(shared_pair, StudentT(3.0)), (two_rings, Gaussian())])
+@pytest.mark.parametrize(
+    ("problem", "kernel"),
+    [(shared_pair, StudentT(3.0)), pytest.param(two_rings, Gaussian(), marks=pytest.mark.slow)],
+)
 def test_a_cut_is_weighed_by_its_balance_heuristic(rng, problem, kernel, own):
     """The formula of `cuts`: densities over the mean, over all subsets, of all densities that may have proposed it."""
     model = problem()
@@ -284,7 +287,12 @@ def test_a_cut_is_weighed_by_its_balance_heuristic(rng, problem, kernel, own):
 
 @pytest.mark.parametrize(
     ("problem", "which"),
-    [(wandering, "exact"), (wandering, "relaxed"), (wandering, "centred"), (shared_pair, "cut")],
+    [
+        (wandering, "exact"),
+        pytest.param(wandering, "relaxed", marks=pytest.mark.slow),
+        (wandering, "centred"),
+        (shared_pair, "cut"),
+    ],
 )
 def test_points_may_have_a_law_each(rng, problem, which):
     """Weighed together with the laws as an array over the points: as each alone in a problem of its own law."""
@@ -418,7 +426,8 @@ def quantiles(target, exits, points=2**15):
 
 
 LINGERING = pytest.mark.parametrize(
-    ("exits", "mean", "sd"), [pytest.param(1, 0.0, 1.0, marks=pytest.mark.slow), (3, 0.0, 1.0), (2, -1.0, 2.0)]
+    ("exits", "mean", "sd"),
+    [*(pytest.param(exits, 0.0, 1.0, marks=pytest.mark.slow) for exits in (1, 3)), (2, -1.0, 2.0)],
 )
 
 
@@ -480,6 +489,7 @@ def test_lowered_values_and_their_density(rng, exits, mean, sd):
     np.testing.assert_array_equal(log_mixture(plain, jnp.asarray(q)), 0.0)
 
 
+@pytest.mark.slow
 def test_two_loops_are_tossed_for_independently():
     """Two states of the kind, each with its own coin: the evidence, over all four tosses, is the product."""
     leaks, moves = {"s": 1e-3, "t": 1e-6}, {}
