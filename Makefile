@@ -29,8 +29,9 @@ test: setup
 types: setup
 	$(BIN)/mypy --no-error-summary
 
-# Most of these tests compile a program, run it once and forget it, so they compile without optimisation and on one
-# thread each, unless XLA_FLAGS is set or another version of XLA does not know these words. Checks of shapes and dtypes
+# Most of these tests compile a program, run it once and forget it, so they compile without optimisation, unless
+# XLA_FLAGS is set or another version of XLA does not know these words. Two processes on two cores compute on one thread
+# each: threads of NumPy and XLA that wait for one another took up to twenty times as long. Checks of shapes and dtypes
 # cost more than small problems do, so only modules whose arrays go through compiled programs are checked. coverage,
 # test-slow, test-seeds and test-oldest compile as users do and check every module (addopts in pyproject.toml).
 QUICK_TO_COMPILE := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
@@ -39,7 +40,7 @@ CHECKED := bellmanifold.chart,bellmanifold.gaussian,bellmanifold.posteriors.weig
 fast-tests: setup
 	flags="$${XLA_FLAGS-$(QUICK_TO_COMPILE)}"; \
 	XLA_FLAGS="$$flags" $(BIN)/python -c 'import jax; jax.devices()' 2> /dev/null || flags=; \
-	XLA_FLAGS="$$flags" $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile \
+	XLA_FLAGS="$$flags" OMP_NUM_THREADS=1 NPROC=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile \
 	    --jaxtyping-packages=$(CHECKED),beartype.beartype
 
 test-slow: setup

@@ -160,7 +160,10 @@ def corridor(steps, back):
     return moves, moves.sum(axis=1) + out, out
 
 
-@pytest.mark.parametrize(("steps", "back", "accepted"), [(400, 0.3, True), (1500, 0.3, True), (60, 0.6, False)])
+@pytest.mark.parametrize(
+    ("steps", "back", "accepted"),
+    [(400, 0.3, True), pytest.param(1500, 0.3, True, marks=pytest.mark.slow), (60, 0.6, False)],
+)
 def test_a_long_way_is_no_trap(steps, back, accepted):
     """Where no state is returned to often a chain is factorised, however many moves it takes; a trap is not."""
     moves, leaving, out = corridor(steps, back)

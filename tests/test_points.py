@@ -1,5 +1,7 @@
 """Quasi-random points as normal numbers and as the largest of several: against SciPy's distributions."""
 
+import inspect
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -36,7 +38,7 @@ def test_a_point_on_the_edge_of_the_cube_is_a_finite_normal_number(monkeypatch):
     """A net may hold 0; other points, multiples of 2^-30, are left as they are."""
     net = np.array([[0.0, 2.0**-30, 0.5, 1.0 - 2.0**-30]])
     monkeypatch.setattr(points, "sobol_points", lambda *_: net.copy())
-    found = uniform_points.__wrapped__(1, 0, 4, 1, 0)
+    found = inspect.unwrap(uniform_points)(1, 0, 4, 1, 0)
     np.testing.assert_array_equal(found[:, 1:], net[:, 1:])
     normal = normal_points(found)
     assert np.isfinite(normal).all()

@@ -40,6 +40,8 @@ from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
+GOLDEN_SLOW = ("swirl_d3_ones_n12", "_e0.1_")
+"""Golden cases that `make test-slow` asks of the chart; `test_mixture.py` asks all of them of enumeration."""
 
 
 def seen(model, mask):
@@ -60,7 +62,9 @@ def by_mixture(target):
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=case["name"], marks=[pytest.mark.slow] if "swirl_d3_ones_n12" in case["name"] else [])
+        pytest.param(
+            case, id=case["name"], marks=[pytest.mark.slow] if any(part in case["name"] for part in GOLDEN_SLOW) else []
+        )
         for case in GOLDEN["cases"]
     ],
 )

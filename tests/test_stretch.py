@@ -116,7 +116,11 @@ def truth(weigh):
     return np.array([inside[x > LEVEL[weigh]].sum(), inside @ stats.norm.cdf(x + 1.0, mean, sd)])
 
 
-@pytest.mark.parametrize("weigh", [two_modes, far_away, skewed], ids=lambda weigh: weigh.__name__)
+@pytest.mark.parametrize(
+    "weigh",
+    [two_modes, *(pytest.param(weigh, marks=pytest.mark.slow) for weigh in (far_away, skewed))],
+    ids=lambda weigh: weigh.__name__,
+)
 def test_averages_of_stretched_points_and_their_errors(weigh):
     """50 maps, each learnt from points of its own, and 32 nets stretched by each: two averages against the truth.
 
@@ -195,7 +199,9 @@ def test_the_problems_are_what_they_should_be():
     assert between < 0.5 * min(low, high)
 
 
-@pytest.mark.parametrize(("problem", "least"), [(expensive_ways, 0.8), (leaky_loops, 0.5)])
+@pytest.mark.parametrize(
+    ("problem", "least"), [pytest.param(expensive_ways, 0.8, marks=pytest.mark.slow), (leaky_loops, 0.5)]
+)
 def test_posteriors_of_stretched_points_are_right(problem, least):
     """All probabilities and the evidence against exact cells, with 50 seeds.
 

@@ -1,5 +1,7 @@
 """What a posterior is made of: widths, masks, constants and the numbers that are refused."""
 
+import inspect
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -162,7 +164,7 @@ def test_sizes_that_can_be_squared(reward, epsilon, prior_scale, fine):
 
 def test_unknown_kernel():
     with pytest.raises(BadInputError, match="choose from gaussian, uniform"):
-        relaxed_target.__wrapped__(seen(), 0.1, 1.0, "cauchy")
+        inspect.unwrap(relaxed_target)(seen(), 0.1, 1.0, "cauchy")
 
 
 def test_every_action_value_may_have_its_own_prior():

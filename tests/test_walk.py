@@ -281,14 +281,15 @@ def test_ends_leave_out_chains_without_likelihood(rng):
     np.testing.assert_array_equal(ends.noise_scale, whole.noise_scale[:, kept])
 
 
+@pytest.mark.slow
 def test_chains_that_find_the_posterior_late_do_not_count():
     """Narrow uniform kernels in the action values: a third of the lost chains is found again in every round."""
     target = relaxed_target(Dataset.complete(envs.two_state()), 0.3, 10.0, "uniform")
-    found = by_walk(target, Budget(rounds=2), "test")
-    assert found.diagnostics["steps"] == 2 * walk.ROUND
+    found = by_walk(target, Budget(rounds=4), "test")
+    assert found.diagnostics["steps"] == 4 * walk.ROUND
     assert 0 < found.diagnostics["lost_chains"] < walk.CHAINS
     assert found.diagnostics["chains"] == walk.CHAINS - found.diagnostics["lost_chains"] == len(found.table.weight)
-    assert (found.table.weight.sum(axis=1) == 2 * walk.ROUND).all()
+    assert (found.table.weight.sum(axis=1) == 4 * walk.ROUND).all()
     assert not found.trustworthy
     assert chain_draws(target, batch_chart(target.model), Budget()) is None
 
