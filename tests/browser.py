@@ -141,10 +141,10 @@ class Page:
 
     @property
     def requests(self):
-        """Addresses that were asked for."""
+        """Addresses that were asked for; what an address holds in itself is asked of nobody."""
         self.ask("0")
         sent = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
-        return [request["request"]["url"] for request in sent]
+        return [url for request in sent if not (url := request["request"]["url"]).startswith("data:")]
 
 
 KEY_CODES = {"Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Tab": 9, "Escape": 27, " ": 32}

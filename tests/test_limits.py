@@ -219,6 +219,13 @@ def hdf5(fill):
     return file.getvalue()
 
 
+def virtual():
+    """An array that lies in another file."""
+    layout = h5py.VirtualLayout(shape=(4,), dtype="f8")
+    layout[:] = h5py.VirtualSource("/elsewhere.nc", "regret", shape=(4,))
+    return layout
+
+
 @pytest.mark.parametrize(
     "fill",
     [
@@ -226,7 +233,7 @@ def hdf5(fill):
         lambda file: file.__setitem__("regret", h5py.ExternalLink("/etc/hostname", "x")),
         lambda file: file.__setitem__("regret", h5py.SoftLink("/elsewhere")),
         lambda file: file.create_dataset("regret", shape=(8,), dtype="u1", external=[("/etc/hostname", 0, 8)]),
-        lambda file: file.create_virtual_dataset("regret", h5py.VirtualLayout(shape=(4,), dtype="f8")),
+        lambda file: file.create_virtual_dataset("regret", virtual()),
         lambda file: file.create_dataset("regret", data=np.array([b"x"])),
         lambda file: file.create_dataset("regret", data=["x"], dtype=h5py.string_dtype()),
         lambda file: file.create_dataset("regret", data=h5py.Empty("f8")),

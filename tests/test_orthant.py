@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from inspect import signature
 from itertools import pairwise
 
 import numpy as np
@@ -403,8 +404,9 @@ def test_agrees_with_scipy(dim):
     value, error = orthants(arrange(mean, factor), 2048, 16, generator).summary()
     for c in range(4):
         precisely = {"allow_singular": True, "abseps": 1e-9, "releps": 1e-9, "maxpts": 10**6}
-        covariance, rng = factor[c] @ factor[c].T, np.random.default_rng(0)
-        truth = multivariate_normal.cdf(np.zeros(dim), -mean[c], covariance, rng=rng, **precisely)
+        seeded = {"rng": np.random.default_rng(0)} if "rng" in signature(multivariate_normal.cdf).parameters else {}
+        covariance = factor[c] @ factor[c].T
+        truth = multivariate_normal.cdf(np.zeros(dim), -mean[c], covariance, **seeded, **precisely)
         assert abs(np.exp(value[c]) - truth) < 6 * error[c] * np.exp(value[c]) + 1e-6, (c, truth)
 
 

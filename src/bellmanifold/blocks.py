@@ -169,10 +169,10 @@ def sweep(
     last = moves.indptr[1:] + np.arange(len(leaving), dtype=moves.indptr.dtype)  # the diagonal ends each row
     other = np.ones(len(moves.data) + len(leaving), dtype=bool)
     other[last] = False
-    entry, column = np.ones(len(other)), np.empty(len(other), dtype=moves.indices.dtype)
+    entry, column = np.ones(len(other)), np.empty(len(other), dtype=np.intc)  # SuperLU takes no other integers
     entry[other] = -moves.data / np.repeat(leaving, length)
     column[other], column[last] = moves.indices, np.arange(len(leaving))
-    lower = csr_array((entry, column, np.append(0, last + 1)), shape=moves.shape).tocsc()
+    lower = csr_array((entry, column, np.append(0, last + 1).astype(np.intc)), shape=moves.shape).tocsc()
     right = rights / leaving[:, None]
     own = {"overwrite_A": True, "overwrite_b": True}
     return np.asarray(spsolve_triangular(lower, right, lower=True, unit_diagonal=True, **own))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -29,11 +30,10 @@ from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
-NO_NUMBER = (
-    "Input should be a valid number, unable to parse string as a number",
-    "that is no number: write decimals with a point, as 0.5",
+NO_NUMBER = re.compile(
+    "Input should be a valid number, unable to parse string as a number|'[^']*' is not a valid float."
 )
-"""What the option parser says, and what is said instead."""
+"""What option parsers say, depending on Typer's version."""
 _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
@@ -235,7 +235,8 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
-        message = error.format_message().replace("Value error, ", "").replace(*NO_NUMBER)
+        message = error.format_message().replace("Value error, ", "")
+        message = NO_NUMBER.sub("that is no number: write decimals with a point, as 0.5", message)
         if message.startswith("Usage:"):  # called without a command: this is the help
             remark(message)
         else:
