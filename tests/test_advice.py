@@ -285,7 +285,7 @@ def test_command_for_programs(cli, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_numbers_are_those_of_the_policy_that_is_named(seed):
     """Where two policies are nearly as good, halves of the draws choose differently; no number is a mixture of both.
 

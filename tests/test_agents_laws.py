@@ -30,7 +30,7 @@ def played(model, episodes=EPISODES, agent="manifold", **options):
     return run_episodes(model, make_agent(agent, model, options), episodes, seed=3)
 
 
-@pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
+@pytest.mark.parametrize("agent", ["manifold", pytest.param("bayes-br", marks=pytest.mark.slow)])
 def test_deterministic_laws_are_known_after_one_landing(agent):
     """Bit for bit the run of an agent that is shown the law of every pair it plays."""
     model = envs.deep_sea(4)

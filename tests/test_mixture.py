@@ -426,7 +426,7 @@ def test_no_data_leaves_the_prior():
     assert np.array_equal(found.q_sd.value, np.full(12, 2.0))
 
 
-@pytest.mark.parametrize("prior_scale", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("prior_scale", [1e-3, pytest.param(1.0, marks=pytest.mark.slow), 1e6])
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-4, 1.0, 1e3])
 @pytest.mark.parametrize("half", [False, True])
 def test_extremes_are_finite_and_normalised(epsilon, prior_scale, half):
@@ -516,6 +516,7 @@ def test_points_of_every_round_are_counted(spent):
     assert found.diagnostics["points"] == sum(spent)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_honest():
     """40 runs with few points against one with many.
 

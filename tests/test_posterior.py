@@ -384,6 +384,7 @@ def test_sound_cuts_find_the_improper_mass(rng):
         assert agree(chart, exact)
 
 
+@pytest.mark.slow
 def test_standard_errors_of_cut_coordinates():
     """z-scores of 60 seeds against enumeration: their spread (t with 31 degrees of freedom, two-sided chi-square test)
     and their mean, each at level 1e-4: false alarm 2e-4."""
