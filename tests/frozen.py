@@ -145,7 +145,7 @@ WALK = {"prior_scale": 1.0, "engine": "chart", "samples": FEW}
 SPARSE = {"epsilon": 0.1, "proper_only": True, "samples": 40}
 STREAM = "one walker for posteriors and agents: each round has a key of its own, and numbers are drawn per pair"
 AGAIN = (
-    f"frozen again ({STREAM}; later: values in turn and on the line): "
+    f"frozen again ({STREAM}; later: values in turn and on the line, leaps): "
     "ten steps of four chains are no estimate that errors could be compared of"
 )
 

@@ -28,7 +28,8 @@ from bellmanifold.ssp import row_entries
 CHARTS = 3
 """Charts that are kept, one for each point's laws."""
 LINGERS = 0.5
-"""Values of states that a solved pair leaves with no more than this probability are flipped."""
+"""Values of states that a solved pair leaves with no more than this probability are flipped, values of the states that
+it leaves for are awaited."""
 TILT = 1e-4
 """Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
 the solution without them."""
@@ -62,16 +63,25 @@ class SparseSystem:
         self.beside_start = start[:-1]
         self.width, self.split = target.scale[self.residual], coordinates.split[self.residual]
         self.size = coordinates.size
-        self.lingers = np.isin(target.model.pair_state[self.free], self._lingering())
+        state, lingering = target.model.pair_state, self._lingering()
+        self.lingers = np.isin(state[self.free], state[lingering])
+        self.awaited = np.isin(state[self.free], self._left_for(lingering))
 
     def _lingering(self) -> Int[np.ndarray, "lingering"]:
-        """States in which a solved pair of given law mostly stays."""
+        """Solved pairs of given law that mostly stay in their state."""
         model, target = self.target.model, self.target
         if target.laws is not None:
             return np.zeros(0, dtype=np.int64)
         stays = self.coordinates.solved[model.next_pair] & (model.next_prob >= LINGERS)
         stays &= model.next_state == model.pair_state[model.next_pair]
-        return np.unique(model.next_state[stays])
+        return np.unique(model.next_pair[stays])
+
+    def _left_for(self, pairs: Int[np.ndarray, "some"]) -> Int[np.ndarray, "others"]:
+        """Other states that some pairs lead to."""
+        model = self.target.model
+        leaves = np.isin(model.next_pair, pairs) & (model.next_prob > 0.0)
+        leaves &= (model.next_state != model.pair_state[model.next_pair]) & (model.next_state < model.n_states)
+        return np.unique(model.next_state[leaves])
 
     @property
     def turning(self) -> slice:

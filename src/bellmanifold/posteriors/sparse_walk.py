@@ -17,6 +17,16 @@ the state is worth without the unobserved value x, given all else, and p the pri
 likelihood does not depend on x. So after its visit such a value is *flipped*: from above to a point of the prior below
 c, with the odds L(below) p / (L(x) (1 - p)) to accept, and from below to a point above with the inverse.
 
+Such pairs make values of other states slow, too: those of the states that they leave for. Where x is high, its
+neighbours at the wall wait until they slip there, and each multiplies the likelihood by up to 1/L: a narrow mode in the
+upper tail of the prior with a weight of hundreds. Where it begins depends on all else, and finding out would take many
+evaluations. So a value that is *awaited* leaps over a bound b that is drawn without looking at it: from above to a
+point of the prior below b, from below to one above. Let a be the prior chance to lie above b. For every b this is a
+Metropolis step that leaves the posterior as it is: from x > b the point y < b is proposed with density pi(y) / (1 - a),
+on the way back x with pi(x) / a, so that pi(y) L(y) and pi(x) L(x) are in balance if the odds to accept are
+L(y) (1 - a) / (L(x) a), and the inverse from below. A step that picks one of such steps regardless of where the chain
+is leaves the posterior as it is as well. The logarithm of a is uniform: nobody knows how far out the mode lies.
+
 Points are evaluated by `bellmanifold.posteriors.sparse_system`; where laws are open each chain has its own.
 """
 
@@ -44,6 +54,10 @@ LOWEST = -37.0
 """A normal number below all that matter."""
 NEVER = 1e-12
 """A chance that is not worth a proposal."""
+LIKELY, RARE = 0.1, 1e-3
+"""Prior chances to lie above a bound that is leapt over: between these. Slices leave modes with more prior mass."""
+LEAPS_EVERY = 2
+"""Sweeps between two leaps of a value, which cost an evaluation."""
 LAWS_SHARE = 0.25
 """The share of the steps that propose laws: these take the longest."""
 ROWS = 2
@@ -194,6 +208,8 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
         here = visit(system, here, which, rng)
         if system.lingers[which]:
             here = flip(system, here, which, rng)
+        if system.awaited[which] and count // len(system.free) % LEAPS_EVERY == 0:
+            here = leap(system, here, which, rng)
     return refresh(system, here, rng)._replace(visits=before + visits) if here.policy is not None else here
 
 
@@ -263,28 +279,33 @@ def turn(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
 
 
 def visit(system: SparseSystem, here: State, which: int, rng: np.random.Generator) -> State:
-    """A slice step of one unobserved value; where it stays idle nothing else changes."""
-    model, pair, was = system.target.model, system.free[which], float(here.x[which])
-    assert here.policy is not None, "the chain has found a point of positive likelihood"
-    own = slice(model.pair_start[model.pair_state[pair]], model.pair_start[model.pair_state[pair] + 1])
-    is_idle, ceiling = here.policy[model.pair_state[pair]] != pair, here.q[own].max()
+    """A slice step of one unobserved value."""
+    was = float(here.x[which])
     level = here.log_likelihood + np.log(rng.random())
     low, high = -np.inf, np.inf
     for _ in range(MOST_SHRINKS):
         tried = normal_between(low, high, rng.random())
-        x = here.x.copy()
-        x[which] = tried
-        value = system.value(tried, which)
-        if is_idle and value < ceiling:
-            q = here.q.copy()
-            q[pair] = value
-            return here._replace(x=x, q=q)
-        there = system.moved(here, x, which, value)
+        there = _at(system, here, which, tried)
         if there.log_likelihood > level:
             return there
         del there  # large, and the next one is as large
         low, high = (tried, high) if tried < was else (low, tried)
     return here
+
+
+def _at(system: SparseSystem, here: State, which: int, number: float) -> State:
+    """The point with another number for one unobserved value; where this stays idle nothing else changes."""
+    model, pair = system.target.model, system.free[which]
+    state = model.pair_state[pair]
+    assert here.policy is not None, "the chain has found a point of positive likelihood"
+    x, value = here.x.copy(), system.value(number, which)
+    x[which] = number
+    ceiling = here.q[model.pair_start[state] : model.pair_start[state + 1]].max()
+    if here.policy[state] == pair or value >= ceiling:
+        return system.moved(here, x, which, value)
+    q = here.q.copy()
+    q[pair] = value
+    return here._replace(x=x, q=q)
 
 
 def refresh(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
@@ -345,3 +366,14 @@ def flip(system: SparseSystem, here: State, which: int, rng: np.random.Generator
         q[pair] = system.value(float(x[which]), which)
         there = without._replace(x=x, q=q)
     return there if there.log_likelihood - here.log_likelihood + log_odds > np.log(rng.random()) else here
+
+
+def leap(system: SparseSystem, here: State, which: int, rng: np.random.Generator) -> State:
+    """Propose that a value falls below a bound drawn without looking at it, or rises above that; see above."""
+    log_above = float(np.log(LIKELY) + rng.random() * np.log(RARE / LIKELY))
+    bound, log_odds = -float(ndtri_exp(log_above)), float(np.log(-np.expm1(log_above))) - log_above
+    falls = here.x[which] > bound
+    low, high = (-np.inf, bound) if falls else (bound, np.inf)
+    there = _at(system, here, which, normal_between(low, high, rng.random()))
+    log_ratio = there.log_likelihood - here.log_likelihood + (log_odds if falls else -log_odds)
+    return there if log_ratio > np.log(rng.random()) else here
