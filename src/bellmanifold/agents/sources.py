@@ -158,20 +158,21 @@ def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoint
 
 
 class _Part(NamedTuple):
-    """Points of a batch, or of several: all that an agent keeps of them.
+    """Batches of points: all that an agent keeps of them.
 
     Attributes:
-        choice: greedy action of each of the layout's states, shape (states, *batch).
-        at_start: expected best value at the start, shape (batch,).
-        log_weight: shape (batch,).
-        total, log_scale: weighted sum of the action values, and the log of what the weights in it are relative to.
+        choice: greedy action of each of the layout's states, shape (batches, states, batch).
+        at_start: expected best value at the start, shape (batches, batch).
+        log_weight: shape (batches, batch).
+        total, log_scale: weighted sum of the action values, shape (batches, pairs), and the log of what the weights in
+            it are relative to, shape (batches,).
     """
 
-    choice: Int[Array, "*batches states batch"]
-    at_start: Float[Array, "*batches batch"]
-    log_weight: Float[Array, "*batches batch"]
-    total: Float[Array, "*batches pairs"]
-    log_scale: Float[Array, "*batches"]
+    choice: Int[np.ndarray, "batches states batch"]
+    at_start: Float[np.ndarray, "batches batch"]
+    log_weight: Float[np.ndarray, "batches batch"]
+    total: Float[np.ndarray, "batches pairs"]
+    log_scale: Float[np.ndarray, "batches"]
 
 
 class Weighing:
@@ -218,18 +219,18 @@ class Weighing:
 @partial(jax.jit, static_argnames="batch")
 def _weigh_batches(
     system: System, initial: Float[Array, "states"], keys: Key[Array, "batches"], batch: int, laws: Drawn | None
-) -> _Part:
-    """Draw and weigh batches of points; nothing is kept of them that an agent does not look at."""
+) -> tuple[Array, ...]:
+    """Draw and weigh batches of points; nothing is kept of them but what `_Part` says."""
 
-    def one(key: PRNGKeyArray) -> _Part:
+    def one(key: PRNGKeyArray) -> tuple[Array, ...]:
         found = propose(system, key, batch, laws)
         best = system.layout.greedy(found.q)[1]
         weight = jnp.exp(found.log_weight - found.log_scale)
         mean = jnp.where(weight > 0, member_means(system, found.q), 0.0)
         starts = initial @ jnp.where(jnp.isfinite(best), best, 0.0)
-        return _Part(found.choice, starts, found.log_weight, mean @ weight, found.log_scale)
+        return found.choice, starts, found.log_weight, mean @ weight, found.log_scale
 
-    return jax.lax.map(one, keys)
+    return tuple(jax.lax.map(one, keys))
 
 
 def _pool(target: Target, first: Coordinates, chart: BatchChart, parts: list[_Part]) -> Pool:

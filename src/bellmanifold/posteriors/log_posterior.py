@@ -16,7 +16,7 @@ columns is a power of two, so it changes rarely.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -64,6 +64,13 @@ def kernel_evidence(target: Target) -> Evidence:
     """Each observed pair once, with the width of its kernel."""
     width = np.where(target.observed, target.scale, 1.0)
     return Evidence(jnp.asarray(target.reward)[:, None], jnp.asarray(target.observed)[:, None], jnp.asarray(width))
+
+
+def kernel_evidences(targets: Sequence[Target]) -> Evidence:
+    """The same for several chains, each with its own target, along a leading axis."""
+    observed, reward = (np.stack([getattr(target, name) for target in targets]) for name in ("observed", "reward"))
+    width = np.where(observed, np.stack([target.scale for target in targets]), 1.0)
+    return Evidence(*map(jnp.asarray, (reward[..., None], observed[..., None], width)))
 
 
 def noisy_evidence(data: Dataset) -> Evidence:
