@@ -79,7 +79,12 @@ def random_key(*seed: int) -> PRNGKeyArray:
 def random_keys(seeds: Sequence[tuple[int, ...]]) -> Key[Array, "keys"]:
     """The keys of several such tuples of numbers, made by one program."""
     words = [np.random.SeedSequence(seed).generate_state(2, np.uint32) for seed in seeds]
-    return jax.vmap(_folded)(*jnp.asarray(np.transpose(words)))
+    return _folded_each(*np.transpose(words))
+
+
+@jax.jit
+def _folded_each(low: UInt32[Array, "keys"], high: UInt32[Array, "keys"]) -> Key[Array, "keys"]:
+    return jax.vmap(_folded)(low, high)
 
 
 @jax.jit

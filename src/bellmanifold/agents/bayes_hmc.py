@@ -82,7 +82,12 @@ class BlockOfChains:
         return starting_points(self.density, self._keys(2 * self.rounds + 1))
 
     def _keys(self, purpose: int) -> Key[Array, "runs"]:
-        return jax.vmap(jax.random.fold_in, (0, None))(self.keys, purpose)
+        return _folded_each(self.keys, jnp.asarray(purpose))
+
+
+@jax.jit
+def _folded_each(keys: Key[Array, "runs"], purpose: Int[Array, ""]) -> Key[Array, "runs"]:
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, purpose)
 
 
 class LoneHMC:

@@ -193,7 +193,7 @@ def _by_length(
         if len({state[pair] for pair in pairs}) == len(pairs):
             groups.setdefault(len(pairs), {})[number] = pairs
     for length, group in groups.items():
-        yield list(group), np.array(list(group.values()), dtype=np.int64).reshape(-1, length)
+        yield list(group), np.array(list(group.values()), dtype=np.int64).reshape(len(group), length)
 
 
 def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> TDPosterior:
