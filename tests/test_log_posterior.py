@@ -1,6 +1,7 @@
 """The log posterior for chains: evidence laid out by visits, and the density by SciPy's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ from problems import random_problem
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.chart.bellman import transitions
+from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.kernels import Gaussian, Laplace
 from bellmanifold.noise import InferredScale
@@ -31,6 +33,37 @@ from bellmanifold.priors import NormalPrior
 
 MODEL = envs.deep_sea(2)
 """Three states of two pairs each."""
+
+
+def test_tables_give_the_gradients_that_jax_gives(rng):
+    """With tables and without, one point and several along the last axis, ties included: the same to rounding."""
+    for model in (MODEL, envs.deep_sea(3, slip=0.2), envs.swirl(3), random_problem(rng, states=6)):
+        law = transitions(model)
+        assert law.tables is not None
+        plain = replace(law, tables=None, actions=0)
+        q = rng.normal(size=(model.n_pairs, 4)).round(1)
+        q[:, 0] = q[0, 0]  # all tie
+        weight = jnp.asarray(rng.normal(size=model.n_pairs))
+        found = [
+            jax.jit(jax.vmap(jax.value_and_grad(partial(weighted, kind, weight)), -1, -1))(q) for kind in (law, plain)
+        ]
+        np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-12, atol=1e-12)
+        together = jax.jit(jax.grad(partial(weighted, law, weight)))(jnp.asarray(q))
+        np.testing.assert_allclose(together, found[1][1], rtol=1e-12, atol=1e-12)
+
+
+def weighted(law, weight, q):
+    return jnp.sum(weight @ residuals(law, q))
+
+
+def test_a_state_that_all_pairs_lead_to_has_no_tables():
+    hub = {(str(k), a): Move(-1.0, {"0": 1.0}) for k in range(1, 60) for a in "lr"}
+    model = from_moves("hub", {("0", "go"): Move(0.0, {"goal": 1.0})} | hub, start="1")
+    law = transitions(model)
+    assert law.tables is None
+    assert law.actions == 0
+    np.testing.assert_allclose(residuals(law, jnp.ones(model.n_pairs))[1:], 0.0)
 
 
 def test_density_by_hand(rng):

@@ -26,8 +26,9 @@ from bellmanifold.limits import ROUTES
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.sparse_walk import SparseWalker
-from bellmanifold.posteriors.system import normal_point, system_of
+from bellmanifold.posteriors.system import known_chart_of, normal_point, system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
 
@@ -338,9 +339,25 @@ def test_points_without_weight_are_not_drawn_from(monkeypatch):
     model = envs.two_state()
     agent = having_seen(model, SamplingSettings(epsilon=0.1), [0, 1])
     nothing = Pool(np.zeros((1, 4), dtype=np.int64), np.zeros(4), np.zeros(4), 0.0, np.zeros(2))
-    monkeypatch.setattr(sources, "_weighed", lambda way, chart, times, seed: nothing)
+    monkeypatch.setattr(sources.Weighing, "pool", lambda self, times: nothing)
     assert agent.policy(np.random.default_rng(0)).shape == (1,)
     assert agent.diagnostics["proper_only"] == 1.0
+
+
+def test_points_that_were_weighed_before_stay():
+    """More batches after fewer are the batches that would have been weighed at once; nothing of weight 0 is kept."""
+    model = envs.swirl(2)
+    agent = having_seen(model, SamplingSettings(epsilon=0.1), list(range(model.n_pairs)))
+    target = agent._target()
+    chart, way = known_chart_of(target), covering(target).ways[0]
+    step = sources.Weighing(way, chart, 7)
+    step.pool(4)
+    for found, at_once in zip(step.pool(8), sources.Weighing(way, chart, 7).pool(8), strict=True):
+        np.testing.assert_array_equal(found, at_once)
+    pool = step.pool(8)
+    assert pool.probability.min() > 0
+    assert pool.probability.sum() == pytest.approx(1.0)
+    assert pool.effective <= len(pool.probability)
 
 
 def test_optimism_plays_the_most_promising_draw():

@@ -57,9 +57,9 @@ def test_names_are_listed(cli):
     code, out, _ = cli("reproduce", "--list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == list(FIGURES)
-    assert "Figure 7   310 runs  about 5 min  deep sea: cumulative regret" in out
+    assert "Figure 7   310 runs  about 2 min  deep sea: cumulative regret" in out
     assert "Figure 1   no runs   seconds      Example 1 as a graph" in out
-    assert "Figure 9   1 run     about 2 s    a run on the pyramid" in out
+    assert "Figure 9   1 run     about 1 s    a run on the pyramid" in out
 
 
 def test_figures_have_numbers():
@@ -76,8 +76,8 @@ def test_a_dry_run_says_what_is_missing_and_plays_nothing(cli, tmp_path):
     assert out.splitlines() == [
         "two-state-diagram: 0 runs, 0 of them to play",
         "deep-sea-regret: 310 runs, 310 of them to play",
-        "together 310 runs to play (figures share them): about 5 min of one core",
-        "roughly 3 min with --workers 2",
+        "together 310 runs to play (figures share them): about 2 min of one core",
+        "roughly 58 s with --workers 2",
     ]
     assert not (tmp_path / "x").exists()
     code, out, _ = cli("reproduce", "1", "--out", str(tmp_path / "x"), "--dry-run")
@@ -91,8 +91,8 @@ def test_a_dry_run_without_a_directory_counts_every_run(cli):
     assert out.splitlines() == [
         "two-state-marginals: 0 runs, 0 of them to play",
         "pyramid-episodes: 1 run, 1 of them to play",
-        "together 1 run to play (figures share them): about 2 s of one core",
-        "roughly 2 s with --workers 1",
+        "together 1 run to play (figures share them): about 1 s of one core",
+        "roughly 1 s with --workers 1",
     ]
 
 

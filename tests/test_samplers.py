@@ -1,5 +1,6 @@
 """HMC's tuning against the paper's words, and both samplers on laws that are known."""
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ SD = jnp.array([0.5, 1.0, 3.0])
 def log_normal(x, own):
     """Independent normals with given means and standard deviations, up to a constant."""
     mean, sd = own
-    return -0.5 * jnp.sum(((x - mean) / sd) ** 2)
+    return -0.5 * jnp.sum(((x - mean) / sd) ** 2, axis=0)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,34 @@ def test_same_seed_same_chain_and_a_batch_is_its_chains(run):
     np.testing.assert_allclose(alone[0], points[3], rtol=0, atol=1e-12)
     _, other, _ = run(jax.random.split(jax.random.key(1), 6), state, own)
     assert not np.array_equal(points, other)
+
+
+def test_chains_are_those_of_blackjax(run):
+    """The same keys draw the same numbers: 40 moves end where BlackJAX's kernel ends, up to rounding."""
+    keys, state, (mean, sd) = chains(6, [0.1, 0.2, 0.3, 0.4, 0.5, 2.0])
+    state = state._replace(variance=sd**1.5)
+    tuning = hmc.Tuning(windows=0)
+    _, points, info = jax.jit(hmc.episode, static_argnums=(2, 4, 5))(keys, state, log_normal, (mean, sd), 40, tuning)
+    kernel = blackjax.hmc.build_kernel()
+
+    def density(x):
+        return log_normal(x, (mean[0], sd[0]))
+
+    @jax.jit
+    def move(key, chain, step, variance):
+        with jax.numpy_dtype_promotion("standard"):  # BlackJAX mixes integers and floats
+            return kernel(key, chain, density, step, variance, tuning.leapfrogs)
+
+    rejected = 0
+    for k in range(6):
+        chain = blackjax.hmc.init(state.position[k], density)
+        for number, key in enumerate(jax.random.split(keys[k], 40)):
+            chain, theirs = move(key, chain, state.step_size[k], state.variance[k])
+            np.testing.assert_allclose(points[k, number], chain.position, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(info.acceptance[k, number], theirs.acceptance_rate, rtol=1e-7, atol=1e-12)
+            assert bool(info.is_divergent[k, number]) == bool(theirs.is_divergent)
+            rejected += not theirs.is_accepted
+    assert 10 < rejected < 200
 
 
 def test_moments_of_a_normal_law_by_hmc(run):

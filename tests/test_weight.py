@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import chain, combinations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.system import (
     Point,
     from_normals,
+    member_means,
     member_moments,
     mixer_of,
     n_policies,
@@ -81,7 +83,9 @@ def test_one_of_several_given_the_largest(rng, mean):
     model = wandering()
     target = relaxed_target(Dataset.from_pairs(model, SEEN), 0.3, ValuePrior.same(model, 2.5, mean))
     q = mean + rng.normal(size=(model.n_pairs, 5)) * 2.5
-    first, variance = (np.asarray(m) for m in member_moments(systems(Coordinates(target)), jnp.asarray(q)))
+    system = systems(Coordinates(target))
+    first, variance = (np.asarray(m) for m in member_moments(system, jnp.asarray(q)))
+    np.testing.assert_allclose(jax.jit(member_means)(system, jnp.asarray(q)), first, rtol=1e-14)
     shared = model.pair_index["b", "x"]
     below = stats.truncnorm(-np.inf, (q[shared] - mean) / 2.5, loc=mean, scale=2.5)
     np.testing.assert_allclose(first[shared], (q[shared] + below.mean()) / 2, rtol=1e-7)

@@ -14,14 +14,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, UInt32
+from jaxtyping import Array, Key, PRNGKeyArray, UInt32
 
 jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 
@@ -74,6 +74,17 @@ def random_key(*seed: int) -> PRNGKeyArray:
     """The key that belongs to some non-negative whole numbers, however large."""
     low, high = np.random.SeedSequence(seed).generate_state(2, np.uint32)
     return _folded(jnp.asarray(low), jnp.asarray(high))
+
+
+def random_keys(seeds: Sequence[tuple[int, ...]]) -> Key[Array, "keys"]:
+    """The keys of several such tuples of numbers, made by one program."""
+    words = [np.random.SeedSequence(seed).generate_state(2, np.uint32) for seed in seeds]
+    return _folded_each(*np.transpose(words))
+
+
+@jax.jit
+def _folded_each(low: UInt32[Array, "keys"], high: UInt32[Array, "keys"]) -> Key[Array, "keys"]:
+    return jax.vmap(_folded)(low, high)
 
 
 @jax.jit

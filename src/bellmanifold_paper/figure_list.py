@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SECONDS = {"bayes-br": 1.5, "manifold": 0.7, "bayes-br-hmc": 2.0}
-"""Roughly what a run of an agent takes on one core; all of the paper's took 25 minutes."""
-OTHERS = 0.25
+SECONDS = {"bayes-br": 0.6, "manifold": 0.3, "bayes-br-hmc": 0.8}
+"""Roughly what a run of an agent takes on one core, on average over the paper's problems."""
+OTHERS = 0.15
 """The same of agents whose posterior is in closed form."""
 
 

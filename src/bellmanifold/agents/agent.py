@@ -1,9 +1,13 @@
-"""What the loop of episodes asks of an agent, and what an agent may have besides (`bellmanifold.agents.episodes`)."""
+"""What the loop of episodes asks of an agent, and what an agent may have besides (`bellmanifold.agents.episodes`).
+
+What an agent has besides is one member each, which the functions at the end look for. `isinstance` would find the same,
+but takes so long that small problems would spend a tenth of their time on it, as it is asked at every move.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -79,3 +83,33 @@ class ShowsBeliefs(Protocol):
 
     def beliefs(self) -> Beliefs | None:
         """The belief the last policy was drawn from; None if it is not known. Drawing nothing, changing nothing."""
+
+
+def sees_moves(agent: object) -> TypeGuard[SeesMoves]:
+    """Is it shown every move?"""
+    return getattr(agent, "moved", None) is not None
+
+
+def acts(agent: object) -> TypeGuard[Acts]:
+    """Does it choose every move on its own?"""
+    return getattr(agent, "act", None) is not None
+
+
+def looks(agent: object) -> TypeGuard[Looks]:
+    """Can it make up its mind again in the midst of an episode?"""
+    return getattr(agent, "look", None) is not None
+
+
+def is_diagnosed(agent: object) -> TypeGuard[Diagnosed]:
+    """Has it something to say about its work?"""
+    return getattr(agent, "diagnostics", None) is not None
+
+
+def believes(agent: object) -> TypeGuard[Believes]:
+    """Does it know how probable it thinks routes are?"""
+    return getattr(agent, "route_probabilities", None) is not None
+
+
+def shows_beliefs(agent: object) -> TypeGuard[ShowsBeliefs]:
+    """Can it show what it believes?"""
+    return getattr(agent, "beliefs", None) is not None

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
@@ -28,7 +28,7 @@ from bellmanifold.kernels import Gaussian
 from bellmanifold.noise import KnownScale
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.chains import hmc_episode, starting_points
-from bellmanifold.posteriors.log_posterior import Density, Evidence, kernel_evidence
+from bellmanifold.posteriors.log_posterior import Density, kernel_evidences
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.priors import NormalPrior
 from bellmanifold.samplers import hmc
@@ -59,6 +59,7 @@ class BlockOfChains:
         self.rounds = 0
         width = settings.noise_sd if settings.noise_sd is not None else settings.epsilon
         self.state = hmc.init(self._prior_draws(), hmc.first_step_size(width, prior.scale))
+        self.step_size = np.asarray(self.state.step_size)
         self.points: Float[np.ndarray, "runs draws pairs"] = np.asarray(self.state.position)[:, None]
         self.acceptance = np.full(len(models), np.nan)
         self.window_acceptance: Float[np.ndarray, "runs windows"] = np.full((len(models), 0), np.nan)
@@ -69,11 +70,11 @@ class BlockOfChains:
         if self.rounds == 1:
             return
         tuning = hmc.PAPER if self.settings.tuning == "paper" else hmc.RETUNED
-        evidence = Evidence(*(jnp.stack(arrays) for arrays in zip(*map(self._evidence, self.memories), strict=True)))
+        evidence = kernel_evidences([target_of(memory, self.settings) for memory in self.memories])
         start = self.state._replace(position=self._prior_draws())
         keys = self._keys(2 * self.rounds)
         self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, evidence)
-        self.points = np.asarray(points)
+        self.points, self.step_size = np.asarray(points), np.asarray(self.state.step_size)
         self.acceptance = np.asarray(info.acceptance).mean(axis=1)
         self.window_acceptance = np.asarray(info.window_acceptance)
 
@@ -81,10 +82,12 @@ class BlockOfChains:
         return starting_points(self.density, self._keys(2 * self.rounds + 1))
 
     def _keys(self, purpose: int) -> Key[Array, "runs"]:
-        return jax.vmap(jax.random.fold_in, (0, None))(self.keys, purpose)
+        return _folded_each(self.keys, jnp.asarray(purpose))
 
-    def _evidence(self, memory: Memory) -> Evidence:
-        return kernel_evidence(target_of(memory, self.settings))
+
+@jax.jit
+def _folded_each(keys: Key[Array, "runs"], purpose: Int[Array, ""]) -> Key[Array, "runs"]:
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, purpose)
 
 
 class LoneHMC:
@@ -117,12 +120,12 @@ class BayesHMC:
     def __init__(self, block: BlockOfChains, run: int, model: SSP) -> None:
         self.block, self.run, self.model = block, run, model
         self.number = model.numbers_in(block.model)
-        self.asked = 0
+        self.asked, self._seen = 0, -1
 
     @property
     def diagnostics(self) -> dict[str, float]:
         """Acceptance and step size of the last episode's chain."""
-        found = {"acceptance": self.block.acceptance[self.run], "step_size": self.block.state.step_size[self.run]}
+        found = {"acceptance": self.block.acceptance[self.run], "step_size": self.block.step_size[self.run]}
         return {name: float(value) for name, value in found.items()}
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
@@ -130,7 +133,7 @@ class BayesHMC:
         if self.asked == self.block.rounds:
             self.block.move()
         self.asked += 1
-        points = self._points()
+        points = self._view()[0]
         chosen = points[np.unique(np.linspace(-1, len(points) - 1, self.block.settings.optimism + 1).astype(int))[1:]]
         return self.model.greedy(most_promising(self.model, chosen))
 
@@ -140,16 +143,21 @@ class BayesHMC:
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
         """The share of the chain's points whose greedy policy plays each route."""
-        is_best = self.model.is_best(self._points())
-        return np.array([is_best[:, list(route)].all(axis=1).mean() for route in routes])
+        is_best = np.ascontiguousarray(self._view()[1].T)
+        played = [np.count_nonzero(np.logical_and.reduce(is_best[list(route)])) for route in routes]
+        return np.array(played) / is_best.shape[1]
 
     def beliefs(self) -> Beliefs:
         """The share of the chain's points in which each pair is its state's best, and the mean of its value."""
-        points = self._points()
-        return Beliefs(self.model.is_best(points).mean(axis=0), points.mean(axis=0))
+        points, is_best = self._view()
+        return Beliefs(is_best.mean(axis=0), points.mean(axis=0))
 
-    def _points(self) -> Float[np.ndarray, "draws pairs"]:
-        return self.block.points[self.run][:, self.number]
+    def _view(self) -> tuple[Float[np.ndarray, "draws pairs"], Bool[np.ndarray, "draws pairs"]]:
+        """The chain's points, and which pairs are best in each; kept until the chains move again."""
+        if self._seen != self.block.rounds:
+            points = self.block.points[self.run][:, self.number]
+            self._seen, self._kept = self.block.rounds, (points, self.model.is_best(points))
+        return self._kept
 
 
 def block_of_agents(models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> list[BayesHMC]:

@@ -36,7 +36,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.agents.agent import Acts, Agent, Diagnosed, Looks, SeesMoves
+from bellmanifold.agents.agent import Agent, acts, is_diagnosed, looks, sees_moves
 from bellmanifold.agents.following import chooser, loop_detector, require_policy
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
@@ -118,13 +118,13 @@ def play_episodes(
     cap = default_cap(world.model) if cap is None else cap
     if cap < 1:
         raise BadInputError(f"cap is {cap}: an episode needs at least one move")
-    if replan and isinstance(agent, Acts):
+    if replan and acts(agent):
         raise BadInputError("this agent chooses every move on its own and has no plan to make again: leave replan out")
     rng = np.random.default_rng(seed)
     memory = Memory(world.model if world.has_laws else world.model.opened())
     for _ in range(episodes):
         episode = _Trip(world, agent, memory, rng, replan).played(cap)
-        said = dict(agent.diagnostics) if isinstance(agent, Diagnosed) else {}
+        said = dict(agent.diagnostics) if is_diagnosed(agent) else {}
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
 
@@ -183,7 +183,7 @@ class _Trip:
         self.memory.add_one(pair, reward)
         if not self.world.has_laws:
             self.memory.land(pair, landing)
-        if isinstance(self.agent, SeesMoves):
+        if sees_moves(self.agent):
             self.agent.moved(pair, reward, landing, self.world.playable(landing))
         return landing, cut_off
 
@@ -200,7 +200,7 @@ class _Trip:
         self.looks += 1
         self.changed = True
         agent = self.agent
-        self._follow(agent.look(state, self.rng) if isinstance(agent, Looks) else agent.policy(self.rng))
+        self._follow(agent.look(state, self.rng) if looks(agent) else agent.policy(self.rng))
 
     def _give_way(self, state: int) -> bool:
         """Play the best way home, or the shortest to something new; False if there is neither."""

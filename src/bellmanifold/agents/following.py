@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Int
 
-from bellmanifold.agents.agent import Acts, Agent
+from bellmanifold.agents.agent import Agent, acts
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.worlds import World
 from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
@@ -31,7 +31,7 @@ def chooser(
     world: World, agent: Agent, policy: Int[np.ndarray, "states"], rng: np.random.Generator
 ) -> Callable[[int], int]:
     """How the next pair is chosen: by the agent move by move, or by its policy."""
-    if isinstance(agent, Acts):
+    if acts(agent):
         return lambda state: int(agent.act(world.playable(state), rng))
     owner = world.model.pair_state
     if world.has_laws:
@@ -74,7 +74,7 @@ def loop_detector(
     choose every move may leave loops by themselves.
     """
     model = world.model
-    if isinstance(agent, Acts) or not world.may_loop or not (world.has_laws or replan):
+    if acts(agent) or not world.may_loop or not (world.has_laws or replan):
         return _never
     if world.has_laws and model.is_deterministic:
         seen: set[int] = set()

@@ -5,29 +5,29 @@ Walks are a third source (`bellmanifold.agents.walking`).
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import known_only, shares
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.graph import has_cycle
-from bellmanifold.jax_setup import random_key
+from bellmanifold.jax_setup import random_keys
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, covering
 from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.policies import ALL, most_probable_routes
-from bellmanifold.posteriors.system import System, drawn_laws, member_moments, system_of
+from bellmanifold.posteriors.system import Drawn, System, drawn_laws, member_means, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.posteriors.weight import Weighed, propose
+from bellmanifold.posteriors.weight import propose
 from bellmanifold.ssp import SSP
 
 POINTS, LAW_POINTS = 1024, 128
@@ -107,7 +107,9 @@ class WeighedPoints:
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         if self._asked is None or self._asked[0] != routes:
-            self._asked = routes, np.array([self._route_probability(route) for route in routes])
+            plays = {pair: self._plays(pair) for pair in {pair for route in routes for pair in route}}
+            each = [reduce(np.multiply, (plays[pair] for pair in route), self.pool.probability) for route in routes]
+            self._asked = routes, np.array([float(chance.sum()) for chance in each])
         return self._asked[1]
 
     @cached_property
@@ -118,15 +120,13 @@ class WeighedPoints:
     def beliefs(self) -> Beliefs:
         return self._beliefs
 
-    def _route_probability(self, route: tuple[int, ...]) -> float:
-        state = self.model.pair_state
-        unknown = np.add.reduceat(~self.observed, self.model.pair_start[:-1])
-        plays = self.pool.probability
-        for pair in route:
-            here = self.pool.policy[state[pair]]
-            any_unknown = 0.0 if self.observed[pair] else (here < 0) / unknown[state[pair]]
-            plays = plays * ((here == pair) + any_unknown)
-        return float(plays.sum())
+    def _plays(self, pair: int) -> Float[np.ndarray, "draws"]:
+        """The probability that each draw plays a pair: 0, 1, or a share if any unknown pair is as good."""
+        state, observed = int(self.model.pair_state[pair]), self.observed
+        here = self.pool.policy[state]
+        own = slice(self.model.pair_start[state], self.model.pair_start[state + 1])
+        any_unknown = 0.0 if observed[pair] else (here < 0) / np.count_nonzero(~observed[own])
+        return np.asarray((here == pair) + any_unknown)
 
 
 def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoints | None:
@@ -143,11 +143,12 @@ def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoint
     if target.model.n_pairs > MOST_PAIRS and not unwalkable:
         return None
     tried: list[WeighedPoints] = []
+    found = [Weighing(way, chart, seed) for way in cover.ways]
     for times in often if unwalkable else often[::2]:  # where a walk would do, it is cheaper than trying once more
         if tried and often[-1] / often[0] * max(source.pool.effective for source in tried) < enough:
             break  # more points would not help
-        for way in cover.ways:
-            tried.append(WeighedPoints(_weighed(way, chart, times, seed), target.observed, target.model))
+        for weighing in found:
+            tried.append(WeighedPoints(weighing.pool(times), target.observed, target.model))
             if cover.missed:
                 tried[-1].diagnostics["proper_only"] = 1.0
             if tried[-1].pool.effective >= enough:
@@ -156,46 +157,104 @@ def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoint
     return best if unwalkable and best is not None and best.pool.effective > 0 else None
 
 
-def _weighed(way: list[Coordinates], chart: BatchChart, times: int, seed: int) -> Pool:
-    target = way[0].target
-    points, rng = POINTS if target.laws is None else LAW_POINTS, np.random.default_rng(seed)
-    policies, at_start, log_weights, sums = [], [], [], []
-    for number, coordinates in enumerate(way):
-        system = system_of(coordinates, chart)
-        initial = target.model.initial[np.asarray(system.layout.state)]
-        for time in range(times):
-            drawn = drawn_laws(target.laws, rng, points)
-            found = propose(system, random_key(seed, number, time), points, drawn)
-            policies.append(known_only(target, chart.pairs(np.asarray(found.choice))))
-            starts, part = _reduced(system, initial, found)
-            at_start.append(np.asarray(starts))
-            log_weights.append(np.asarray(found.log_weight))
-            sums.append((np.asarray(part), float(found.log_scale)))
-    log_weight = np.concatenate(log_weights)
+class _Part(NamedTuple):
+    """Batches of points: all that an agent keeps of them.
+
+    Attributes:
+        choice: greedy action of each of the layout's states, shape (batches, states, batch).
+        at_start: expected best value at the start, shape (batches, batch).
+        log_weight: shape (batches, batch).
+        total, log_scale: weighted sum of the action values, shape (batches, pairs), and the log of what the weights in
+            it are relative to, shape (batches,).
+    """
+
+    choice: Int[np.ndarray, "batches states batch"]
+    at_start: Float[np.ndarray, "batches batch"]
+    log_weight: Float[np.ndarray, "batches batch"]
+    total: Float[np.ndarray, "batches pairs"]
+    log_scale: Float[np.ndarray, "batches"]
+
+
+class Weighing:
+    """Points of a mixture that are weighed one batch after the other; those that were weighed before stay.
+
+    Args:
+        way: the components of the mixture.
+        chart: of the problem.
+        seed: fixes every point.
+    """
+
+    def __init__(self, way: list[Coordinates], chart: BatchChart, seed: int) -> None:
+        self.way, self.chart, self.seed, self.target = way, chart, seed, way[0].target
+        self.parts: list[list[_Part]] = [[] for _ in way]
+
+    @cached_property
+    def _systems(self) -> list[System]:
+        return [system_of(coordinates, self.chart) for coordinates in self.way]
+
+    def pool(self, times: int) -> Pool:
+        """The points of the first batches of each component."""
+        laws = self.target.laws
+        if laws is None:
+            for number, parts in enumerate(self.parts):
+                for first in range(len(parts) * TIMES[0], times, TIMES[0]):
+                    parts.append(self._weigh(number, range(first, first + TIMES[0])))
+        else:  # one generator draws all of them, component by component
+            rng = np.random.default_rng(self.seed)
+            self.parts = [
+                [self._weigh(number, range(time, time + 1), drawn_laws(laws, rng, LAW_POINTS)) for time in range(times)]
+                for number in range(len(self.way))
+            ]
+        return _pool(self.target, self.way[0], self.chart, [part for parts in self.parts for part in parts])
+
+    def _weigh(self, number: int, batches: range, laws: Drawn | None = None) -> _Part:
+        """Some batches of a component."""
+        system = self._systems[number]
+        keys = random_keys([(self.seed, number, batch) for batch in batches])
+        initial = self.target.model.initial[np.asarray(system.layout.state)]
+        found = _weigh_batches(system, initial, keys, POINTS if laws is None else LAW_POINTS, laws)
+        return _Part(*map(np.asarray, found))
+
+
+@partial(jax.jit, static_argnames="batch")
+def _weigh_batches(
+    system: System, initial: Float[Array, "states"], keys: Key[Array, "batches"], batch: int, laws: Drawn | None
+) -> tuple[Array, ...]:
+    """Draw and weigh batches of points; nothing is kept of them but what `_Part` says."""
+
+    def one(key: PRNGKeyArray) -> tuple[Array, ...]:
+        found = propose(system, key, batch, laws)
+        best = system.layout.greedy(found.q)[1]
+        weight = jnp.exp(found.log_weight - found.log_scale)
+        mean = jnp.where(weight > 0, member_means(system, found.q), 0.0)
+        starts = initial @ jnp.where(jnp.isfinite(best), best, 0.0)
+        return found.choice, starts, found.log_weight, mean @ weight, found.log_scale
+
+    return tuple(jax.lax.map(one, keys))
+
+
+def _pool(target: Target, first: Coordinates, chart: BatchChart, parts: list[_Part]) -> Pool:
+    """All points of a mixture's parts together; those of weight 0 are left out."""
+    log_weight = np.concatenate([part.log_weight.ravel() for part in parts])
     top = log_weight.max()
     reference = top if np.isfinite(top) else 0.0
     weight = np.exp(log_weight - reference)
     total = float(weight.sum())
-    mean = sum(part * np.exp(min(scale - reference, 0.0)) for part, scale in sums) / (total or 1.0)
+    sums = [pair for part in parts for pair in zip(part.total, part.log_scale.tolist(), strict=True)]
+    mean = sum(own * np.exp(min(scale - reference, 0.0)) for own, scale in sums) / (total or 1.0)
     coupled = target.coupled[target.model.pair_state] & (total > 0)
-    return Pool(
-        np.concatenate(policies, axis=1),
-        np.concatenate(at_start),
-        weight / (total or 1.0),
-        effective_size(weight),
-        np.where(coupled, mean[way[0].stand_in], target.prior.mean),
+    probability = weight / (total or 1.0)
+    counts = np.flatnonzero(probability) if total > 0 else np.arange(len(weight))
+    choice = np.concatenate(
+        [np.moveaxis(part.choice, 0, 1).reshape(part.choice.shape[1], -1) for part in parts], axis=1
     )
-
-
-@jax.jit
-def _reduced(
-    system: System, initial: Float[Array, "states"], found: Weighed
-) -> tuple[Float[Array, "batch"], Float[Array, "pairs"]]:
-    """Each point's value at the start, and the weighted sum of action values, in one program."""
-    best = system.layout.greedy(found.q)[1]
-    weight = jnp.exp(found.log_weight - found.log_scale)
-    mean = jnp.where(weight > 0, member_moments(system, found.q)[0], 0.0)
-    return initial @ jnp.where(jnp.isfinite(best), best, 0.0), mean @ weight
+    return Pool(
+        known_only(target, chart.pairs(choice[:, counts])),
+        np.concatenate([part.at_start.ravel() for part in parts])[counts],
+        probability[counts],
+        effective_size(weight),
+        np.where(coupled, mean[first.stand_in], target.prior.mean),
+    )
 
 
 class DrawnRoutes:

@@ -7,18 +7,58 @@ For action values q (one entry per pair) let V(s) = max_a q(s, a) and V(goal) = 
 and Bellman's optimality equations say g_i(Q*) = r_i for every pair (equation eqn:def_of_g). The relaxed likelihood of
 observed pairs is the product of N(r_i; g_i(q), scale_i^2) (equation eqn:abcpos). Data come as masks over all pairs, so
 one compiled program serves every data set of a problem.
+
+A chain asks for gradients a million times, and a program reads from many places far faster than it adds up at many. So
+there are tables of the successors of each pair and, for gradients, of the predecessors of each state. Where padding
+would make them much larger than the problem, as one state has far more predecessors than others, there are none, and
+sums and gradients are JAX's own; so are maxima where states differ in their number of actions. Values that tie share
+their state's gradient in equal parts.
+
+Action values of several chains lie along further axes, behind the one of pairs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bellmanifold.jax_setup import STATIC
 from bellmanifold.ssp import SSP
+
+PADDING, SMALL = 4, 1024
+"""A table has at most this many entries for each move of the problem, or this many in all."""
+UNROLLED = 8
+"""Rows longer than this are summed by a reduction, which is compiled to a loop."""
+
+
+class Rows(NamedTuple):
+    """Weighted sums of some entries of an array, one for each row; padded by entry 0 with weight 0."""
+
+    entry: Int[Array, "rows width"]
+    weight: Float[Array, "rows width"]
+
+    def sums(self, values: Float[Array, "entries *chains"]) -> Float[Array, "rows *chains"]:
+        """The sum of every row."""
+        weight = jnp.expand_dims(self.weight, tuple(range(2, 1 + values.ndim)))
+        if not 0 < self.entry.shape[1] <= UNROLLED:
+            return jnp.sum(weight * values[self.entry], axis=1)
+        total = weight[:, 0] * values[self.entry[:, 0]]
+        for k in range(1, self.entry.shape[1]):
+            total = total + weight[:, k] * values[self.entry[:, k]]
+        return total
+
+
+class Tables(NamedTuple):
+    """What follows each pair, among states and the goal, and which pairs may lead to each state."""
+
+    after: Rows
+    before: Rows
 
 
 @jax.tree_util.register_dataclass
@@ -31,50 +71,144 @@ class Transitions:
         next_pair: pair of each successor entry, shape (successors,).
         next_state: successor state, n_states for the goal, shape (successors,).
         next_prob: its probability, shape (successors,).
+        tables: the same by rows; None if they would be too large.
         n_states: number of non-goal states.
+        actions: how many pairs each state has; 0 if they differ.
     """
 
     pair_state: Int[Array, "pairs"]
     next_pair: Int[Array, "successors"]
     next_state: Int[Array, "successors"]
     next_prob: Float[Array, "successors"]
+    tables: Tables | None
     n_states: int = field(metadata=STATIC)
+    actions: int = field(metadata=STATIC)
 
 
 def transitions(model: SSP) -> Transitions:
     """The transition law of a problem, ready for JAX."""
+    counts = np.diff(model.pair_start)
     return Transitions(
         pair_state=jnp.asarray(model.pair_state),
         next_pair=jnp.asarray(model.next_pair),
         next_state=jnp.asarray(model.next_state),
         next_prob=jnp.asarray(model.next_prob),
+        tables=_tables(model),
         n_states=model.n_states,
+        actions=int(counts[0]) if (counts == counts[0]).all() else 0,
     )
 
 
-def state_values(law: Transitions, q: Float[Array, "pairs"]) -> Float[Array, "states"]:
+def _tables(model: SSP) -> Tables | None:
+    inside = model.next_state < model.n_states
+    arriving = model.next_state[inside]
+    after, before = np.diff(model.next_start).max(), np.bincount(arriving, minlength=1).max()
+    if max(model.n_pairs * after, model.n_states * before) > max(PADDING * len(model.next_state), SMALL):
+        return None
+    return Tables(
+        _rows(model.next_pair, model.next_state, model.next_prob, model.n_pairs),
+        _rows(arriving, model.next_pair[inside], model.next_prob[inside], model.n_states),
+    )
+
+
+def _rows(
+    row: Int[np.ndarray, "moves"], entry: Int[np.ndarray, "moves"], weight: Float[np.ndarray, "moves"], rows: int
+) -> Rows:
+    """Entries with their weights by rows, in the order they come in."""
+    counts = np.bincount(row, minlength=rows)
+    order = np.argsort(row, kind="stable")
+    place = (row[order], np.arange(len(row)) - (np.cumsum(counts) - counts)[row[order]])
+    entries, weights = np.zeros((rows, counts.max()), dtype=np.int64), np.zeros((rows, counts.max()))
+    entries[place], weights[place] = entry[order], weight[order]
+    return Rows(jnp.asarray(entries), jnp.asarray(weights))
+
+
+def state_values(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Array, "states *chains"]:
     """V(s) = max_a q(s, a)."""
+    if law.actions:
+        return _best(law.actions, q)
     return jax.ops.segment_max(q, law.pair_state, law.n_states, indices_are_sorted=True)
 
 
-def residuals(law: Transitions, q: Float[Array, "pairs"]) -> Float[Array, "pairs"]:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _best(actions: int, q: Float[Array, "pairs *chains"]) -> Float[Array, "states *chains"]:
+    """The largest of each state's values, if every state has this many."""
+    return reduce(jnp.maximum, _by_action(actions, q))
+
+
+def _by_action(actions: int, q: Float[Array, "pairs *chains"]) -> list[Float[Array, "states *chains"]]:
+    """The first value of each state, the second, and so on."""
+    table = q.reshape(-1, actions, *q.shape[1:])
+    return [table[:, k] for k in range(actions)]
+
+
+def _best_forward(
+    actions: int, q: Float[Array, "pairs *chains"]
+) -> tuple[Float[Array, "states *chains"], tuple[Array, Array]]:
+    best = _best(actions, q)
+    return best, (q, best)
+
+
+def _best_backward(
+    actions: int, kept: tuple[Array, Array], slope: Float[Array, "states *chains"]
+) -> tuple[Float[Array, "pairs *chains"]]:
+    """The values that are best share their state's slope."""
+    q, best = kept
+    tied = reduce(jnp.add, ((value == best).astype(q.dtype) for value in _by_action(actions, q)))
+    table = q.reshape(-1, actions, *q.shape[1:])
+    return (jnp.where(table == best[:, None], (slope / tied)[:, None], 0.0).reshape(q.shape),)
+
+
+_best.defvjp(_best_forward, _best_backward)
+
+
+@jax.custom_vjp
+def _ahead(tables: Tables, value: Float[Array, "states_and_goal *chains"]) -> Float[Array, "pairs *chains"]:
+    """Expected value of what follows each pair."""
+    return tables.after.sums(value)
+
+
+def _ahead_forward(
+    tables: Tables, value: Float[Array, "states_and_goal *chains"]
+) -> tuple[Float[Array, "pairs *chains"], tuple[Tables]]:
+    return _ahead(tables, value), (tables,)
+
+
+def _ahead_backward(
+    kept: tuple[Tables], slope: Float[Array, "pairs *chains"]
+) -> tuple[None, Float[Array, "states_and_goal *chains"]]:
+    """A state's value counts in all pairs that lead to it; that of the goal is fixed."""
+    return None, _with_goal(kept[0].before.sums(slope))
+
+
+_ahead.defvjp(_ahead_forward, _ahead_backward)
+
+
+def _with_goal(of_states: Float[Array, "states *chains"]) -> Float[Array, "states_and_goal *chains"]:
+    """The goal behind the states: it is worth 0."""
+    return jnp.append(of_states, jnp.zeros((1, *of_states.shape[1:])), axis=0)
+
+
+def residuals(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Array, "pairs *chains"]:
     """g_i(q) = q_i - sum p(s'|i) V(s'), for every pair.
 
     >>> from bellmanifold import envs
     >>> residuals(transitions(envs.two_state()), jnp.array([-2.0, -1.0]))
     Array([-1., -1.], dtype=float64)
     """
-    value = jnp.append(state_values(law, q), 0.0)
-    ahead = law.next_prob * value[law.next_state]
+    value = _with_goal(state_values(law, q))
+    if law.tables is not None:
+        return q - _ahead(law.tables, value)
+    ahead = jnp.expand_dims(law.next_prob, tuple(range(1, q.ndim))) * value[law.next_state]
     return q - jax.ops.segment_sum(ahead, law.next_pair, len(q), indices_are_sorted=True)
 
 
 def log_likelihood(
     law: Transitions,
-    q: Float[Array, "pairs"],
+    q: Float[Array, "pairs *chains"],
     observed: Bool[Array, "pairs"],
-    reward: Float[Array, "pairs"],
-    scale: Float[Array, "pairs"],
+    reward: Float[Array, "pairs *chains"],
+    scale: Float[Array, "pairs *chains"],
 ) -> Float[Array, ""]:
     """Log of the relaxed Gaussian likelihood of the observed pairs; entries of other pairs are ignored."""
     safe = jnp.where(observed, scale, 1.0)

@@ -16,6 +16,7 @@ columns is a power of two, so it changes rarely.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -65,6 +66,13 @@ def kernel_evidence(target: Target) -> Evidence:
     return Evidence(jnp.asarray(target.reward)[:, None], jnp.asarray(target.observed)[:, None], jnp.asarray(width))
 
 
+def kernel_evidences(targets: Sequence[Target]) -> Evidence:
+    """The same for several chains, each with its own target, along a leading axis."""
+    observed, reward = (np.stack([getattr(target, name) for target in targets]) for name in ("observed", "reward"))
+    width = np.where(observed, np.stack([target.scale for target in targets]), 1.0)
+    return Evidence(*map(jnp.asarray, (reward[..., None], observed[..., None], width)))
+
+
 def noisy_evidence(data: Dataset) -> Evidence:
     """Every visit of every pair."""
     pairs = data.model.n_pairs
@@ -84,17 +92,22 @@ def for_chains(evidence: Evidence, chains: int) -> Evidence:
 
 
 def log_posterior(
-    density: Density, law: Transitions, position: Float[Array, "dimension"], evidence: Evidence
-) -> Float[Array, ""]:
-    """Log posterior density of (theta, psi) up to the evidence."""
+    density: Density, law: Transitions, position: Float[Array, "dimension *chains"], evidence: Evidence
+) -> Float[Array, "*chains"]:
+    """Log posterior density of (theta, psi) up to the evidence; of several chains, if they lie along the last axes."""
     theta, psi = jnp.split(position, [density.parametrisation.dimension])
-    expected = residuals(law, density.parametrisation.values(theta))
-    eta = jnp.broadcast_to(evidence.width * density.noise.scale(psi), expected.shape)[:, None]
+    expected = residuals(law, _each(density.parametrisation.values)(theta))
+    eta = jnp.broadcast_to(evidence.width * _each(density.noise.scale)(psi), expected.shape)[:, None]
     w = (evidence.reward - expected[:, None]) / eta
-    pair = jnp.broadcast_to(jnp.arange(len(expected))[:, None], w.shape)
+    pair = jnp.broadcast_to(jnp.expand_dims(jnp.arange(len(expected)), tuple(range(1, w.ndim))), w.shape)
     terms = density.noise.log_density(pair, w) - jnp.log(eta)
-    likelihood = jnp.sum(jnp.where(evidence.seen, terms, 0.0))
-    return density.prior.log_density(theta) + density.noise.log_prior(psi) + likelihood
+    likelihood = jnp.sum(jnp.where(evidence.seen, terms, 0.0), axis=(0, 1))
+    return _each(density.prior.log_density)(theta) + _each(density.noise.log_prior)(psi) + likelihood
+
+
+def _each(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function of one chain's numbers, for one chain or for several along the last axis."""
+    return lambda x: function(x) if x.ndim == 1 else jax.vmap(function, in_axes=-1, out_axes=-1)(x)
 
 
 def starting_point(density: Density, key: PRNGKeyArray) -> Float[Array, "dimension"]:

@@ -319,6 +319,20 @@ def from_normals(system: System, point: Point) -> Point:
     return point._replace(x=jnp.where((system.free & (system.alternatives > 1))[:, None], largest, point.x))
 
 
+def member_means(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
+    """Means of the action values alone: row by row, as only pairs that stand for several take any time."""
+    shared = system.alternatives > 1
+    rows = jnp.nonzero(shared, size=len(shared), fill_value=0)[0]
+
+    def mean_of(k: Int[Array, ""], means: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
+        row = rows[k]
+        own = (system.alternatives[row], system.prior_mean[row], system.prior_sd[row])
+        return means.at[row].set(jax_member_moments(means[row], *own, jnp.zeros(()))[0])
+
+    q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
+    return jax.lax.fori_loop(0, jnp.sum(shared), mean_of, q)
+
+
 @jax.jit
 def member_moments(
     system: System, q: Float[Array, "pairs batch"]

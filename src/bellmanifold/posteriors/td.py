@@ -42,8 +42,9 @@ data, and its uncertainty is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -173,18 +174,26 @@ def route_probabilities(
             plays two different pairs in one state is no policy's and has probability 0.
     """
     optimal, _ = _compare(model, posterior)
-    return np.array([posterior.weights @ _product(model, optimal, route) for route in routes], dtype=np.float64)
+    found = np.zeros(len(routes))
+    for numbers, pairs in _by_length(model, routes):
+        chance = reduce(np.multiply, (optimal[:, column] for column in pairs.T), np.ones((len(optimal), len(pairs))))
+        found[numbers] = [posterior.weights @ own for own in np.ascontiguousarray(chance.T)]
+    return found
 
 
-def _product(
-    model: SSP, optimal: Float[np.ndarray, "components pairs"], route: Sequence[int]
-) -> Float[np.ndarray, "components"]:
-    pairs = np.unique(np.asarray(route, dtype=np.int64))
-    if len(pairs) and not (pairs[0] >= 0 and pairs[-1] < model.n_pairs):
-        raise BadInputError(f"route: a pair is outside 0 to {model.n_pairs - 1}")
-    if len(np.unique(model.pair_state[pairs])) < len(pairs):
-        return np.zeros(len(optimal))
-    return optimal[:, pairs].prod(axis=1)
+def _by_length(
+    model: SSP, routes: Sequence[Sequence[int]]
+) -> Iterator[tuple[list[int], Int[np.ndarray, "routes length"]]]:
+    """Routes of some policy, those that are equally long together: their numbers and their pairs, ascending."""
+    state, groups = model.pair_state.tolist(), dict[int, dict[int, list[int]]]()
+    for number, route in enumerate(routes):
+        pairs = sorted({int(pair) for pair in route})
+        if pairs and not (pairs[0] >= 0 and pairs[-1] < model.n_pairs):
+            raise BadInputError(f"route: a pair is outside 0 to {model.n_pairs - 1}")
+        if len({state[pair] for pair in pairs}) == len(pairs):
+            groups.setdefault(len(pairs), {})[number] = pairs
+    for length, group in groups.items():
+        yield list(group), np.array(list(group.values()), dtype=np.int64).reshape(len(group), length)
 
 
 def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> TDPosterior:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.agents.agent import Agent, Beliefs, Believes, ShowsBeliefs
+from bellmanifold.agents.agent import Agent, Beliefs, believes, shows_beliefs
 from bellmanifold.agents.episodes import Episode, play_episodes
 from bellmanifold.agents.registry import AgentKind, check_supported, find_agent, make_agent
 from bellmanifold.agents.settings import Options
@@ -204,7 +204,7 @@ class _Recorder:
         self.episodes = play_episodes(world, agent, episodes, play_seed(seed), replan=replan)
         self.played: list[Episode] = []
         self.seconds: list[float] = []
-        self.routes = all_routes(world.model) if world.has_laws and isinstance(agent, Believes) else ()
+        self.routes = all_routes(world.model) if world.has_laws and believes(agent) else ()
         self.of_routes: list[Float[np.ndarray, "routes"]] = []
         self.of_pairs: list[Beliefs | None] = []
         self.keeps_beliefs = episodes * world.model.n_pairs <= MOST_BELIEFS
@@ -214,9 +214,9 @@ class _Recorder:
         began = perf_counter()
         self.played.append(next(self.episodes))
         took = perf_counter() - began
-        if self.routes and isinstance(self.agent, Believes):
+        if self.routes and believes(self.agent):
             self.of_routes.append(self.agent.route_probabilities(self.routes))
-        if self.keeps_beliefs and isinstance(self.agent, ShowsBeliefs):
+        if self.keeps_beliefs and shows_beliefs(self.agent):
             self.of_pairs.append(self.agent.beliefs())
         return took
 

@@ -1,6 +1,11 @@
 """Hamiltonian Monte Carlo tuned as in the paper's Appendix B.1, many chains at once.
 
-BlackJAX makes the moves (leapfrog steps, accept or reject); this module tunes them. One `episode` is
+A move draws a momentum p ~ N(0, M), M the inverse of the variances, takes leapfrog steps
+
+    p <- p + step/2 grad log density(x),   x <- x + step M^-1 p,   p <- p + step/2 grad log density(x)
+
+and is accepted with probability min(1, exp of the energy lost on the way), energy = p M^-1 p / 2 - log density(x). What
+is drawn, and from which keys, is what BlackJAX's kernel draws; the tests hold both side by side. One `episode` is
 
 1. warm-up: `windows` windows of `window` iterations. After each the step size is multiplied by `increase[0]` if the
    window's mean acceptance probability was above the target and by `decrease[0]` if not; once the acceptance has
@@ -15,7 +20,9 @@ Position, step size and variances are the state that one episode hands to the ne
 one. A coordinate that did not move at all keeps its variance: 0 would freeze it forever, and the paper does not say.
 
 Each chain has its own key, state and argument of the log density, along the leading axis. Chains never exchange
-anything, so a batch of them is the chains one by one.
+anything, so a batch of them is the chains one by one. A move is a few hundred additions, and what calls for them takes
+as long as they do. So all chains move in one program, in which they lie along the last axis: there what is read for one
+of them is read for all.
 """
 
 from __future__ import annotations
@@ -24,14 +31,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-LogDensity = Callable[[Float[Array, "dimension"], Any], Float[Array, ""]]
-"""Log density of a position, given the chain's own argument (any tree of arrays)."""
+LogDensity = Callable[[Float[Array, "dimension chains"], Any], Float[Array, "chains"]]
+"""Log density of each chain's position, given an argument (any tree of arrays) with chains along the last axis."""
+DIVERGENT = 1000.0
+"""A move that gains more energy than this has run away."""
 
 PAPER_STEPS = {0.01: 1e-4, 0.1: 5e-3, 0.2: 0.01, 0.5: 0.03, 1.0: 0.05, 5.0: 0.1}
 """Tolerance -> first step size at prior scale 10 (the paper's table of step sizes)."""
@@ -120,7 +128,7 @@ def episode(
     Args:
         key: one per chain, shape (chains,).
         state: of all chains.
-        log_density: of a single chain's position and argument.
+        log_density: of all chains' positions and arguments, which it is given with chains along the last axis.
         argument: a tree of arrays with chains along the leading axis.
         draws: iterations after warm-up.
         tuning: no windows: walk on with the step size as it is.
@@ -129,57 +137,119 @@ def episode(
         The state for the next episode, the points walked through after warm-up, and what happened.
     """
 
-    def one(key: PRNGKeyArray, state: State, argument: Any) -> tuple[State, Array, Info]:
-        return _episode(key, state, lambda position: log_density(position, argument), draws, tuning)
-
-    with jax.numpy_dtype_promotion("standard"):  # BlackJAX mixes integers and floats
-        return jax.vmap(one)(key, state, argument)
+    last, own = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (state, argument))
+    found = _episode(key, last, lambda position: log_density(position, own), draws, tuning)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found)
 
 
 def _episode(
-    key: PRNGKeyArray, state: State, log_density: Callable[[Array], Array], draws: int, tuning: Tuning
+    key: Key[Array, "chains"], state: State, log_density: Callable[[Array], Array], draws: int, tuning: Tuning
 ) -> tuple[State, Array, Info]:
-    """One chain; warm-up and walk are one loop, so that the move is compiled once."""
-    kernel = blackjax.hmc.build_kernel()
+    """All chains, along the last axis; warm-up and walk are one loop, so that the move is compiled once."""
     warm_up = tuning.windows * tuning.window
+    move = _Move(log_density, state.variance, tuning.leapfrogs)
 
-    def move(carry: tuple[Any, _Rule], inputs: tuple[Array, PRNGKeyArray]) -> tuple[tuple[Any, _Rule], _Record]:
-        (chain, rule), (iteration, key) = carry, inputs
-        chain, info = kernel(key, chain, log_density, rule.step_size, state.variance, tuning.leapfrogs)
-        record = _Record(chain.position, info.acceptance_rate, info.is_divergent, rule.step_size)
-        total = rule.total + info.acceptance_rate
+    def iterate(carry: tuple[_Chains, _Rule], drawn: _Drawn) -> tuple[tuple[_Chains, _Rule], _Record]:
+        chains, rule = carry
+        there, lost = move.propose(chains, drawn.normals, rule.step_size)
+        chance = jnp.clip(jnp.exp(lost), max=1.0)
+        chains = jax.tree.map(partial(jnp.where, drawn.uniform < chance), there, chains)
+        record = _Record(chains.position, chance, -lost > DIVERGENT, rule.step_size)
+        total = rule.total + chance
         adjusted = _adjust(rule, total / tuning.window, tuning)
         fixed = jnp.where(jnp.isnan(adjusted.last_good), adjusted.step_size, adjusted.last_good)
-        adjusted = adjusted._replace(step_size=jnp.where(iteration + 1 == warm_up, fixed, adjusted.step_size))
-        window_ends = (iteration < warm_up) & ((iteration + 1) % tuning.window == 0)
+        adjusted = adjusted._replace(step_size=jnp.where(drawn.iteration + 1 == warm_up, fixed, adjusted.step_size))
+        window_ends = (drawn.iteration < warm_up) & ((drawn.iteration + 1) % tuning.window == 0)
         after = jax.tree.map(partial(jnp.where, window_ends), adjusted, rule._replace(total=total))
-        return (chain, after), record
+        return (chains, after), record
 
     zero = jnp.zeros_like(state.step_size)
-    rule = _Rule(state.step_size, zero, jnp.nan * zero, zero, jnp.array(False))
-    iterations = jnp.arange(warm_up + draws), jax.random.split(key, warm_up + draws)
-    chain = blackjax.hmc.init(state.position, log_density)
-    (chain, rule), record = jax.lax.scan(move, (chain, rule), iterations)
+    rule = _Rule(state.step_size, zero, jnp.nan * zero, zero, zero > 0)
+    drawn = _draw(key, warm_up + draws, len(state.position))
+    (chains, rule), record = jax.lax.scan(iterate, (move.start(state.position), rule), drawn)
     points = record.position[warm_up:]
     spread = jnp.var(points[-tuning.kept :], axis=0)
     variance = jnp.where((spread > 0) & jnp.isfinite(spread), spread, state.variance)
-    by_window = record.acceptance[:warm_up].reshape(tuning.windows, tuning.window)
+    by_window = record.acceptance[:warm_up].reshape(tuning.windows, tuning.window, len(key))
     info = Info(
         window_acceptance=jnp.mean(by_window, axis=1),
         window_step_size=record.step_size[: warm_up : tuning.window],
         acceptance=record.acceptance[warm_up:],
         is_divergent=record.is_divergent[warm_up:],
     )
-    return State(chain.position, rule.step_size, variance), points, info
+    return State(chains.position, rule.step_size, variance), points, info
+
+
+class _Drawn(NamedTuple):
+    """The number of each iteration, and the random numbers it uses."""
+
+    iteration: Int[Array, "*iterations"]
+    normals: Float[Array, "*iterations dimension chains"]
+    uniform: Float[Array, "*iterations chains"]
+
+
+def _draw(key: Key[Array, "chains"], iterations: int, dimension: int) -> _Drawn:
+    """Everything that is random, ahead of all moves: drawn one by one numbers take several times as long."""
+
+    def of_chain(key: PRNGKeyArray) -> tuple[Array, Array]:
+        keys = jax.vmap(jax.random.split)(jax.random.split(key, iterations))
+        normals = jax.vmap(lambda own: jax.random.normal(own, (dimension,)))(keys[:, 0])
+        return normals, jax.vmap(jax.random.uniform)(keys[:, 1])
+
+    return _Drawn(jnp.arange(iterations), *jax.vmap(of_chain, out_axes=-1)(key))
+
+
+class _Chains(NamedTuple):
+    """Where the chains are, with the log densities there and their gradients."""
+
+    position: Float[Array, "dimension chains"]
+    log_density: Float[Array, "chains"]
+    gradient: Float[Array, "dimension chains"]
+
+
+class _Move(NamedTuple):
+    """How proposals are made: of all chains, along the last axis."""
+
+    log_density: Callable[[Array], Array]
+    variance: Float[Array, "dimension chains"]
+    leapfrogs: int
+
+    def gradient(self, position: Float[Array, "dimension chains"]) -> Float[Array, "dimension chains"]:
+        """Of each chain's log density."""
+        return jax.grad(lambda x: jnp.sum(self.log_density(x)))(position)
+
+    def start(self, position: Float[Array, "dimension chains"]) -> _Chains:
+        """The chains at given positions."""
+        return _Chains(position, self.log_density(position), self.gradient(position))
+
+    def propose(
+        self, chains: _Chains, normals: Float[Array, "dimension chains"], step: Float[Array, "chains"]
+    ) -> tuple[_Chains, Float[Array, "chains"]]:
+        """Where the chains would go, and the energy lost on the way: minus infinity if that is not a number."""
+
+        def leapfrog(_: Int[Array, ""], at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            position, momentum, gradient = at
+            momentum = momentum + 0.5 * step * gradient
+            position = position + step * (self.variance * momentum)
+            gradient = self.gradient(position)
+            return position, momentum + 0.5 * step * gradient, gradient
+
+        momentum = normals / jnp.sqrt(self.variance)
+        begin = (chains.position, momentum, chains.gradient)
+        position, left, gradient = jax.lax.fori_loop(0, self.leapfrogs, leapfrog, begin)
+        there = _Chains(position, self.log_density(position), gradient)
+        kinetic, remaining = (0.5 * jnp.sum(self.variance * p * p, axis=0) for p in (momentum, left))
+        lost = kinetic - chains.log_density - (remaining - there.log_density)
+        return there, jnp.where(jnp.isnan(lost), -jnp.inf, lost)
 
 
 class _Record(NamedTuple):
     """One iteration."""
 
-    position: Float[Array, "*iterations dimension"]
-    acceptance: Float[Array, "*iterations"]
-    is_divergent: Bool[Array, "*iterations"]
-    step_size: Float[Array, "*iterations"]
+    position: Float[Array, "*iterations dimension chains"]
+    acceptance: Float[Array, "*iterations chains"]
+    is_divergent: Bool[Array, "*iterations chains"]
+    step_size: Float[Array, "*iterations chains"]
 
 
 class _Rule(NamedTuple):
@@ -193,14 +263,14 @@ class _Rule(NamedTuple):
         crossed: has the acceptance crossed the target?
     """
 
-    step_size: Float[Array, ""]
-    total: Float[Array, ""]
-    last_good: Float[Array, ""]
-    side: Float[Array, ""]
-    crossed: Bool[Array, ""]
+    step_size: Float[Array, "chains"]
+    total: Float[Array, "chains"]
+    last_good: Float[Array, "chains"]
+    side: Float[Array, "chains"]
+    crossed: Bool[Array, "chains"]
 
 
-def _adjust(rule: _Rule, acceptance: Float[Array, ""], tuning: Tuning) -> _Rule:
+def _adjust(rule: _Rule, acceptance: Float[Array, "chains"], tuning: Tuning) -> _Rule:
     """What the next window starts with, given the mean acceptance probability of this one."""
     above = acceptance > tuning.target
     side = jnp.where(above, 1.0, -1.0)

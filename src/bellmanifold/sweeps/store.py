@@ -18,8 +18,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -48,7 +46,7 @@ from bellmanifold.formats.files import (
 )
 from bellmanifold.runs.run import Run
 from bellmanifold.sweeps.locks import Presence, one_at_a_time
-from bellmanifold.sweeps.netcdf import read_netcdf, read_variables
+from bellmanifold.sweeps.netcdf import read_netcdf, read_variables, write_netcdf
 from bellmanifold.sweeps.plan import Plan, RunSettings, plan_entries
 from bellmanifold.sweeps.record import FORMAT, prepare, record
 from bellmanifold.sweeps.validate import read_settings
@@ -58,7 +56,6 @@ PLAN_LOCK = ".plan.lock"
 PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
 RUNS_FOLDER = "runs"
-COMPRESS_ABOVE = 4096
 STALE_SECONDS = 3600
 MARK = "bellmanifold.sha256"
 SEAL_BYTES = len(MARK) + 3 * 65 + 2
@@ -108,25 +105,8 @@ def seal(content: bytes, identity: str, model_digest: str) -> Seal:
 
 def encode(made: xr.Dataset) -> bytes:
     """A record as the bytes of its file."""
-    large = [str(name) for name, variable in made.variables.items() if variable.nbytes > COMPRESS_ABOVE]
-    packing: Any = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in large}
-    with _without_dask():
-        content = bytes(made.to_netcdf(engine="h5netcdf", encoding=packing))
+    content = write_netcdf(made)
     return content + seal(content, made.attrs["identity"], made.attrs["model_digest"]).line()
-
-
-_one_at_a_time = threading.Lock()
-
-
-@contextmanager
-def _without_dask() -> Iterator[None]:
-    """In a task of Dask xarray would take a lock of the whole cluster, named after a buffer that only we can see."""
-    dask: Any = sys.modules.get("dask")
-    if dask is None:
-        yield
-    else:
-        with _one_at_a_time, dask.config.set(scheduler="threads"):
-            yield
 
 
 def decode(content: bytes) -> xr.Dataset:
