@@ -415,17 +415,15 @@ class Threefold(Counting):
 @pytest.mark.parametrize(
     ("number", "where", "proposed", "ratio"),
     [
-        pytest.param(2.5, 0.0, stats.norm.ppf(0.45), 9 / 3, id="falls over the nearest bound"),
-        pytest.param(1.5, 0.0, stats.norm.ppf(0.45), 9.0, id="falls within a mode"),
-        pytest.param(0.5, 0.0, stats.norm.isf(0.05), 1 / 9, id="rises over the nearest bound"),
-        pytest.param(0.5, 0.5, stats.norm.isf(0.005), 3 / 99, id="rises into a mode"),
+        pytest.param(2.5, 0.0, stats.norm.ppf(0.25), 1 / 3, id="falls over the median"),
+        pytest.param(0.5, 0.5, stats.norm.isf(0.5 * 0.0005**0.5), 3 / (0.0005**-0.5 - 1), id="rises into a mode"),
         pytest.param(0.5, 1.0, stats.norm.isf(0.0005), 3 / 999, id="rises over a far bound"),
         pytest.param(2.5, 1.0, stats.norm.isf(0.0005), 1 / 999, id="rises within a mode"),
         pytest.param(3.5, 1.0, stats.norm.ppf(0.4995), 999 / 3, id="falls over a far bound"),
     ],
 )
 def test_a_leap_over_a_given_bound(number, where, proposed, ratio):
-    """Bounds that leave 1/10 to 1/1000 above them, the middle of what lies beyond, odds L(y) (1 - a) / (L(x) a)."""
+    """Bounds that leave 1/2 to 1/1000 above them, the middle of what lies beyond, odds L(y) (1 - a) / (L(x) a)."""
     system = Threefold(Coordinates(seen_below()))
     here = system.evaluate(np.array([number, 0, 0, 0, 0, 0]), None)
     assert here.policy[1] == 3, "the value is its state's best"
@@ -442,7 +440,7 @@ def test_a_leap_of_an_idle_value_costs_nothing():
     here = system.evaluate(np.array([-2.0, 0, 0, 0, 0, 0]), None)
     idle = here._replace(x=np.array([1.5, 0, 0, 0, 0, 0]))  # as if it were above the bound
     system.evaluated.clear()
-    there = leap(system, idle, 0, Given([0.0, stats.norm.cdf(-1.5) / 0.9, 0.999]))
+    there = leap(system, idle, 0, Given([0.0, stats.norm.cdf(-1.5) / 0.5, 0.999]))
     assert not system.evaluated
     assert (there.x[0], there.q[3]) == (pytest.approx(-1.5), pytest.approx(-3.0))
     assert there.log_likelihood == here.log_likelihood
@@ -459,13 +457,13 @@ def test_states_that_lingering_pairs_leave_for_are_awaited():
 
 
 def test_a_step_leaps_with_awaited_values():
-    """A value alone is visited eight times, and leaps every other time; the generators end at the same number."""
+    """A value alone is visited eight times, and leaps each time; the generators end at the same number."""
     system = sparse(waiting_room(0.1, 2, 2))
     here, rng, again = system.evaluate(np.zeros(system.size), None), np.random.default_rng(0), np.random.default_rng(0)
     there = step(system, here, rng)
     here = turn(system, here, again)
-    for _ in range(4):
-        here = visit(system, leap(system, visit(system, here, 0, again), 0, again), 0, again)
+    for _ in range(8):
+        here = leap(system, visit(system, here, 0, again), 0, again)
     np.testing.assert_array_equal(there.x, refresh(system, here, again).x)
     assert rng.random() == again.random()
 

@@ -54,10 +54,8 @@ LOWEST = -37.0
 """A normal number below all that matter."""
 NEVER = 1e-12
 """A chance that is not worth a proposal."""
-LIKELY, RARE = 0.1, 1e-3
-"""Prior chances to lie above a bound that is leapt over: between these. Slices leave modes with more prior mass."""
-LEAPS_EVERY = 2
-"""Sweeps between two leaps of a value, which cost an evaluation."""
+LIKELY, RARE = 0.5, 1e-3
+"""Prior chances to lie above a bound that is leapt over: between these."""
 LAWS_SHARE = 0.25
 """The share of the steps that propose laws: these take the longest."""
 ROWS = 2
@@ -208,7 +206,7 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
         here = visit(system, here, which, rng)
         if system.lingers[which]:
             here = flip(system, here, which, rng)
-        if system.awaited[which] and count // len(system.free) % LEAPS_EVERY == 0:
+        if system.awaited[which]:
             here = leap(system, here, which, rng)
     return refresh(system, here, rng)._replace(visits=before + visits) if here.policy is not None else here
 
