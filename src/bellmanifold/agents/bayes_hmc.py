@@ -120,7 +120,8 @@ class BayesHMC:
     def __init__(self, block: BlockOfChains, run: int, model: SSP) -> None:
         self.block, self.run, self.model = block, run, model
         self.number = model.numbers_in(block.model)
-        self.asked, self._seen = 0, -1
+        self.asked = 0
+        self._seen: np.ndarray | None = None
 
     @property
     def diagnostics(self) -> dict[str, float]:
@@ -154,9 +155,9 @@ class BayesHMC:
 
     def _view(self) -> tuple[Float[np.ndarray, "draws pairs"], Bool[np.ndarray, "draws pairs"]]:
         """The chain's points, and which pairs are best in each; kept until the chains move again."""
-        if self._seen != self.block.rounds:
+        if self._seen is not self.block.points:
             points = self.block.points[self.run][:, self.number]
-            self._seen, self._kept = self.block.rounds, (points, self.model.is_best(points))
+            self._seen, self._kept = self.block.points, (points, self.model.is_best(points))
         return self._kept
 
 
