@@ -37,6 +37,10 @@ class Estimate:
         """From numbers or arrays."""
         return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
 
+    def no_surer_than(self, least: float | np.ndarray) -> Estimate:
+        """The same with standard errors that are no less than a bound."""
+        return Estimate.of(self.value, np.maximum(self.se, least))
+
     def __len__(self) -> int:
         return len(self.value)
 
@@ -103,16 +107,12 @@ class PairEstimate(Estimate):
 
 
 def resolution_of(effective: float) -> float:
-    """Standard error of the probability of what no draw met: its mean after `effective` failures, from a flat prior."""
+    """The least standard error of a probability that draws found: what none of them met has this mean.
+
+    After `effective` failures, that is, from a flat prior. Quasi-random points may also agree by chance on which side
+    of a boundary they lie, in every replicate: that moves a probability by up to one of all points.
+    """
     return 1.0 / (effective + 2.0)
-
-
-def resolved(
-    value: Float[np.ndarray, "*k"], se: Float[np.ndarray, "*k"], resolution: float | Float[np.ndarray, "*k"]
-) -> Float[np.ndarray, "*k"]:
-    """Errors that are no less than a resolution where a probability is that close to 0 or 1."""
-    at_edge = (value < resolution) | (value > 1.0 - np.asarray(resolution))
-    return np.where(at_edge, np.maximum(se, resolution), se)
 
 
 def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "replicates"]) -> Estimate:

@@ -174,12 +174,14 @@ class _Split:
         return float(self.weight.sum() ** 2 / self.square)
 
     def table(self, known: Known) -> PolicyTable:
-        """The policies as pairs of the whole problem; errors are 0 where there is no tie."""
+        """The policies as pairs of the whole problem; errors are 0 where there is no tie, or one that is 1/2."""
         chart, ties = known.chart, known.ties
         own = np.tile(known.policy, (len(self.policy), 1))
         own[:, ties.states] = known.tied[self.policy]
         certain = np.ones(known.target.model.n_states, dtype=bool)
-        certain[chart.states[ties.states]] = False
+        first = self.weight @ (self.policy == ties.start[:-1])
+        is_half = (2.0 * first == self.weight.sum(axis=1)[:, None]).all(axis=0)  # mirror images prove it
+        certain[chart.states[ties.states]] = is_half & (np.diff(ties.start) == 2)
         resolution = resolution_of(self.effective) if len(known.tied) else 0.0
         beaten = known.target.coupled[known.target.model.pair_state]
         beaten[chart.pairs[np.append(known.tied, known.unique)]] = False

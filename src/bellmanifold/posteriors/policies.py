@@ -27,7 +27,7 @@ from scipy.sparse import coo_array, csc_array
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import ROUTES
 from bellmanifold.meter import expect
-from bellmanifold.posteriors.estimated import Estimate, ratio, resolved
+from bellmanifold.posteriors.estimated import Estimate, ratio
 from bellmanifold.posteriors.route import Route
 from bellmanifold.ssp import SSP
 
@@ -90,8 +90,8 @@ class PolicyTable:
         weight: unnormalised weight of each row in each replicate, on one common scale, as an array or a sparse matrix,
             shape (replicates, rows).
         stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
-        resolution: the least standard error of a probability close to 0 or 1: a policy as probable as this may be
-            missing; 0 for exact answers.
+        resolution: the least standard error of a probability: a policy as probable as this may be missing, or counted
+            once too often by all replicates alike; 0 for exact answers.
         certain: states whose greedy pair is known exactly, whatever the resolution; None for none, shape (states,).
         beaten: pairs that are known not to be greedy, whatever the resolution; None for none, shape (pairs,).
     """
@@ -153,10 +153,9 @@ class PolicyTable:
     def share_of(
         self, part: Float[np.ndarray, "replicates *k"], resolution: Float[np.ndarray, "*k"] | None = None
     ) -> Estimate:
-        """Weights as shares of the whole; close to 0 and 1 the error is no less than what may have been missed."""
-        found = ratio(part, self.whole)
-        least = np.broadcast_to(self.least_error.max(initial=0.0), found.value.shape)
-        return Estimate(found.value, resolved(found.value, found.se, least if resolution is None else resolution))
+        """Weights as shares of the whole; the error is no less than what may have been missed."""
+        least = self.least_error.max(initial=0.0) if resolution is None else resolution
+        return ratio(part, self.whole).no_surer_than(least)
 
 
 def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -> Estimate:
@@ -173,13 +172,10 @@ def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -
     for state, sums in zip(np.flatnonzero(table.coupled), _sums(model, table, dense), strict=True):
         part[:, model.pair_start[state] : model.pair_start[state + 1]] = sums
     stand, share = table.standing(model)
-    found = ratio(part[:, stand] * share, table.whole)
     kinds = np.add.reduceat(stand == np.arange(model.n_pairs), model.pair_start[:-1])
     undecided = (table.coupled & (kinds > 1))[model.pair_state]
     undecided &= True if table.beaten is None else ~table.beaten
-    return Estimate(
-        found.value, resolved(found.value, found.se, np.where(undecided, table.least_error[model.pair_state], 0.0))
-    )
+    return table.share_of(part[:, stand] * share, np.where(undecided, table.least_error[model.pair_state], 0.0))
 
 
 def _sums(model: SSP, table: PolicyTable, dense: float) -> Iterator[Float[np.ndarray, "replicates actions"]]:
@@ -410,8 +406,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
         chosen = policy[rows]
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
-    found = ratio(part, table.whole[drawn])
-    return Estimate(found.value, resolved(found.value, found.se, table.least_error.max(initial=0.0)))
+    return ratio(part, table.whole[drawn]).no_surer_than(table.least_error.max(initial=0.0))
 
 
 def _all_reach_goal(
