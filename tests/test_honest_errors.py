@@ -55,8 +55,8 @@ def assert_honest(value, se, truth):
 def test_nets_that_agree_by_chance_are_not_certain():
     """One normal number decides. All 32 nets may agree on how many of their points pass the known reward.
 
-    A net of n points is off by f/n at most, f uniform, and all agree with probability (1 - f)^32; the error bar is 1/32n
-    then. False alarms: 8 of these are exceeded with probability 2 (3/4)^33 / 33 = 5e-6, in 100 cases 5e-4.
+    A net of n points is off by f/n at most, f uniform, and all agree with probability (1 - f)^32; then the error bar is
+    1/32n. False alarms: 8 of these are exceeded with probability 2 (3/4)^33 / 33 = 5e-6, in 100 cases 5e-4.
     """
     for case, pays in enumerate(np.linspace(-1.5, 1.5, 100)):
         model = from_moves("problem", choice(float(pays), "untried"), start="s")
