@@ -85,11 +85,10 @@ def cells_that_matter(method: PublishedMethod) -> list[Choice]:
     return [cells[k] for k in order[: 1 + int(np.searchsorted(np.cumsum(bound), 0.999 * bound.sum()))]]
 
 
-def our_errors(method: PublishedMethod, summary: bm.Summary) -> np.ndarray:
+def our_errors(routes: list[frozenset[int]], summary: bm.Summary) -> np.ndarray:
     """The standard errors of all answers, in the order of the peer's; a route that never occurs has 0."""
-    routes = {frozenset(route.pairs): route.se for route in summary.routes or ()}
-    of_routes = [routes.get(frozenset(query.values()), 0.0) for query in method.routes()]
-    return np.concatenate([summary.action_probability.se, of_routes])
+    errors = {frozenset(route.pairs): route.se for route in summary.routes or ()}
+    return np.concatenate([summary.action_probability.se, [errors.get(route, 0.0) for route in routes]])
 
 
 def root_mean_square(errors: np.ndarray) -> float:
@@ -103,6 +102,7 @@ class Peer:
     def __init__(self, name: str, data: bm.Dataset, epsilon: float, quick: bool) -> None:
         self.name, self.data, self.epsilon = name, data, epsilon
         self.method = PublishedMethod(data, epsilon)
+        self.routes = [frozenset(query.values()) for query in self.method.routes()]
         self.seconds, self.note = time_published(self.method, 20 if quick else 80, 2 if quick else 3)
         errors = published_errors(self.method)
         self.error = None if errors is None else root_mean_square(errors)
@@ -112,7 +112,7 @@ class Peer:
         if self.error is None:
             return None
         for log2_points in range(*LOG2_POINTS):
-            errors = our_errors(self.method, self.answers("chart", 2**log2_points))
+            errors = our_errors(self.routes, self.answers("chart", 2**log2_points))
             if root_mean_square(errors) <= self.error:
                 break
         return int(2**log2_points)
@@ -126,7 +126,7 @@ class Peer:
 
         def job() -> tuple[bm.Summary, np.ndarray]:
             summary = self.answers(engine, samples)
-            return summary, our_errors(self.method, summary)  # asks for every answer: they are computed when asked for
+            return summary, our_errors(self.routes, summary)  # asks for every answer: they are computed when asked for
 
         ours, compiling = compiled(f"engine {engine}", job, 7)
         summary, errors = job()

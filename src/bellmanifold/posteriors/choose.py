@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from bellmanifold.chart.batch import BatchChart, TooLargeError
+from bellmanifold.chart.batch import TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Uniform
 from bellmanifold.options import EngineName
@@ -63,13 +61,17 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     known = everything_known(target, budget) if asked == "auto" else None
     if known is not None:
         return Choice("solver", "everything is known", known=known)
-    check_leaks(target)
-    doubt = lacking_variance(target)
+    doubt = ""
+    if target.laws is not None:
+        check_leaks(target)
+        doubt = lacking_variance(target)
     try:
-        chart = chart_of(target, budget.chart)
-        _check_pieces(chart, budget)
+        padded = chart_of(target, budget.chart).layout.slot.size
     except TooLargeError as refusal:
         return Choice("sparse walk", str(refusal), doubt=doubt)
+    if PIECE * padded > budget.in_piece:  # few points would fit into the memory
+        reason = f"the padded problem has {padded} pairs: too many for large batches"
+        return Choice("sparse walk", reason, doubt=doubt)
     if doubt:
         return Choice("walk", "importance weights would be too uneven", doubt=doubt)
     try:
@@ -118,13 +120,6 @@ def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
         raise BadInputError(f"the {asked} engine has no --proper-only: use --engine chart")
     if asked in ("mixture", "rejection") and budget.samples is not None:
         raise BadInputError(f"the {asked} engine has no --samples: leave it out, or use --engine chart")
-
-
-def _check_pieces(chart: BatchChart, budget: Budget) -> None:
-    """Refuse problems of which few points fit into the memory."""
-    padded = int(np.prod(chart.layout.slot.shape))
-    if PIECE * padded > budget.in_piece:
-        raise TooLargeError(f"the padded problem has {padded} pairs: too many for large batches")
 
 
 def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: UnsupportedError) -> Choice:

@@ -101,10 +101,13 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     """
     if target.prior.flat:  # no weight grows as a loop is left less and less often
         return Covering([[Coordinates(target)]])
+    exact = target.observed & (target.scale == 0)
+    if target.is_acyclic:
+        centred = [] if target.proper_only or exact.any() else [[Coordinates(target, centred=True)]]
+        return Covering([[Coordinates(target)], *centred])
     if target.is_exact:
         loops, missed = lingering_loops(target, most)
         return Covering([[Coordinates(target, lingering=loops)]], missed)
-    exact = target.observed & (target.scale == 0)
     if not target.proper_only and any(exact[loop.pairs].any() for loop in target.improper_loops):
         raise UnsupportedError(
             "exact and noisy rewards in one loop of observed pairs: use --proper-only, or give the exact ones an sd"

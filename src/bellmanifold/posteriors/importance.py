@@ -67,21 +67,23 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
             error = largest_error(target.model, drawn.table, budget.top, budget.accuracy)
             if error <= budget.accuracy:
                 most_points = min(most_points, MORE_FOR_MEANS * drawn.points)
-                if _has_sharp_means(target, drawn) or 2 * drawn.points > most_points:
+                if target.laws is None or _has_sharp_means(target, drawn) or 2 * drawn.points > most_points:
                     break
             expect("points", budget.points_needed(drawn.points, error, most_points), drawn.points)
             drawn = nets.sample(nets.log2_size + 1)
     result = _result(nets, drawn, budget)
-    return _confirmed(nets, result, budget).doubted(cover.missed)
+    if nets.components[0].cut:
+        result = _confirmed(nets, result, budget)
+    return result.doubted(cover.missed)
 
 
 def _has_sharp_means(target: Target, drawn: Sample) -> bool:
-    """Whether means of action values are known well beside their spread; only asked of open laws under a normal prior.
+    """Whether means of action values are known well beside their spread, under open laws and a normal prior.
 
     There a few points, with loops that are rarely left, dominate a mean while carrying little probability. Under a flat
     prior such means may not exist at all.
     """
-    if target.laws is None or target.prior.flat:
+    if target.prior.flat:
         return True
     rounding = 1e-9 * np.abs(drawn.q_mean.value)
     return bool((drawn.q_mean.se <= SHARP * drawn.q_sd.value + rounding).all())
@@ -131,7 +133,7 @@ def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:
     """The result, no longer trusted if a second cut of the observed loops finds another improper mass."""
     first = nets.components[0]
     target = first.target
-    confirmable = result.trustworthy and first.cut and target.improper_loops and first.covers_improper
+    confirmable = result.trustworthy and target.improper_loops and first.covers_improper
     other = other_cut(nets.components, budget.cut) if confirmable else None
     if other is None:
         return result

@@ -124,9 +124,12 @@ def posterior(
         check_flat(data, proper_only)
     if proper_only is None:  # other engines have no such option
         proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
-    data = rewards_in(whole, data, no_law)
+    if no_law is not None:
+        data = rewards_in(whole, data, no_law)
     likelihood = StatedLikelihood(epsilon, kernel, noise, scale_of_noise(noise_sd, infer_noise))
-    target = likelihood.target(data, values, proper_only).with_laws(open_laws, no_law)
+    target = likelihood.target(data, values, proper_only)
+    if no_law is not None:
+        target = target.with_laws(open_laws, no_law)
     with metered("computing the posterior", progress):
         summary = posterior_of(target, budget, engine)
     result = summary.result.doubted(among_rewards(data, likelihood.scale is None))

@@ -111,10 +111,8 @@ def with_belief(data: Dataset, belief: Any) -> Dataset:
         raise BadInputError(f"reward_belief: {error}") from None
 
 
-def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"] | None) -> Dataset:
+def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"]) -> Dataset:
     """The rewards as observations of the problem with a law for every pair; landings have said all they say by then."""
-    if no_law is None:
-        return data
     landing = np.where(no_law[data.pair], -1, data.next)
     paid = ~np.isnan(data.reward)
     return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid])

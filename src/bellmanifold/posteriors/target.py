@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import EndComponent, end_components
+from bellmanifold.graph import EndComponent, end_components, has_cycle
 from bellmanifold.kernels import Gaussian, Kernel, Uniform
 from bellmanifold.noise import NoiseModel
 from bellmanifold.options import KernelName
@@ -155,9 +155,14 @@ class Target:
         return self.model.with_rows(self.laws.pairs, rows.indptr, rows.indices, prob)
 
     @cached_property
+    def is_acyclic(self) -> bool:
+        """Is no state met again by observed pairs? Open laws may lead anywhere."""
+        return self.laws is None and not has_cycle(self.model, self.observed)
+
+    @cached_property
     def loops(self) -> list[EndComponent]:
         """The end components among the observed pairs."""
-        return end_components(self.model, self.observed)
+        return [] if self.is_acyclic else end_components(self.model, self.observed)
 
     @cached_property
     def improper_loops(self) -> list[EndComponent]:
