@@ -99,12 +99,12 @@ class SteppedWorld:
 
     def __init__(self, env: Any, model: SSP | None = None) -> None:
         """Wrap an environment; `model` may give its pairs in another order (as `with_action_order` does)."""
-        from bellmanifold.formats.gymnasium import from_gymnasium, has_table
+        from bellmanifold.formats.gymnasium import from_gymnasium, has_table, label_of
         from bellmanifold.formats.numbered import numbered
 
         env = numbered(env) if not has_table(env) else env
         self.env = env
-        self.label = env.unwrapped.spec.id if env.unwrapped.spec is not None else type(env.unwrapped).__name__
+        self.label = label_of(env)
         self.has_laws = has_table(env)
         if model is None:
             model = from_gymnasium(env) if self.has_laws else _table_of_pairs(env, self.label)
