@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         if (settings.identity, model_digest) in counted:
             continue
         counted.add((settings.identity, model_digest))
-        cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
+        cell = cells.setdefault(settings.cell, Cell(settings))
         cell.runs.append(RunFile(path, settings, model_digest))
         cell.regret.append(np.cumsum(found["regret"]))
         cell.completed.append(np.cumsum(found["completed_regret"]))

@@ -30,7 +30,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -90,6 +90,11 @@ class RunSettings:
         fixed = {"model", "agent", "epsilon", "prior_scale", "episodes", "seed"}
         own = {"epsilon": None, "prior_scale": None} | {name: entry[name] for name in entry if name in fixed}
         return cls(**own, options=tuple(sorted((name, entry[name]) for name in entry if name not in fixed)))
+
+    @property
+    def cell(self) -> RunSettings:
+        """What runs that differ only in their seeds share."""
+        return replace(self, seed=0)
 
     @property
     def identity(self) -> str:

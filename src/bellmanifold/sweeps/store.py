@@ -1,6 +1,6 @@
 """Where results live: a directory with one netCDF file per run.
 
-A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its `Seal`: which run and which problem
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: which run and which problem
 it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.
 `decode` checks it before HDF5 sees a single byte, so a file that was cut off, or in which a bit flipped, is found,
 whatever the damage would do to a parser; and a sweep that is resumed need not parse what is there.
@@ -80,33 +80,17 @@ def file_name(settings: RunSettings) -> str:
     return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
 
 
-@dataclass(frozen=True)
-class Seal:
-    """The last line of a file: what the file holds, in 64 hexadecimal digits each.
-
-    Attributes:
-        identity: of the run's settings.
-        model_digest: of the problem.
-        checksum: SHA-256 of the bytes before this line and of the two digests above.
-    """
-
-    identity: str
-    model_digest: str
-    checksum: str
-
-    def line(self) -> bytes:
-        return f"\n{MARK} {self.identity} {self.model_digest} {self.checksum}\n".encode()
-
-
-def seal(content: bytes, identity: str, model_digest: str) -> Seal:
-    """Seal the content of a file."""
-    return Seal(identity, model_digest, sha256(content + f" {identity} {model_digest}".encode()).hexdigest())
+def seal(content: bytes, identity: str, model_digest: str) -> bytes:
+    """The last line of a file, in 64 hexadecimal digits each: the identity of the run's settings, the digest of the
+    problem, and the SHA-256 of the bytes before this line and of these two."""
+    about = f"{identity} {model_digest}"
+    return f"\n{MARK} {about} {sha256(content + f' {about}'.encode()).hexdigest()}\n".encode()
 
 
 def encode(made: xr.Dataset) -> bytes:
     """A record as the bytes of its file."""
     content = write_netcdf(made)
-    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"]).line()
+    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"])
 
 
 def decode(content: bytes) -> xr.Dataset:
@@ -123,12 +107,12 @@ def require_format(attributes: Mapping[str, Any]) -> None:
         raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
 
 
-def verify(content: bytes) -> Seal:
-    """Refuse the bytes of a result file that was damaged; else its seal. HDF5 is not asked."""
+def verify(content: bytes) -> tuple[str, str]:
+    """Identity and model digest that a result file was sealed with; refuses damaged bytes. HDF5 is not asked."""
     body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
     words = line.decode("ascii", "replace").split()
-    if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
-        return Seal(*words[1:])
+    if len(words) == 4 and seal(body, words[1], words[2]) == line:
+        return words[1], words[2]
     raise BadInputError(
         "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
     )
@@ -289,12 +273,12 @@ class Store:
             return "missing"
         try:
             with located(label(path)):
-                found = verify(read_bytes(path))
+                identity, made_from = verify(read_bytes(path))
         except BadInputError as error:
             return str(error)
-        if found.identity != settings.identity:
+        if identity != settings.identity:
             return f"{label(path)}: holds another run"
-        if found.model_digest != model_digest:
+        if made_from != model_digest:
             return f"{label(path)}: was made from another version of {settings.model}"
         return None
 
