@@ -226,6 +226,5 @@ def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
             server.run_errands()
         finally:
             server.shutdown()
-            server.advising.acquire(
-                timeout=FAREWELL
-            )  # compiled code must not be at work while Python takes itself apart
+            # compiled code must not be at work while Python takes itself apart
+            server.advising.acquire(timeout=FAREWELL)
