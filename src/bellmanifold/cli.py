@@ -21,8 +21,8 @@ from bellmanifold.commands.explore import explore
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.posterior import posterior
-from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.report import report
+from bellmanifold.commands.shared_options import Discount
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import SHOWN, All, AsJson, Model, complain, print_first, print_json, say
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted

@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.pictures import save_picture
-from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
-from bellmanifold.commands.spreading import spread_options
-from bellmanifold.commands.terminal import SHOWN, WIDEST_ROUTE, All, AsJson, Model, print_first, print_json, say
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, open_files, spread_options, trusted
+from bellmanifold.commands.terminal import (
+    SHOWN,
+    WIDEST_ROUTE,
+    All,
+    AsJson,
+    Model,
+    print_first,
+    print_json,
+    save_picture,
+    say,
+)
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
