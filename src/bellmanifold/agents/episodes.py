@@ -1,6 +1,6 @@
 """Playing episodes: the loop of Algorithm 1 around any agent.
 
-Before each episode the agent names a policy, one pair a state. It is played from a random start, and then the agent is
+Before each episode the agent names a policy, one pair per state. It is played from a random start; then the agent is
 shown the pairs that were played and what they paid. An episode ends
 
 - at the goal;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import Data, PosteriorOptions, open_files, spread_options, trusted
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, end_unless_trusted, open_files, spread_options
 from bellmanifold.commands.terminal import All, AsJson, Model, print_first, print_json, save_picture, say
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
@@ -50,7 +50,7 @@ def advise(
         print_json(answer)
     else:
         _print_advice(advice, answer, every)
-    trusted(advice.trustworthy, "trustworthy, reason")
+    end_unless_trusted(advice.trustworthy, "trustworthy, reason")
 
 
 def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:

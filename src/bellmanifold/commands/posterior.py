@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import Data, PosteriorOptions, open_files, spread_options, trusted
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, end_unless_trusted, open_files, spread_options
 from bellmanifold.commands.terminal import (
     SHOWN,
     WIDEST_ROUTE,
@@ -56,7 +56,7 @@ def posterior(
         print_json(answer)
     else:
         _print_posterior(summary, answer, every)
-    trusted(summary.trustworthy, "trustworthy, effective_sample_size, diagnostics")
+    end_unless_trusted(summary.trustworthy, "trustworthy, effective_sample_size, diagnostics")
 
 
 def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> None:

@@ -148,7 +148,7 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     return problem, observed
 
 
-def trusted(trustworthy: bool, see: str) -> None:
+def end_unless_trusted(trustworthy: bool, see: str) -> None:
     """End with exit code 4 if a diagnostic says not to trust what was printed."""
     if not trustworthy:
         complain(f"a diagnostic says not to trust these numbers: see {see}")

@@ -62,14 +62,13 @@ Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]
 
 @runtime_checkable
 class Pies(Protocol):
-    """What a posterior's summary offers to a picture: `pies()`, a share for each pair and which pairs were seen."""
+    """What a posterior's summary offers to a picture.
+
+    `pies()` are a share for each pair and which pairs were seen, `best_pairs()` those of the best route, `words()` what
+    to say of them.
+    """
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]: ...
-
-
-@runtime_checkable
-class Explained(Protocol):
-    """What also knows the best route and what to say: `best_pairs()`, the pairs that it plays, and `words()`."""
 
     def best_pairs(self) -> Bool[np.ndarray, "pairs"]: ...
 
@@ -109,13 +108,12 @@ def draw(
     require_problem(model)
     require_drawable(model)
     warn_of_map(model)
-    if pies is not None and not isinstance(pies, np.ndarray) and not hasattr(pies, "pies"):
-        raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
     best, words = np.zeros(model.n_pairs, dtype=bool), Words(model.name, "", "seen", "not seen")
-    if isinstance(pies, Explained):
+    if isinstance(pies, Pies):
         best, words = pies.best_pairs(), pies.words()
-    if pies is not None and not isinstance(pies, np.ndarray):
         pies, observed = pies.pies()
+    elif pies is not None and not isinstance(pies, np.ndarray):
+        raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
     seen = np.ones(model.n_pairs, dtype=bool) if observed is None else observed
     handles = [*action_keys(model), *line_keys(model, words, seen, bool(best.any()))]
     axes = new_axes(model, handles, words.title) if axes is None else axes
@@ -193,7 +191,7 @@ def chances(
         pair = arrow.pair
         if choice[pair] and arrow.is_likeliest and chance[pair] >= LEAST_CHANCE:
             doubt = float(chance[pair] * (1.0 - chance[pair]))
-            yield Number(f"{chance[pair]:.0%}", arrow, doubt + bool(best[pair]), bool(best[pair]))
+            yield Number(f"{chance[pair]:.0%}", arrow.at, doubt + bool(best[pair]), bool(best[pair]))
 
 
 def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_best: bool) -> list[Any]:

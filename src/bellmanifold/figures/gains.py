@@ -117,4 +117,4 @@ def _gains(drawn: Iterable[Arrow], gain: Float[np.ndarray, "pairs"]) -> Iterator
     for arrow in drawn:
         own = float(gain[arrow.pair])
         if arrow.is_likeliest and own > 0.0 and own >= NUMBERED * most:
-            yield Number(f"{own:.2g}", arrow, own, own == most)
+            yield Number(f"{own:.2g}", arrow.at, own, own == most)

@@ -5,13 +5,13 @@ Of the numbers as many are written as fit: the most important first, none over a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bellmanifold.errors import unstacked
+from bellmanifold.errors import shorten, unstacked
 from bellmanifold.figures.palette import COLOURS, few_actions
 from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.ssp import SSP
@@ -50,17 +50,11 @@ CORE = 0.8
 """The part of a state's radius that a number must not cover."""
 
 
-class Course(Protocol):
-    """What numbers are written on: `at(share)` is the point so far along."""
-
-    def at(self, share: float) -> tuple[float, float]: ...
-
-
 class Number(NamedTuple):
-    """What is to be written on which arrow; `weight` says how much it matters, `bold` whether it stands out."""
+    """What to write on an arrow, whose points are `at(share)`, how much it matters, and whether it stands out."""
 
     text: str
-    course: Course
+    at: Callable[[float], tuple[float, float]]
     weight: float
     bold: bool = False
 
@@ -81,8 +75,7 @@ class Box(NamedTuple):
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
     """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
-    cut = unstacked(name[: 4 * max(limit, LONGEST_NAME)])
-    cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
+    cut = shorten(unstacked(name[: 4 * max(limit, LONGEST_NAME)]), limit)
     shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
 
@@ -133,7 +126,7 @@ def write_numbers(axes: Axes, model: SSP, numbers: Iterable[Number], taken: list
     taken += [Box(x - core, y - core, x + core, y + core) for x, y in positions(model).tolist()]
     for number in sorted(numbers, key=lambda number: -number.weight)[:MOST_NUMBERS]:
         wide, high = len(number.text) * NUMBER_CHARACTER / unit / 2, NUMBER_LINE / unit / 2
-        for x, y in map(number.course.at, ALONG):
+        for x, y in map(number.at, ALONG):
             box = Box(x - wide, y - high, x + wide, y + high)
             if not any(box.meets(other) for other in taken):
                 weight = "bold" if number.bold else "normal"

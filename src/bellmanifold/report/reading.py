@@ -29,7 +29,7 @@ from bellmanifold.sweeps.validate import read_settings, require_fit
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
-"""Digits of a loss after the point: an optimal policy's value is the optimum but for rounding."""
+"""Digits of a loss after the point: an optimal policy's value is the optimum except for rounding."""
 LOSS = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
 """What a run with `until_loss` expected to lose, what it lost in truth, and whether it had stopped exploring."""
 CURVES = (*REQUIRED, *LOSS, "route", "route_probability")

@@ -284,25 +284,20 @@ def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Fl
 
 
 def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:
-    """What can be measured only where the optimum is known."""
-    if yardstick is None:
-        unknown = np.full(len(played), np.nan)
-        never = np.zeros(len(played), dtype=bool)
-        known = {"optimal_value": np.nan, "solved_episode": None}
-        return known | {
-            "regret": unknown,
-            "completed_regret": unknown,
-            "expected_regret": unknown,
-            "optimal": never,
-        }
-    best = yardstick.optimal_value
-    value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
-    bad = yardstick.bad_pairs
+    """What can be measured only where the optimum is known; NaN, never and None where it is not."""
+    reward = np.array([episode.rewards.sum() for episode in played])
+    best, bad, value = np.nan, None, np.full(len(played), np.nan)
+    afterwards, optimal = value, np.zeros(len(played), dtype=bool)
+    if yardstick is not None:
+        best, bad = yardstick.optimal_value, yardstick.bad_pairs
+        value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
+        afterwards = yardstick.optimum.value[[episode.last for episode in played]]
+        optimal = np.array([yardstick.is_optimal(v) for v in value.tolist()])
     return {
         "optimal_value": best,
-        "regret": np.array([best - episode.rewards.sum() for episode in played]),
-        "completed_regret": np.array([best - yardstick.completed(e.rewards.sum(), e.last) for e in played]),
+        "regret": best - reward,
+        "completed_regret": best - (reward + afterwards),
         "expected_regret": np.where(np.isfinite(value), best - value, np.nan),
-        "optimal": np.array([yardstick.is_optimal(v) for v in value.tolist()]),
+        "optimal": optimal,
         "solved_episode": None if bad is None else solved_episode(np.array([bad[e.pairs].any() for e in played])),
     }

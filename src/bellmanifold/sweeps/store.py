@@ -29,19 +29,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bellmanifold.agents.registry import find_agent
 from bellmanifold.agents.settings import Value
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.formats.files import (
-    disk_remedy,
-    is_disk_fault,
     label,
     located,
     parse_json,
     read_bytes,
-    reason,
     sync_directory,
     temporary_prefix,
+    unwritten,
     write_atomically,
 )
 from bellmanifold.runs.run import Run
@@ -192,10 +189,7 @@ class Store:
             self.root.mkdir(parents=True, exist_ok=True)
             sync_directory(self.root.parent)
         except (OSError, ValueError) as error:
-            message = f"{label(self.root)}: cannot be made: {reason(error)}"
-            if is_disk_fault(error):
-                raise DiskError(f"{message}: {disk_remedy(error)}") from None
-            raise BadInputError(f"{message}: choose another --out") from None
+            raise unwritten(f"{label(self.root)}: cannot be made", error, "choose another --out") from None
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
 
@@ -296,7 +290,8 @@ class Store:
             with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
-            raise DiskError(f"{label(path)}: cannot be written: {reason(error)}: {disk_remedy(error)}") from None
+            remedy = "remove it, or choose another --out"
+            raise unwritten(f"{label(path)}: cannot be written", error, remedy) from None
         return path
 
 
@@ -310,9 +305,6 @@ def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[C
         seeds: their seeds.
     """
     shared = {name: value for name, value in entry.items() if value is not None}
-    find_agent(str(entry["agent"])).resolve_options(
-        {k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")}
-    )
     plan = plan_entries([{**shared, "seed": seed} for seed in seeds])
     settings = {run.seed: run for run in plan.runs}
     problem = prepare(plan.problems[str(entry["model"])])
