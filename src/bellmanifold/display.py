@@ -173,14 +173,9 @@ def _cell(columns: Columns, name: str, row: int) -> str:
         return shorten(printable(", ".join(map(str, value))), LONGEST_NAME)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    is_flag = isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
-    return (
-        ("yes" if value else "no")
-        if is_flag
-        else f"{_unrounded(value):.4g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        return "yes" if value else "no"
+    return f"{_unrounded(value):.4g}" if isinstance(value, float) else str(value)
 
 
 def as_frame(columns: Columns) -> pandas.DataFrame:

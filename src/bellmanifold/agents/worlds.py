@@ -97,6 +97,9 @@ class SimulatedWorld:
 class SteppedWorld:
     """A Gymnasium environment as a world; its first episode seeds it."""
 
+    may_loop = True
+    """Unless its table says otherwise, anything can repeat."""
+
     def __init__(self, env: Any, model: SSP | None = None) -> None:
         """Wrap an environment; `model` may give its pairs in another order (as `with_action_order` does)."""
         from bellmanifold.formats.gymnasium import from_gymnasium, has_table, label_of
@@ -113,11 +116,6 @@ class SteppedWorld:
         self._action_of = [int(model.actions[a]) for a in model.pair_action]
         self._masks: dict[int, Bool[np.ndarray, "actions"]] = {}
         self._seeded = False
-
-    @property
-    def may_loop(self) -> bool:
-        """Unless its table says otherwise, anything can repeat."""
-        return True
 
     def start(self, rng: np.random.Generator) -> int:
         """Reset the environment."""

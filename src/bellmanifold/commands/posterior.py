@@ -71,8 +71,8 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
     seen = counted(answer["observed_pairs"] - summary.believed, "observed pair")
     seen += f", a belief about {summary.believed} more" if summary.believed else ""
     typer.echo(f"{seen}, {width}, {_prior(answer)}")
-    for line in _first_move(summary):
-        say(line)
+    if first := _first_move(summary):
+        say(first)
     for key, meaning in (
         ("improper_mass", "known from the data"),
         ("improper_mass_model", "under the true transitions"),
@@ -99,17 +99,17 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
 
 
-def _first_move(summary: Summary) -> list[str]:
-    """The most probable move at the start, in a sentence; none where there are several starts, or no choice."""
+def _first_move(summary: Summary) -> str:
+    """The most probable move at the start, in a sentence; empty where there are several starts, or no choice."""
     model, chance = summary.target.model, summary.action_probability
     starts = model.initial.nonzero()[0].tolist()
     own = range(model.pair_start[starts[0]], model.pair_start[starts[0] + 1])
     if len(starts) > 1 or len(own) < 2:
-        return []
+        return ""
     best = max(own, key=lambda pair: float(chance.value[pair]))
     state, action = model.pair_name(best)
     value, se = float(chance.value[best]), _or_zero(float(chance.se[best]), 1e-12)
-    return [f"at the start ({state}) {action} is optimal with probability {min(1.0, value):.4f} (se {se:.1g})"]
+    return f"at the start ({state}) {action} is optimal with probability {min(1.0, value):.4f} (se {se:.1g})"
 
 
 def _ordered(summary: Summary) -> list[int]:

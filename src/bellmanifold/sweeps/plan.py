@@ -203,7 +203,10 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan file, check it and load the problems it names."""
     with located(label(path)):
         table = _parse(read_bytes(path))
-        overrides = [_override(item, f"override {k + 1}") for k, item in enumerate(_tables(table))]
+        tables = table.pop("override", [])
+        if not isinstance(tables, list):
+            raise BadInputError("override is not a list of tables: write [[override]]")
+        overrides = [_override(item, f"override {k + 1}") for k, item in enumerate(tables)]
         axes = _axes(table)
         entries, used = _expand(axes, overrides)
         unused = [k for k in range(len(overrides)) if k not in used]
@@ -245,13 +248,6 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 def _known_options() -> list[str]:
     return sorted({name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"})
-
-
-def _tables(table: dict[str, Any]) -> list[Any]:
-    found = table.pop("override", [])
-    if not isinstance(found, list):
-        raise BadInputError("override is not a list of tables: write [[override]]")
-    return found
 
 
 def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
