@@ -143,7 +143,7 @@ def measure(runs: int, episodes: int, repeats: int) -> dict[str, Any]:
                 rows[name] = timed_sweeps(player, [warm, *plans], home, processes)
                 if workers == 2:
                     rate = empty_tasks_per_second(address, units[0], pickle.dumps(answer))
-        content, store = next(iter(answer.files.values())), Store(home)
+        content, store = next(iter(answer.values())), Store(home)
         writes = per_second(200, lambda: [store.write(plans[0].runs[k % runs], content) for k in range(200)])
     clock, processor = (
         {name: min(row[unit]) for name, row in rows.items()} for unit in ("seconds", "processor seconds")

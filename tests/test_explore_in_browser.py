@@ -12,8 +12,8 @@ import pytest
 from test_explore import HOSTILE, OPEN, exploring
 
 import bellmanifold as bm
-from bellmanifold.explorer.local_page import asset
 from bellmanifold.explorer.session import QUICK_SAMPLES
+from bellmanifold.report.text import asset
 
 pytestmark = pytest.mark.skipif(browsers.PROGRAM is None, reason="no Chromium here: apt-get install chromium")
 MODEL = "env:deep-sea?depth=3"
@@ -317,7 +317,9 @@ class Notebook:
     def __init__(self, open_page, path, widget):
         self.widget = widget
         state = json.dumps({"board": widget.board, "view": widget.view})
-        path.write_text(NOTEBOOK.format(css=asset("explore.css"), source=json.dumps(widget._esm), state=state))
+        path.write_text(
+            NOTEBOOK.format(css=asset("explorer", "explore.css"), source=json.dumps(widget._esm), state=state)
+        )
         self.page = open_page(path.as_uri(), width=900, height=1000)
         self.page.until("document.querySelector('[data-followed]') !== null")
 

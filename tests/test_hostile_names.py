@@ -7,7 +7,7 @@ from hostile import call
 from matplotlib import pyplot
 
 from bellmanifold import figures
-from bellmanifold.commands.pictures import save_picture
+from bellmanifold.commands.terminal import save_picture
 from bellmanifold.errors import unstacked
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.report.text import shown

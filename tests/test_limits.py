@@ -252,12 +252,12 @@ def test_result_files_hold_plain_arrays_of_their_own(fill):
 def resealed(path, change):
     """A result file that somebody changed and sealed again."""
     whole = path.read_bytes()
-    found = verify(whole)
+    sealed = verify(whole)
     file = io.BytesIO(whole[:-SEAL_BYTES])
     with h5py.File(file, "r+") as made:
         change(made)
     content = file.getvalue()
-    path.write_bytes(content + seal(content, found.identity, found.model_digest).line())
+    path.write_bytes(content + seal(content, *sealed))
 
 
 def replaced(name, values):

@@ -24,7 +24,7 @@ from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import _at_the_end, overview
 from bellmanifold.report.reading import Contents, _believed, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
-from bellmanifold.report.text import embedded, escaped, shown
+from bellmanifold.report.text import asset, embedded, escaped, shown
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.sweeps.plan import make_settings, plan_runs
 from bellmanifold.sweeps.record import record_run
@@ -340,7 +340,7 @@ def test_many_cells_have_a_panel_for_each_tolerance(directory):
 
 
 def test_agents_have_the_colours_of_the_printed_figures():
-    program, style = (page._asset(name) for name in ("page.js", "page.css"))
+    program, style = (asset("report", name) for name in ("page.js", "page.css"))
     named = dict(re.findall(r"(--\w+): (#\w+);", style.split("@media")[0]))
     for label, stroke in METHODS.items():
         colour = re.search(rf'"{AGENTS_OF[label]}": \["([^"]+)"', program)[1]

@@ -21,11 +21,11 @@ from bellmanifold.commands.explore import explore
 from bellmanifold.commands.learn import learn
 from bellmanifold.commands.paper import add_reproduce
 from bellmanifold.commands.posterior import posterior
-from bellmanifold.commands.posterior_options import Discount
 from bellmanifold.commands.report import report
+from bellmanifold.commands.shared_options import Discount
 from bellmanifold.commands.sweep import sweep
 from bellmanifold.commands.terminal import SHOWN, All, AsJson, Model, complain, print_first, print_json, say
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted, shorten
 from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
 
@@ -104,19 +104,19 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
     if json_out:
         typer.echo(to_json_text(problem), nl=False)
         return
-    start = [f"{_short(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
+    start = [f"{shorten(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
     unknown = int((problem.open_reward | problem.open_law).sum())
     size = f"{counted(problem.n_states, 'state')}, {counted(problem.n_pairs, 'pair')}" + (
         f" ({unknown} of them open)" if unknown else ""
     )
-    say(f"{_short(problem.name or model)}: {size}, goal {_short(problem.goals[0])}")
+    say(f"{shorten(problem.name or model)}: {size}, goal {shorten(problem.goals[0])}")
     say(f"starts in {_listed(start)}")
     if problem.prior is not None:
         say(f"prior of action values: {problem.prior}")
     rows = []
     for i in range(problem.n_pairs):
         own = range(problem.next_start[i], problem.next_start[i + 1])
-        leads = [f"{_short(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
+        leads = [f"{shorten(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
         reward = "open" if problem.open_reward[i] else f"{problem.reward[i]:.6g}"
         rows.append((*problem.pair_name(i), reward, _listed(leads) or "open"))
     print_first(("state", "action", "reward", "leads to"), rows, "pairs", every)
@@ -160,7 +160,7 @@ def check(
         moves = "deterministic" if health.model.is_deterministic else "stochastic"
         loops = "acyclic" if health.acyclic else "cyclic"
         size = f"{counted(health.model.n_states, 'state')}, {counted(health.model.n_pairs, 'pair')}"
-        say(f"{_short(health.model.name or model)}: {size}, {moves}, {loops}")
+        say(f"{shorten(health.model.name or model)}: {size}, {moves}, {loops}")
         messages = health.messages if every else health.messages[:SHOWN]
         for message in messages:
             say(f"- {message}")
@@ -197,7 +197,7 @@ def solve(
     if json_out:
         print_json(answer)
         return
-    say(f"{_short(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
+    say(f"{shorten(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
     typer.echo(
         f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
     )
@@ -213,10 +213,6 @@ def solve(
 
 def _shown(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def _short(name: str, limit: int = 60) -> str:
-    return name if len(name) <= limit else name[: limit - 1] + "…"
 
 
 def _listed(items: list[str], limit: int = 4) -> str:

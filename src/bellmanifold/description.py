@@ -1,14 +1,69 @@
-"""The description of a problem: plain arrays, which `bellmanifold.assembly` turns into an `SSP`."""
+"""The description of a problem: plain arrays, which `bellmanifold.assembly` turns into an `SSP`, and stated priors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from bellmanifold.stated_prior import StatedPrior
+from bellmanifold.errors import BadInputError
+
+
+@dataclass(frozen=True, eq=False)
+class StatedPrior:
+    """What is stated about action values before any data: normal priors, as far as someone stated them.
+
+    A pair's own number comes first, then the problem's, then whatever the caller takes for granted. Means and standard
+    deviations may be stated separately.
+
+    Attributes:
+        mean: of every action value; None where nothing is stated.
+        sd: their standard deviation, positive; None where nothing is stated.
+        pair_mean: of single pairs, NaN where nothing is stated, shape (pairs,).
+        pair_sd: of single pairs, NaN where nothing is stated, shape (pairs,).
+
+    Raises:
+        BadInputError: for a mean that is not finite, or an sd that is not positive; `assemble` checks those of pairs.
+    """
+
+    mean: float | None
+    sd: float | None
+    pair_mean: Float[np.ndarray, "pairs"]
+    pair_sd: Float[np.ndarray, "pairs"]
+
+    def __post_init__(self) -> None:
+        if self.mean is not None and not np.isfinite(self.mean):
+            raise BadInputError(f"prior: mean is {self.mean}: give a finite number")
+        if self.sd is not None and not (np.isfinite(self.sd) and self.sd > 0):
+            raise BadInputError(f"prior: sd is {self.sd}: give a positive number")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StatedPrior):
+            return NotImplemented
+        return (self.mean, self.sd) == (other.mean, other.sd) and all(
+            np.array_equal(getattr(self, f), getattr(other, f), equal_nan=True) for f in ("pair_mean", "pair_sd")
+        )
+
+    __hash__ = object.__hash__
+
+    def __str__(self) -> str:
+        whole = [f"{name} {value:g}" for name, value in (("mean", self.mean), ("sd", self.sd)) if value is not None]
+        own = int((~np.isnan(self.pair_mean) | ~np.isnan(self.pair_sd)).sum())
+        return ", ".join(whole + ([f"stated for {own} of {len(self.pair_mean)} pairs"] if own else []))
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing stated at all?"""
+        nothing = np.isnan(self.pair_mean).all() and np.isnan(self.pair_sd).all()
+        return self.mean is None and self.sd is None and bool(nothing)
+
+    def of_pairs(self, pairs: Int[np.ndarray, "some"] | Bool[np.ndarray, "pairs"]) -> StatedPrior:
+        """What is stated about some pairs, in that order."""
+        return replace(self, pair_mean=self.pair_mean[pairs], pair_sd=self.pair_sd[pairs])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from importlib import import_module
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bellmanifold.errors import printable
+from bellmanifold.errors import printable, shorten
 
 if TYPE_CHECKING:
     import pandas
@@ -124,11 +124,11 @@ class Shown:
 
 def as_text(card: Card) -> str:
     """A card as a few lines."""
-    lines = [_cut(printable(f"warning: {warning}"), LONGEST_WARNING) for warning in card.warnings]
-    lines += [_cut(printable(fact), LONGEST_FACT) for fact in card.facts]
+    lines = [shorten(printable(f"warning: {warning}"), LONGEST_WARNING) for warning in card.warnings]
+    lines += [shorten(printable(fact), LONGEST_FACT) for fact in card.facts]
     left_out = len(lines) - MOST_LINES
     shown = lines if left_out <= 0 else [*lines[: MOST_LINES - 1], f"... and {left_out + 1} more lines"]
-    return "\n  ".join(_broken(line) for line in (_cut(printable(card.title), LONGEST_FACT), *shown))
+    return "\n  ".join(_broken(line) for line in (shorten(printable(card.title), LONGEST_FACT), *shown))
 
 
 def _broken(line: str) -> str:
@@ -166,25 +166,16 @@ def _cell(columns: Columns, name: str, row: int) -> str:
     if f"{name}_se" in columns:
         return measured(value, columns[f"{name}_se"][row])
     if isinstance(value, str):
-        return _cut(printable(value), LONGEST_NAME)
+        return shorten(printable(value), LONGEST_NAME)
     if isinstance(value, Mapping):  # where a pair leads
         value = [str(key) if share == 1.0 else f"{key} {share:.3g}" for key, share in value.items()]
     if isinstance(value, list):
-        return _cut(printable(", ".join(map(str, value))), LONGEST_NAME)
+        return shorten(printable(", ".join(map(str, value))), LONGEST_NAME)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    is_flag = isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
-    return (
-        ("yes" if value else "no")
-        if is_flag
-        else f"{_unrounded(value):.4g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        return "yes" if value else "no"
+    return f"{_unrounded(value):.4g}" if isinstance(value, float) else str(value)
 
 
 def as_frame(columns: Columns) -> pandas.DataFrame:

@@ -7,7 +7,7 @@ as the command line has it, `--noise-sd 1`; a caller in Python reads `noise_sd=1
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Number, Real
 from types import FunctionType
@@ -58,10 +58,12 @@ def quote(name: object) -> str:
     >>> quote("a\\nb")
     '"a\\\\nb"'
     """
-    text = str(name)
-    if len(text) > MAX_QUOTED:
-        text = text[: MAX_QUOTED - 1] + "…"
-    return f'"{printable(text)}"'
+    return f'"{printable(shorten(str(name)))}"'
+
+
+def shorten(text: str, most: int = MAX_QUOTED) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def guess(name: str, names: Iterable[str]) -> str:
@@ -85,6 +87,16 @@ def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remed
     """
     if not isinstance(value, kinds):
         raise BadInputError(f"{what} is {kind_of_value(value)}: {remedy}")
+
+
+def require_keys(given: Collection[str], what: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Refuse an object that lacks a required key, or has an unknown one."""
+    for key in required:
+        if key not in given:
+            raise BadInputError(f"{what}: {quote(key)} is missing: add it")
+    for key in given:
+        if key not in required and key not in optional:
+            raise BadInputError(f"{what}: unknown key {quote(key)}: it takes {', '.join((*required, *optional))}")
 
 
 def require_numbers(**values: object) -> None:

@@ -1,7 +1,7 @@
 """Where the metadata of a problem say that its states lie: `"positions": {"home": [0, 0], "office": [2.5, 1]}`.
 
-Metadata belong to whoever wrote them: what is no map is none of our business and ignored. What is one but for a slip of
-the pen, a name that no state has or a state that has no place, is ignored too, but not in silence: `map_fault`.
+Metadata belong to whoever wrote them: what is no map is none of our business and ignored. What is one except for a slip
+of the pen, a name that no state has or a state that has no place, is ignored too, but not in silence: `map_fault`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium
 
-        return load_gymnasium(text.removeprefix("gym:"))
+        problem: SSP = load_gymnasium(text.removeprefix("gym:"))
+        return problem
     path, query = _split(text)
     if path.endswith(DRN):
         from bellmanifold.formats.drn import read_drn
@@ -79,15 +80,9 @@ def load_problem(reference: str | os.PathLike[str]) -> Any:
     text = os.fspath(reference)
     if not text.startswith("gym:"):
         return load_model(text)
-    from bellmanifold.formats.gymnasium import from_gymnasium, has_table, make_gymnasium
+    from bellmanifold.formats.gymnasium import load_gymnasium
 
-    env = make_gymnasium(text.removeprefix("gym:"))
-    if not has_table(env):
-        return env
-    try:
-        return from_gymnasium(env)
-    finally:
-        env.close()
+    return load_gymnasium(text.removeprefix("gym:"), needs_table=False)
 
 
 def _built_in(text: str) -> SSP:

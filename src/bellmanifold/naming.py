@@ -10,6 +10,9 @@ from jaxtyping import Int
 from bellmanifold.errors import BadInputError, guess, quote, require_kind
 from bellmanifold.ssp import SSP
 
+MOST_LISTED = 5
+"""Names that a message lists."""
+
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:
     """The index of a pair by its names, or a clear error that starts with `where`."""
@@ -68,10 +71,5 @@ def find_landing(model: SSP, state: str, where: str) -> int:
 def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
     """The name that was meant, if one is near; else some of those there are."""
     listed = list(names)
-    return guess(name, listed) or f"{has} {_some(listed)}"
-
-
-def _some(names: Iterable[str], limit: int = 5) -> str:
-    listed = list(names)
-    shown = ", ".join(quote(n) for n in listed[:limit])
-    return shown + (f" and {len(listed) - limit} more" if len(listed) > limit else "")
+    shown, left = ", ".join(map(quote, listed[:MOST_LISTED])), len(listed) - MOST_LISTED
+    return guess(name, listed) or f"{has} {shown}" + (f" and {left} more" if left > 0 else "")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bellmanifold.errors import BadInputError, kind_of_value, quote, require_kind
+from bellmanifold.errors import BadInputError, kind_of_value, quote, require_keys, require_kind
 
 
 class Observation(NamedTuple):
@@ -38,12 +38,7 @@ def as_observation(item: Given, where: str) -> Observation:
     if isinstance(item, Observation):
         return item
     if isinstance(item, Mapping):
-        unknown = [key for key in item if key not in Observation._fields]
-        if unknown:
-            raise BadInputError(f"{where}: unknown key {quote(unknown[0])}: it takes {', '.join(Observation._fields)}")
-        missing = [key for key in ("state", "action") if key not in item]
-        if missing:
-            raise BadInputError(f"{where}: {quote(missing[0])} is missing: add it")
+        require_keys(item, where, Observation._fields[:2], Observation._fields[2:])
         return Observation(**item)
     remedy = "give (state, action), (state, action, reward) or a bm.Observation"
     if isinstance(item, str):

@@ -32,10 +32,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from bellmanifold.compressed_rows import Rows, by_first_use
 from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
+from bellmanifold.description import StatedPrior as StatedPrior
 from bellmanifold.display import Card, Shown, as_frame
 from bellmanifold.errors import BadInputError, counted, quote, require_kind, require_numbers
 from bellmanifold.problem_table import card_of_problem, pair_columns
-from bellmanifold.stated_prior import StatedPrior as StatedPrior
 
 if TYPE_CHECKING:
     import pandas

@@ -6,8 +6,8 @@ but takes so long that small problems would spend a tenth of their time on it, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -85,31 +85,19 @@ class ShowsBeliefs(Protocol):
         """The belief the last policy was drawn from; None if it is not known. Drawing nothing, changing nothing."""
 
 
-def sees_moves(agent: object) -> TypeGuard[SeesMoves]:
-    """Is it shown every move?"""
-    return getattr(agent, "moved", None) is not None
+def _having(member: str) -> Any:
+    return lambda agent: getattr(agent, member, None) is not None
 
 
-def acts(agent: object) -> TypeGuard[Acts]:
-    """Does it choose every move on its own?"""
-    return getattr(agent, "act", None) is not None
-
-
-def looks(agent: object) -> TypeGuard[Looks]:
-    """Can it make up its mind again in the midst of an episode?"""
-    return getattr(agent, "look", None) is not None
-
-
-def is_diagnosed(agent: object) -> TypeGuard[Diagnosed]:
-    """Has it something to say about its work?"""
-    return getattr(agent, "diagnostics", None) is not None
-
-
-def believes(agent: object) -> TypeGuard[Believes]:
-    """Does it know how probable it thinks routes are?"""
-    return getattr(agent, "route_probabilities", None) is not None
-
-
-def shows_beliefs(agent: object) -> TypeGuard[ShowsBeliefs]:
-    """Can it show what it believes?"""
-    return getattr(agent, "beliefs", None) is not None
+sees_moves: Callable[[object], TypeGuard[SeesMoves]] = _having("moved")
+"""Is it shown every move?"""
+acts: Callable[[object], TypeGuard[Acts]] = _having("act")
+"""Does it choose every move on its own?"""
+looks: Callable[[object], TypeGuard[Looks]] = _having("look")
+"""Can it make up its mind again in the midst of an episode?"""
+is_diagnosed: Callable[[object], TypeGuard[Diagnosed]] = _having("diagnostics")
+"""Has it something to say about its work?"""
+believes: Callable[[object], TypeGuard[Believes]] = _having("route_probabilities")
+"""Does it know how probable it thinks routes are?"""
+shows_beliefs: Callable[[object], TypeGuard[ShowsBeliefs]] = _having("beliefs")
+"""Can it show what it believes?"""

@@ -11,6 +11,7 @@ policy of the next episode moves all chains; the others find theirs ready.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -90,52 +91,49 @@ def _folded_each(keys: Key[Array, "runs"], purpose: Int[Array, ""]) -> Key[Array
     return jax.vmap(jax.random.fold_in, (0, None))(keys, purpose)
 
 
-class LoneHMC:
-    """An agent that is not played in step with others: its chain's seed is drawn when it first plays."""
-
-    def __init__(self, model: SSP, settings: HMCSettings) -> None:
-        self.model, self.settings = model, settings
-        self._chain: BayesHMC | None = None
-
-    @property
-    def diagnostics(self) -> dict[str, float]:
-        """Acceptance and step size of the last episode's chain."""
-        return {} if self._chain is None else self._chain.diagnostics
-
-    def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The greedy policy of the chain's last point."""
-        if self._chain is None:
-            self._chain = block_of_agents([self.model], self.settings, [int(rng.integers(2**63))])[0]
-        return self._chain.policy(rng)
-
-    def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the visits."""
-        assert self._chain is not None, "an agent plays before it learns"
-        self._chain.observe(pairs, rewards)
-
-
 class BayesHMC:
-    """One run's agent: its view of the block's chains, in its own numbering of pairs."""
+    """One run's agent: its view of the block's chains, in its own numbering of pairs.
 
-    def __init__(self, block: BlockOfChains, run: int, model: SSP) -> None:
-        self.block, self.run, self.model = block, run, model
-        self.number = model.numbers_in(block.model)
+    Args:
+        model: the problem with its actions in this run's order.
+        settings: of the chain.
+        block: the chains it is one of; by default its own, whose seed is drawn when it first plays.
+        run: which of them it is.
+    """
+
+    def __init__(self, model: SSP, settings: HMCSettings, block: BlockOfChains | None = None, run: int = 0) -> None:
+        self.model, self.settings, self.run, self._block = model, settings, run, block
         self.asked = 0
         self._seen: np.ndarray | None = None
 
     @property
+    def block(self) -> BlockOfChains:
+        """The chains it is one of."""
+        assert self._block is not None, "an agent plays before it learns"
+        return self._block
+
+    @cached_property
+    def number(self) -> Int[np.ndarray, "pairs"]:
+        """Of each of its pairs in the block."""
+        return self.model.numbers_in(self.block.model)
+
+    @property
     def diagnostics(self) -> dict[str, float]:
         """Acceptance and step size of the last episode's chain."""
+        if self._block is None:
+            return {}
         found = {"acceptance": self.block.acceptance[self.run], "step_size": self.block.step_size[self.run]}
         return {name: float(value) for name, value in found.items()}
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of the chain's last point, or of the most promising of a few."""
+        if self._block is None:
+            self._block = BlockOfChains([self.model], self.settings, [int(rng.integers(2**63))])
         if self.asked == self.block.rounds:
             self.block.move()
         self.asked += 1
         points = self._view()[0]
-        chosen = points[np.unique(np.linspace(-1, len(points) - 1, self.block.settings.optimism + 1).astype(int))[1:]]
+        chosen = points[np.unique(np.linspace(-1, len(points) - 1, self.settings.optimism + 1).astype(int))[1:]]
         return self.model.greedy(most_promising(self.model, chosen))
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
@@ -170,4 +168,4 @@ def block_of_agents(models: Sequence[SSP], settings: HMCSettings, seeds: Sequenc
         seeds: of each of them.
     """
     block = BlockOfChains(models, settings, seeds)
-    return [BayesHMC(block, run, model) for run, model in enumerate(models)]
+    return [BayesHMC(model, settings, block, run) for run, model in enumerate(models)]

@@ -1,7 +1,7 @@
 """Bayesian temporal differences as agents: `bayes-td`, `bayes-td-max` and `bayes-td-en`, the paper's comparisons.
 
 Each plays the greedy policy of a draw from its posterior (`bellmanifold.posteriors.td`). The first episode plays a draw
-from the prior; then there is one update an episode, also when the episode showed nothing new, because the guess about
+from the prior; then there is one update per episode, also when the episode showed nothing new, because the guess about
 what comes next has changed. The update is made when the next policy is asked for.
 """
 

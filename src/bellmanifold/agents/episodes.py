@@ -1,6 +1,6 @@
 """Playing episodes: the loop of Algorithm 1 around any agent.
 
-Before each episode the agent names a policy, one pair a state. It is played from a random start, and then the agent is
+Before each episode the agent names a policy, one pair per state. It is played from a random start; then the agent is
 shown the pairs that were played and what they paid. An episode ends
 
 - at the goal;
@@ -152,12 +152,14 @@ class _Trip:
     def played(self, cap: int) -> Episode:
         """Play to the end."""
         replan = self.replan
-        state, end = self.world.start(self.rng), None
+        state, goal = self.world.start(self.rng), self.world.model.n_states
+        end: End | None = None
         while end is None:
             pair = self.choose(state)
             is_new = self.memory.count[pair] == 0
             landing, cut_off = self._step(pair)
-            end = _end(landing == self.world.model.n_states, cut_off, len(self.pairs) >= cap)
+            at_cap = len(self.pairs) >= cap
+            end = "goal" if landing == goal else "cut off" if cut_off else "cap" if at_cap else None
             if end is None and replan and is_new:
                 self._look_again(landing)
             elif end is None and self.hopeless(state, landing, bool(is_new)):
@@ -214,11 +216,3 @@ class _Trip:
         self.changed = True
         self._follow(np.where(policy < 0, model.pair_start[:-1], policy))
         return True
-
-
-def _end(at_goal: bool, cut_off: bool, at_cap: bool) -> End | None:
-    if at_goal:
-        return "goal"
-    if cut_off:
-        return "cut off"
-    return "cap" if at_cap else None

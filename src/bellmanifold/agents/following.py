@@ -34,23 +34,15 @@ def chooser(
     if acts(agent):
         return lambda state: int(agent.act(world.playable(state), rng))
     owner = world.model.pair_state
-    if world.has_laws:
 
-        def own(state: int) -> int:
-            pair = int(policy[state])
-            if not 0 <= pair < len(owner) or owner[pair] != state:
-                where = quote(world.model.states[state])
-                raise BadInputError(
-                    f"the policy plays pair {pair} in state {where}, which is not one of its pairs: name one pair per "
-                    "state, model.pair_start[s] to model.pair_start[s + 1] - 1"
-                )
-            return pair
-
-        return own
-
-    def allowed(state: int) -> int:
+    def follow(state: int) -> int:
         pair = int(policy[state])
-        if pair not in world.playable(state):
+        if world.has_laws and not (0 <= pair < len(owner) and owner[pair] == state):
+            raise BadInputError(
+                f"the policy plays pair {pair} in state {quote(world.model.states[state])}, which is not one of its "
+                "pairs: name one pair per state, model.pair_start[s] to model.pair_start[s + 1] - 1"
+            )
+        if not world.has_laws and pair not in world.playable(state):
             where, what = world.model.pair_name(pair)
             raise UnsupportedError(
                 f"state {quote(where)} does not allow action {quote(what)}, and this agent chooses its policy before "
@@ -58,7 +50,7 @@ def chooser(
             )
         return pair
 
-    return allowed
+    return follow
 
 
 def _never(state: int, landing: int, is_new: bool) -> bool:

@@ -27,7 +27,7 @@ from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
 Law: TypeAlias = csr_array | np.ndarray
-"""Probabilities of the next states, one row a pair; sparse or dense."""
+"""Probabilities of the next states, one row per pair; sparse or dense."""
 
 DENSE = 60
 """Sparse problems with at most this many states are solved densely: it is faster."""

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -39,7 +40,7 @@ from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.settings import SamplingSettings
-from bellmanifold.agents.sources import DrawnRoutes, Source, WeighedPoints, is_swept, prior_pool, weighed_points
+from bellmanifold.agents.sources import DrawnRoutes, WeighedPoints, is_swept, prior_pool, weighed_points
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import TooLargeError
@@ -54,6 +55,9 @@ from bellmanifold.posteriors.system import known_chart_of
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
+
+Source: TypeAlias = WeighedPoints | DrawnRoutes | Walk
+"""Where draws come from: each can `draw` a policy, and says what it believes of routes and of pairs."""
 
 
 class PosteriorSampling:

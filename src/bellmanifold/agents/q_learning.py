@@ -1,7 +1,7 @@
 """Q-learning (Watkins 1989; Watkins and Dayan 1992) with epsilon-greedy exploration and an optimistic start.
 
 After every move q(pair) += step_size (reward + max q(next state) - q(pair)), without discount, the goal being worth 0.
-A move is greedy (the first best pair) but with probability `exploration`, when it is any of the state's pairs alike.
+A move is greedy (the first best pair) except with probability `exploration`, when it is any of the state's pairs alike.
 Step size 0.5 and exploration 0.1 are those of the cliff-walking example of Sutton and Barto (2018, example 6.6). Every
 value begins at `start_value`, 1 unless given: optimistic wherever no policy earns more than 1, so in every built-in
 problem (unless its parameters make it pay more).

@@ -259,7 +259,7 @@ KINDS = (
         "bayes-br-hmc",
         "the same by Hamiltonian Monte Carlo, as the paper ran it",
         records.HMCSettings,
-        _imported("bayes_hmc", "LoneHMC"),
+        _imported("bayes_hmc", "BayesHMC"),
         fixed={"replan": False},
         make_block=_imported("bayes_hmc", "block_of_agents"),
     ),

@@ -14,8 +14,6 @@ taken a little less. prior_scale and noise_sd are 1 unless given, as in Osband's
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
@@ -34,7 +32,6 @@ class RLSVI:
     def __init__(self, model: SSP, settings: RLSVISettings) -> None:
         self.model, self.settings = model, settings
         self.memory = Memory(model)
-        self._landed: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._last = model.pair_start[:-1]
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
@@ -56,7 +53,7 @@ class RLSVI:
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Count where the pair led."""
-        self._landed[pair, landing] += 1
+        self.memory.land(pair, landing)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Remember the rewards."""
@@ -64,7 +61,8 @@ class RLSVI:
 
     def _frequencies(self, shrink: Float[np.ndarray, "pairs"]) -> csr_array:
         """How often each pair led to each state, times `shrink`; the goal, worth 0, is left out."""
-        inner = [(pair, state, n) for (pair, state), n in self._landed.items() if state < self.model.n_states]
-        pair, state, times = np.array(inner, dtype=np.int64).reshape(-1, 3).T
-        share = shrink[pair] * times / self.memory.count[pair]
-        return csr_array((share, (pair, state)), shape=(self.model.n_pairs, self.model.n_states))
+        times = self.memory.landing_counts[:, :-1]
+        pair = np.repeat(np.arange(self.model.n_pairs), np.diff(times.indptr))
+        return csr_array(
+            (shrink[pair] * times.data / self.memory.count[pair], times.indices, times.indptr), times.shape
+        )

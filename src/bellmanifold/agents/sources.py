@@ -6,7 +6,7 @@ Walks are a third source (`bellmanifold.agents.walking`).
 from __future__ import annotations
 
 from functools import cached_property, partial, reduce
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,22 +71,6 @@ def prior_pool(model: SSP, prior: ValuePrior) -> Pool:
     return Pool(policy, model.best(q) @ model.initial, share, float(POINTS), prior.mean)
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Where an agent's draws come from."""
-
-    diagnostics: dict[str, float]
-
-    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
-        """A greedy policy; -1 where any unknown pair of the state is the best."""
-
-    def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
-        """The probability that each route is optimal; NaN if a single draw is all there is."""
-
-    def beliefs(self) -> Beliefs:
-        """What is believed about every pair; a single draw if that is all there is."""
-
-
 def is_swept(target: Target) -> bool:
     """Is it a large exact posterior that one sweep solves at a point? Then nothing has to be compiled."""
     given = target.is_exact and target.laws is None and target.model.n_pairs > MOST_PAIRS
@@ -102,10 +86,12 @@ class WeighedPoints:
         self._asked: tuple[tuple[tuple[int, ...], ...], Float[np.ndarray, "routes"]] | None = None
 
     def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+        """The greedy policy of the most promising of some draws; -1 where any unknown pair of the state is the best."""
         chosen = rng.choice(len(self.pool.probability), size=optimism, p=self.pool.probability)
         return self.pool.policy[:, chosen[np.argmax(self.pool.at_start[chosen])]]
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
+        """The probability that each route is optimal."""
         if self._asked is None or self._asked[0] != routes:
             plays = {pair: self._plays(pair) for pair in {pair for route in routes for pair in route}}
             each = [reduce(np.multiply, (plays[pair] for pair in route), self.pool.probability) for route in routes]

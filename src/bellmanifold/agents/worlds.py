@@ -97,14 +97,17 @@ class SimulatedWorld:
 class SteppedWorld:
     """A Gymnasium environment as a world; its first episode seeds it."""
 
+    may_loop = True
+    """Unless its table says otherwise, anything can repeat."""
+
     def __init__(self, env: Any, model: SSP | None = None) -> None:
         """Wrap an environment; `model` may give its pairs in another order (as `with_action_order` does)."""
-        from bellmanifold.formats.gymnasium import from_gymnasium, has_table
+        from bellmanifold.formats.gymnasium import from_gymnasium, has_table, label_of
         from bellmanifold.formats.numbered import numbered
 
         env = numbered(env) if not has_table(env) else env
         self.env = env
-        self.label = env.unwrapped.spec.id if env.unwrapped.spec is not None else type(env.unwrapped).__name__
+        self.label = label_of(env)
         self.has_laws = has_table(env)
         if model is None:
             model = from_gymnasium(env) if self.has_laws else _table_of_pairs(env, self.label)
@@ -113,11 +116,6 @@ class SteppedWorld:
         self._action_of = [int(model.actions[a]) for a in model.pair_action]
         self._masks: dict[int, Bool[np.ndarray, "actions"]] = {}
         self._seeded = False
-
-    @property
-    def may_loop(self) -> bool:
-        """Unless its table says otherwise, anything can repeat."""
-        return True
 
     def start(self, rng: np.random.Generator) -> int:
         """Reset the environment."""

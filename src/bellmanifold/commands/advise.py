@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.pictures import save_picture
-from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
-from bellmanifold.commands.spreading import spread_options
-from bellmanifold.commands.terminal import All, AsJson, Model, print_first, print_json, say
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, end_unless_trusted, open_files, spread_options
+from bellmanifold.commands.terminal import All, AsJson, Model, print_first, print_json, save_picture, say
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
 
@@ -52,7 +50,7 @@ def advise(
         print_json(answer)
     else:
         _print_advice(advice, answer, every)
-    trusted(advice.trustworthy, "trustworthy, reason")
+    end_unless_trusted(advice.trustworthy, "trustworthy, reason")
 
 
 def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:

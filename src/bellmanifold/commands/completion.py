@@ -53,12 +53,13 @@ def problems(incomplete: str) -> list[str]:
     """References of problems, and files, that begin so."""
     prefix = os.environ.get(PREFIX, "")
     found = [name.removeprefix(prefix) for name in _references(prefix + incomplete) if name.startswith(prefix)]
-    return found if prefix else found + list(_files(incomplete))
+    return found if prefix else found + data_files(incomplete)
 
 
 def data_files(incomplete: str) -> list[str]:
-    """Files that begin so."""
-    return list(_files(incomplete))
+    """Files and directories that begin so."""
+    found = sorted(glob(escape(incomplete) + "*"))[:MOST_FILES]
+    return [path + (os.sep if os.path.isdir(path) else "") for path in found]
 
 
 def agents(incomplete: str) -> list[str]:
@@ -79,9 +80,3 @@ def _references(incomplete: str) -> Iterator[str]:
     else:
         yield from (f"env:{known}" for known in BUILT_IN)
         yield "gym:"
-
-
-def _files(incomplete: str) -> Iterator[str]:
-    """Files and directories."""
-    for path in sorted(glob(escape(incomplete) + "*"))[:MOST_FILES]:
-        yield path + (os.sep if os.path.isdir(path) else "")

@@ -71,14 +71,13 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
         player: who plays.
         improper: the improper mass after a run; by default that of its posterior.
     """
-    from bellmanifold.sweeps.estimate import cell_of
     from bellmanifold.sweeps.runner import require_success, sweep
     from bellmanifold.sweeps.store import Store, runs_in
 
     require_success(sweep(plan, runs_in(out), player))
     cells: dict[RunSettings, list[RunSettings]] = {}
     for run in plan.runs:
-        cells.setdefault(cell_of(run), []).append(run)
+        cells.setdefault(run.cell, []).append(run)
     each = len(plan.runs) // len(cells)
     typer.echo(f"{each} runs of {plan.runs[0].episodes} episodes each; agents know nothing at first")
     rows: list[tuple[str, ...]] = [

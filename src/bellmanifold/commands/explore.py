@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bellmanifold.commands.posterior_options import PosteriorOptions
-from bellmanifold.commands.spreading import spread_options
+from bellmanifold.commands.shared_options import PosteriorOptions, spread_options
 from bellmanifold.commands.terminal import Model
 from bellmanifold.errors import StoppedError
 from bellmanifold.runs.environment import keep_compiled_programs
@@ -39,14 +38,12 @@ def explore(
 
     Example: bellmanifold explore "env:deep-sea?depth=5"
     """
-    from bellmanifold.explorer.board import require_explorable
     from bellmanifold.explorer.server import serve
     from bellmanifold.explorer.session import Session
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
 
     problem = load_model(model)
-    require_explorable(problem)
     observed = None if data is None else load_data(data, problem)
     keep_compiled_programs()
     session = Session(problem, observed, **options.keywords())

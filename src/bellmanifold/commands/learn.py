@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bellmanifold.commands.completion import agents
-from bellmanifold.commands.pictures import check_picture, save_picture
-from bellmanifold.commands.posterior_options import Discount
-from bellmanifold.commands.spreading import spread_options
-from bellmanifold.commands.terminal import AsJson, Model, directory, print_json, print_table
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.commands.shared_options import Discount, read_scale, spread_options
+from bellmanifold.commands.terminal import (
+    AsJson,
+    Model,
+    check_picture,
+    directory,
+    print_json,
+    print_table,
+    save_picture,
+)
+from bellmanifold.errors import BadInputError
 from bellmanifold.interrupts import interruptible
 from bellmanifold.options import LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
@@ -80,9 +86,8 @@ class LearnOptions:
 
     def keywords(self) -> dict[str, Any]:
         """As agents take them; None for what was not given."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        told = {name: None if value is False else value for name, value in given.items()}
-        return told | {"prior_scale": _scale(self.prior_scale)}
+        told = {name: None if value is False else value for name, value in asdict(self).items()}
+        return told | {"prior_scale": read_scale(self.prior_scale, may_be_flat=False)}
 
 
 @spread_options
@@ -244,15 +249,6 @@ def _hints(answer: dict[str, Any]) -> list[str]:
     if arrived >= FEW_ARRIVE or not unused:
         return []
     return [f"only {arrived:.0%} of the episodes arrived: --explore directed --replan looks for what was not seen"]
-
-
-def _scale(given: str | None) -> float | None:
-    """A prior scale from the command line."""
-    try:
-        return None if given is None else float(given)
-    except ValueError:
-        why = "; flat is for `posterior`, where nothing is untried" if given == "flat" else ""
-        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number{why}") from None
 
 
 def _share(value: float | None) -> str:

@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.pictures import save_picture
-from bellmanifold.commands.posterior_options import Data, PosteriorOptions, open_files, trusted
-from bellmanifold.commands.spreading import spread_options
-from bellmanifold.commands.terminal import SHOWN, WIDEST_ROUTE, All, AsJson, Model, print_first, print_json, say
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, end_unless_trusted, open_files, spread_options
+from bellmanifold.commands.terminal import (
+    SHOWN,
+    WIDEST_ROUTE,
+    All,
+    AsJson,
+    Model,
+    print_first,
+    print_json,
+    save_picture,
+    say,
+)
 from bellmanifold.errors import counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.meter import metered
@@ -48,7 +56,7 @@ def posterior(
         print_json(answer)
     else:
         _print_posterior(summary, answer, every)
-    trusted(summary.trustworthy, "trustworthy, effective_sample_size, diagnostics")
+    end_unless_trusted(summary.trustworthy, "trustworthy, effective_sample_size, diagnostics")
 
 
 def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> None:
@@ -63,8 +71,8 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
     seen = counted(answer["observed_pairs"] - summary.believed, "observed pair")
     seen += f", a belief about {summary.believed} more" if summary.believed else ""
     typer.echo(f"{seen}, {width}, {_prior(answer)}")
-    for line in _first_move(summary):
-        say(line)
+    if first := _first_move(summary):
+        say(first)
     for key, meaning in (
         ("improper_mass", "known from the data"),
         ("improper_mass_model", "under the true transitions"),
@@ -91,17 +99,17 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
 
 
-def _first_move(summary: Summary) -> list[str]:
-    """The most probable move at the start, in a sentence; none where there are several starts, or no choice."""
+def _first_move(summary: Summary) -> str:
+    """The most probable move at the start, in a sentence; empty where there are several starts, or no choice."""
     model, chance = summary.target.model, summary.action_probability
     starts = model.initial.nonzero()[0].tolist()
     own = range(model.pair_start[starts[0]], model.pair_start[starts[0] + 1])
     if len(starts) > 1 or len(own) < 2:
-        return []
+        return ""
     best = max(own, key=lambda pair: float(chance.value[pair]))
     state, action = model.pair_name(best)
     value, se = float(chance.value[best]), _or_zero(float(chance.se[best]), 1e-12)
-    return [f"at the start ({state}) {action} is optimal with probability {min(1.0, value):.4f} (se {se:.1g})"]
+    return f"at the start ({state}) {action} is optimal with probability {min(1.0, value):.4f} (se {se:.1g})"
 
 
 def _ordered(summary: Summary) -> list[int]:

@@ -67,7 +67,7 @@ def _run(plan: Plan, out: Path, workers: int, dask: str | None) -> None:
 
 
 def _preview(plan: Plan, out: Path, workers: int) -> None:
-    from bellmanifold.sweeps.estimate import cell_of, estimate
+    from bellmanifold.sweeps.estimate import estimate
     from bellmanifold.sweeps.runner import find_faults
     from bellmanifold.sweeps.store import Store
 
@@ -77,7 +77,7 @@ def _preview(plan: Plan, out: Path, workers: int) -> None:
     about = estimate(plan, list(faults), store)
     for run in plan.runs:
         state = "done" if run not in faults else "missing" if faults[run] == "missing" else "damaged"
-        refusal = about.refused.get(cell_of(run))
+        refusal = about.refused.get(run.cell)
         typer.echo(f"{state:8}{run}" + (f" (refused: {refusal})" if refusal else ""))
     typer.echo(f"{len(plan.runs)} runs, {len(plan.runs) - len(faults)} done, {len(faults)} to play")
     if faults:

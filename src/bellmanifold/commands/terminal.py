@@ -1,9 +1,10 @@
-"""What commands share: arguments, tables, JSON, one-line complaints."""
+"""What commands share: arguments, tables, JSON, pictures, one-line complaints."""
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 
 from bellmanifold.commands.completion import problems
 from bellmanifold.errors import BadInputError, printable
+from bellmanifold.formats.files import label, write_atomically
 from bellmanifold.limits import WORKERS
 from bellmanifold.stderr import remark
 
@@ -21,6 +23,7 @@ SHOWN = 40
 """Rows that a table has unless all are asked for."""
 LONGEST = 2000
 """Characters of a line that quotes files or arguments."""
+PICTURES = ("png", "pdf", "svg")
 Model = Annotated[
     str,
     typer.Argument(
@@ -97,3 +100,26 @@ def require_workers(workers: int | None) -> None:
     if workers is not None and workers < 1:
         raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
     WORKERS.require(workers or 1, "--workers")
+
+
+def check_picture(path: Path) -> str:
+    """The kind of picture a file name asks for."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in PICTURES:
+        raise BadInputError(f"{label(path)}: a picture ends in .png, .pdf or .svg")
+    return kind
+
+
+def save_picture(path: Path, draw: str, *shown: Any) -> None:
+    """Write what a function of `bellmanifold.figures` draws, all of it or nothing."""
+    kind = check_picture(path)
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from bellmanifold import figures
+
+    figure = getattr(figures, draw)(*shown).get_figure(root=True)
+    assert figure is not None, "axes are drawn on a figure"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for what no font here can draw
+        write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))

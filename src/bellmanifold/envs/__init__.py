@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 
-from bellmanifold.envs.deep_sea import deep_sea
 from bellmanifold.envs.grid import grid
-from bellmanifold.envs.pyramid import pyramid
 from bellmanifold.envs.roads import roads
 from bellmanifold.envs.robot import robot
 from bellmanifold.envs.small import four_state, two_state
-from bellmanifold.envs.swirl import swirl
+from bellmanifold.envs.triangles import deep_sea, pyramid, swirl
 from bellmanifold.ssp import SSP
 
 BUILT_IN: dict[str, Callable[..., SSP]] = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, require_count, require_kind
-from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, row_entries
 
 GOAL = "goal"
@@ -86,29 +85,6 @@ def with_action_order(model: SSP, seed: int) -> SSP:
             prior=None if model.prior is None else model.prior.of_pairs(order),
         )
     )
-
-
-def triangle(depth: int, move: Callable[[int, int, str], Move]) -> dict[tuple[str, str], Move]:
-    """The moves of a triangle of cells (row, col), 0 <= col <= row < depth, with actions left and right."""
-    require_depth(depth)
-    SIZE.require(2 * depth * (depth + 1), "depth")
-    return {
-        (cell(row, col), action): move(row, col, action)
-        for row in range(depth)
-        for col in range(row + 1)
-        for action in ("left", "right")
-    }
-
-
-def require_depth(depth: int) -> None:
-    """Refuse a depth that is no number of rows."""
-    require_count(depth=depth)
-    require(depth >= 1, f"depth is {depth}: it must be at least 1")
-
-
-def cell(row: int, col: int, depth: int | None = None) -> str:
-    """Name of a grid cell, or of the goal once the row lies below the last one."""
-    return GOAL if depth is not None and row >= depth else f"{row},{col}"
 
 
 def require(condition: bool, message: str) -> None:

@@ -17,7 +17,7 @@ SLIP = {"o": 0.2}  # the chance of sliding sideways instead, to either side alik
 DELIVERY = 10.0
 PUSH = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
 ALLOWED = ("up", "right")  # aisles are one-way ...
-BACK_OUT = ("2,1", "left")  # ... but for this one
+BACK_OUT = ("2,1", "left")  # ... except this one
 SIDES = {"up": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
 
 

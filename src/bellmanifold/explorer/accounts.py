@@ -22,13 +22,9 @@ def accounts(data: Dataset) -> list[str]:
     >>> accounts(Dataset.from_pairs(envs.two_state(), [*seen, Observation("s1", "stay", -5.0, sd=2.0)]))
     ['not played; believed to pay −5 ± 2', 'played twice, paid −1 each time']
     """
-    is_belief = (data.sd > 0) & (data.next < 0)
-    rows = np.split(np.argsort(data.pair, kind="stable"), np.cumsum(np.bincount(data.pair, minlength=_pairs(data))))
-    return [_account(data, own[~is_belief[own]], own[is_belief[own]]) for own in rows[: _pairs(data)]]
-
-
-def _pairs(data: Dataset) -> int:
-    return data.model.n_pairs
+    is_belief, pairs = (data.sd > 0) & (data.next < 0), data.model.n_pairs
+    rows = np.split(np.argsort(data.pair, kind="stable"), np.cumsum(np.bincount(data.pair, minlength=pairs)))
+    return [_account(data, own[~is_belief[own]], own[is_belief[own]]) for own in rows[:pairs]]
 
 
 def _account(data: Dataset, played: np.ndarray, believed: np.ndarray) -> str:

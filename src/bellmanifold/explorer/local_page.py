@@ -6,25 +6,21 @@ to the server it came from; nothing else, from nowhere else, and no other page m
 
 from __future__ import annotations
 
-import base64
-import re
-from hashlib import sha256
 from html import escape
-from importlib import resources
 from typing import Any
 
-from bellmanifold.report.text import embedded, shapes
+from bellmanifold.report.text import asset, digest, embedded, filled
 
 
 def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
     """The document, with the view it begins with."""
     parts = {
         "title": escape(board["name"]),
-        "style": asset("explore.css"),
+        "style": asset("explorer", "explore.css"),
         "program": program(),
         "data": embedded({"board": board, "view": view}),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("explore.html"))
+    return filled(asset("explorer", "explore.html"), parts)
 
 
 def policy() -> str:
@@ -32,8 +28,8 @@ def policy() -> str:
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src '{_digest(program())}'",
-            f"style-src '{_digest(asset('explore.css'))}'",
+            f"script-src {digest(program())}",
+            f"style-src {digest(asset('explorer', 'explore.css'))}",
             "img-src data:",
             "connect-src 'self'",
             "base-uri 'none'",
@@ -45,13 +41,4 @@ def policy() -> str:
 
 def program() -> str:
     """What draws the page: shapes that the report draws, too, and the rest."""
-    return shapes() + asset("explore.js")
-
-
-def asset(name: str) -> str:
-    """A file beside this module."""
-    return resources.files("bellmanifold.explorer").joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(sha256(text.encode("utf-8")).digest()).decode("ascii")
+    return asset("report", "shapes.js") + asset("explorer", "explore.js")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bellmanifold.data import Dataset, require_data
+from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
 from bellmanifold.explorer.session import Session
-from bellmanifold.ssp import SSP, require_problem
+from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
     from bellmanifold.explorer.widget import Exploration
@@ -29,9 +29,6 @@ def explore(model: SSP, data: Dataset | None = None, **options: Any) -> Explorat
         BadInputError: without anywidget, for a problem that is too large, or for wrong arguments.
         UnsupportedError: where `posterior` refuses the data that are there to begin with.
     """
-    require_problem(model)
-    if data is not None:
-        require_data(data)
     try:
         from bellmanifold.explorer.widget import Exploration
     except ImportError as error:

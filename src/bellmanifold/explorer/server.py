@@ -16,7 +16,6 @@ import os
 import secrets
 from _thread import interrupt_main
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
@@ -48,14 +47,6 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Errand:
-    """A message that the main thread shall answer, and where it puts the view."""
-
-    message: Any
-    answer: SimpleQueue[dict[str, Any]] = field(default_factory=SimpleQueue)
-
-
 class LocalServer(ThreadingHTTPServer):
     """Hands the page out and messages in.
 
@@ -72,7 +63,7 @@ class LocalServer(ThreadingHTTPServer):
 
     def __init__(self, port: int, session: Session) -> None:
         self.token, self.board, self.policy = secrets.token_urlsafe(24), session.board, policy()
-        self.errands: SimpleQueue[Errand] = SimpleQueue()
+        self.errands: SimpleQueue[tuple[Any, SimpleQueue[dict[str, Any]]]] = SimpleQueue()
         self.computing, self.stopping, self.turn = False, False, Lock()
         self.advising, self.session = Lock(), session
         if not 0 <= port < 2**16:
@@ -104,9 +95,9 @@ class LocalServer(ThreadingHTTPServer):
         if isinstance(message, dict) and message.get("kind") == "advise":
             with self.advising:
                 return self.session.answer(message)
-        errand = Errand(message)
-        self.errands.put(errand)
-        return errand.answer.get()
+        answer: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.errands.put((message, answer))
+        return answer.get()
 
     def stop(self) -> None:
         """Interrupt the main thread, if it is computing."""
@@ -119,10 +110,10 @@ class LocalServer(ThreadingHTTPServer):
         """Answer messages; ends by an interrupt that the page did not ask for."""
         while True:
             try:
-                errand = self.errands.get(timeout=WAKING)
+                message, answer = self.errands.get(timeout=WAKING)
             except Empty:
                 continue
-            errand.answer.put(self._answered(errand.message))
+            answer.put(self._answered(message))
 
     def _answered(self, message: Any) -> dict[str, Any]:
         self.computing, self.stopping = True, False
@@ -226,6 +217,5 @@ def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
             server.run_errands()
         finally:
             server.shutdown()
-            server.advising.acquire(
-                timeout=FAREWELL
-            )  # compiled code must not be at work while Python takes itself apart
+            # compiled code must not be at work while Python takes itself apart
+            server.advising.acquire(timeout=FAREWELL)

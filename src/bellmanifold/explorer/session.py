@@ -35,7 +35,7 @@ from bellmanifold.options import LawsName
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_problem
 
 QUICK_SAMPLES = 2**15
 NOT_SAMPLED = ("mixture", "rejection")
@@ -90,11 +90,11 @@ class Session:
     """
 
     def __init__(self, model: SSP, data: Dataset | None = None, **options: Any) -> None:
-        self.model = _require(model, SSP, "a problem: bm.load_model reads one")
+        require_problem(model)
+        self.model = model
         self._steps = count()
         self.board = make_board(model) | {"quick": model.n_pairs <= MOST_WARMED}
-        nothing = Dataset.from_pairs(model, [])
-        given = nothing if data is None else _require(data, Dataset, "observations: bm.Dataset.from_pairs makes them")
+        given = Dataset.from_pairs(model, []) if data is None else data
         require_same_problem(model, given)
         for name in options:
             if name not in list(signature(posterior).parameters)[2:]:
@@ -320,12 +320,6 @@ def _route(route: Route) -> dict[str, Any]:
         "probability": float(route.probability),
         "se": float(route.se),
     }
-
-
-def _require(given: Any, kind: type, what: str) -> Any:
-    if not isinstance(given, kind):
-        raise BadInputError(f"explore: {quote(type(given).__name__)} was given for {what}")
-    return given
 
 
 def _fields(message: Any) -> tuple[str, ...]:

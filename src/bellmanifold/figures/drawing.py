@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float
 
 from bellmanifold.display import Words
 from bellmanifold.errors import BadInputError, kind_of_value
-from bellmanifold.figures.labels import Number, write_numbers
 from bellmanifold.figures.names import (
     RADIUS,
+    Number,
     action_keys,
     add_legend,
     add_title,
@@ -32,6 +32,7 @@ from bellmanifold.figures.names import (
     plain_name,
     points_per_unit,
     write,
+    write_numbers,
 )
 from bellmanifold.figures.palette import pair_colours
 from bellmanifold.figures.positions import is_mapped, is_triangle, landings, positions
@@ -61,14 +62,13 @@ Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]
 
 @runtime_checkable
 class Pies(Protocol):
-    """What a posterior's summary offers to a picture: `pies()`, a share for each pair and which pairs were seen."""
+    """What a posterior's summary offers to a picture.
+
+    `pies()` are a share for each pair and which pairs were seen, `best_pairs()` those of the best route, `words()` what
+    to say of them.
+    """
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]: ...
-
-
-@runtime_checkable
-class Explained(Protocol):
-    """What also knows the best route and what to say: `best_pairs()`, the pairs that it plays, and `words()`."""
 
     def best_pairs(self) -> Bool[np.ndarray, "pairs"]: ...
 
@@ -108,41 +108,69 @@ def draw(
     require_problem(model)
     require_drawable(model)
     warn_of_map(model)
-    if pies is not None and not isinstance(pies, np.ndarray) and not hasattr(pies, "pies"):
-        raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
     best, words = np.zeros(model.n_pairs, dtype=bool), Words(model.name, "", "seen", "not seen")
-    if isinstance(pies, Explained):
+    if isinstance(pies, Pies):
         best, words = pies.best_pairs(), pies.words()
-    if pies is not None and not isinstance(pies, np.ndarray):
         pies, observed = pies.pies()
+    elif pies is not None and not isinstance(pies, np.ndarray):
+        raise BadInputError(f"pies is {kind_of_value(pies)}: give a posterior's summary, or one number per pair")
     seen = np.ones(model.n_pairs, dtype=bool) if observed is None else observed
     handles = [*action_keys(model), *line_keys(model, words, seen, bool(best.any()))]
     axes = new_axes(model, handles, words.title) if axes is None else axes
 
-    frame(axes, model)
-    size = min(1.0, points_per_unit(axes) / 60.0)
-    colours, named, drawn = pair_colours(model), labelled(model), []
-    for arrow in arrows(model):
-        drawn.append(arrow)
-        if best[arrow.pair] and arrow.is_likeliest:
-            draw_band(axes, arrow, 4.5 + 3.5 * size)
-        width = 0.6 + 0.6 * size
-        draw_arrow(axes, arrow, arrow_look(colours[arrow.pair], size, bool(seen[arrow.pair]), width))
-        if named[arrow.pair] and not arrow.is_stub:
-            name_move(axes, model.pair_name(arrow.pair)[1], arrow.at(0.4))
+    named = labelled(model)
+    drawn = draw_moves(axes, model, pair_colours(model), seen, best, named)
     if pies is None:
         draw_plain_states(axes, model)
     else:
         share = np.maximum(pies, 0.0)
         draw_pies(axes, model, share / np.bincount(model.pair_state, share, model.n_states)[model.pair_state])
     numbers = chances(model, drawn, pies, best) if words.best and pies is not None and not named.any() else ()
-    finish(axes, model, handles, words.title, numbers, size)
+    finish(axes, model, handles, words.title, numbers)
     return axes
 
 
-def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: Iterable[Number], size: float) -> None:
+def draw_moves(
+    axes: Axes,
+    model: SSP,
+    colours: Sequence[Any],
+    seen: Bool[np.ndarray, "pairs"],
+    best: Bool[np.ndarray, "pairs"],
+    named: Bool[np.ndarray, "pairs"],
+    width: Float[np.ndarray, "pairs"] | None = None,
+) -> list[Arrow]:
+    """Frame a problem and draw its moves, a pair each entry: dotted unless seen, the best ones on a band, some named.
+
+    Lines may be broader than usual by a factor, `width`. Returns the arrows.
+    """
+    frame(axes, model)
+    size, drawn = _size(axes), list(arrows(model))
+    for arrow in drawn:
+        pair, broad = arrow.pair, 1.0 if width is None else float(width[arrow.pair])
+        if best[pair] and arrow.is_likeliest:
+            draw_band(axes, arrow, 4.5 + 3.5 * size)
+        draw_arrow(
+            axes,
+            arrow,
+            arrowstyle="-|>",
+            color=colours[pair],
+            linestyle="-" if seen[pair] else ":",
+            linewidth=(0.6 + 0.6 * size) * broad,
+            mutation_scale=3.0 + 7.0 * size,
+        )
+        if named[pair] and not arrow.is_stub:
+            name_move(axes, model.pair_name(pair)[1], arrow.at(0.4))
+    return drawn
+
+
+def _size(axes: Axes) -> float:
+    """How large a drawing is: smaller than 1 where arrows and names have to be smaller than usual."""
+    return min(1.0, points_per_unit(axes) / 60.0)
+
+
+def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: Iterable[Number]) -> None:
     """Add goals, starts and names of states, numbers at moves, and the legend and the title around all that."""
-    draw_goal(axes, model, fontsize=8.0 if size > 0.7 or not is_triangle(model) else 0.0)
+    draw_goal(axes, model, fontsize=8.0 if _size(axes) > 0.7 or not is_triangle(model) else 0.0)
     handles = [*handles, *draw_starts(axes, model)]
     write_numbers(axes, model, numbers, name_states(axes, model))
     add_legend(axes, handles)
@@ -163,7 +191,7 @@ def chances(
         pair = arrow.pair
         if choice[pair] and arrow.is_likeliest and chance[pair] >= LEAST_CHANCE:
             doubt = float(chance[pair] * (1.0 - chance[pair]))
-            yield Number(f"{chance[pair]:.0%}", arrow, doubt + bool(best[pair]), bool(best[pair]))
+            yield Number(f"{chance[pair]:.0%}", arrow.at, doubt + bool(best[pair]), bool(best[pair]))
 
 
 def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_best: bool) -> list[Any]:
@@ -257,23 +285,12 @@ def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
     return positions(model)[-1:]
 
 
-def arrow_look(colour: Any, size: float, seen: bool, width: float) -> dict[str, Any]:
-    """How an arrow looks: smaller than usual where the drawing is, dotted unless it was seen."""
-    return {
-        "arrowstyle": "-|>",
-        "color": colour,
-        "linestyle": "-" if seen else ":",
-        "linewidth": width,
-        "mutation_scale": 3.0 + 7.0 * size,
-    }
-
-
-def draw_arrow(axes: Axes, arrow: Arrow, look: dict[str, Any]) -> None:
+def draw_arrow(axes: Axes, arrow: Arrow, **look: Any) -> None:
     """An arrow; stubs are dashed and end in a question mark."""
     begin, end, bend = arrow.ends
     if arrow.is_stub:
         write(axes, "?", end, ha="center", va="center", fontsize=9, color=look["color"], fontweight="bold")
-        look = look | {"arrowstyle": "-", "linestyle": "-" if look["linestyle"] == "-" else "--"}
+        look |= {"arrowstyle": "-", "linestyle": "-" if look["linestyle"] == "-" else "--"}
         end = arrow.at(0.75)
     course = {"connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", end, begin, arrowprops=course | look, zorder=2)

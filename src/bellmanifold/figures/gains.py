@@ -12,20 +12,15 @@ from bellmanifold.display import Words
 from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.figures.drawing import (
     Arrow,
-    arrow_look,
-    arrows,
-    draw_arrow,
-    draw_band,
+    draw_moves,
     draw_plain_states,
     finish,
-    frame,
     line_keys,
     new_axes,
     require_drawable,
     warn_of_map,
 )
-from bellmanifold.figures.labels import Number
-from bellmanifold.figures.names import action_keys, labelled, name_move, points_per_unit
+from bellmanifold.figures.names import Number, action_keys, labelled
 from bellmanifold.figures.palette import few_actions, pair_colours
 from bellmanifold.ssp import SSP, require_problem
 
@@ -99,24 +94,15 @@ def draw_advice(
         box = axes.get_position()
         room = (box.x1 + 0.2 * (1 - box.x1), box.y0 + 0.1 * box.height, 0.15 * (1 - box.x1), 0.8 * box.height)
         place = {"cax": axes.figure.add_axes(room)}
-    frame(axes, model)
-    size = min(1.0, points_per_unit(axes) / 60.0)
     scale = ListedColormap(colormaps[SCALE](np.linspace(LIGHTEST, 1.0, 256)))
-    action, named, drawn = pair_colours(model), labelled(model), []
-    for arrow in arrows(model):
-        drawn.append(arrow)
-        pair, known, played = arrow.pair, bool(tried[arrow.pair]), bool(policy[arrow.pair])
-        tells = bool(telling[pair])
-        colour: Any = scale(norm(gain[pair])) if tells else PLAYED_COLOUR if played else SETTLED_COLOUR
-        if played and arrow.is_likeliest:
-            draw_band(axes, arrow, 4.5 + 3.5 * size)
-        width = (0.6 + 0.6 * size) * (1.8 if played else 1.4 if tells else 1.0)
-        draw_arrow(axes, arrow, arrow_look(colour, size, known, width))
-        if named[pair] and not arrow.is_stub and (played or not known):
-            name_move(axes, model.pair_name(pair)[1], arrow.at(0.4))
-    colours = {int(model.pair_state[pair]): action[pair] for pair in np.flatnonzero(policy).tolist()}
-    draw_plain_states(axes, model, colours if few_actions(model) else {})
-    finish(axes, model, handles, words.title, () if named.any() else _gains(drawn, gain), size)
+    played = np.where(policy, PLAYED_COLOUR, SETTLED_COLOUR)
+    colours = [scale(norm(gain[i])) if telling[i] else str(played[i]) for i in range(model.n_pairs)]
+    broad, named = np.where(policy, 1.8, np.where(telling, 1.4, 1.0)), labelled(model)
+    drawn = draw_moves(axes, model, colours, tried, policy, named & (policy | ~tried), broad)
+    action = pair_colours(model)
+    states = {int(model.pair_state[pair]): action[pair] for pair in np.flatnonzero(policy).tolist()}
+    draw_plain_states(axes, model, states if few_actions(model) else {})
+    finish(axes, model, handles, words.title, () if named.any() else _gains(drawn, gain))
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
     bar = figure.colorbar(ScalarMappable(norm, scale), **place)
@@ -131,4 +117,4 @@ def _gains(drawn: Iterable[Arrow], gain: Float[np.ndarray, "pairs"]) -> Iterator
     for arrow in drawn:
         own = float(gain[arrow.pair])
         if arrow.is_likeliest and own > 0.0 and own >= NUMBERED * most:
-            yield Number(f"{own:.2g}", arrow, own, own == most)
+            yield Number(f"{own:.2g}", arrow.at, own, own == most)

@@ -1,13 +1,17 @@
-"""Names in pictures: states, the goal, actions in a legend or at their moves."""
+"""Words in pictures: names of states and actions, legends and titles, and numbers at moves.
+
+Of the numbers as many are written as fit: the most important first, none over another, over a name or over a state.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bellmanifold.errors import unstacked
+from bellmanifold.errors import shorten, unstacked
 from bellmanifold.figures.palette import COLOURS, few_actions
 from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.ssp import SSP
@@ -35,12 +39,43 @@ NAMED_STARTS = 6
 """Up to this many initial states are called so; where there are more, a legend says what their ring means."""
 KEY_WIDTH = 40.0
 """What an entry of a legend takes besides its name, in points."""
+NUMBER_SIZE, NUMBER_CHARACTER, NUMBER_LINE = 6.5, 4.4, 8.0
+"""Size of a number, width of one of its characters and height of it, in points."""
+LEAST_UNIT = 28.0
+"""Drawings whose unit has fewer points than this have no room for numbers."""
+MOST_NUMBERS = 200
+ALONG = (0.42, 0.3, 0.55, 0.68)
+"""Where on its arrow a number may stand, the best place first."""
+CORE = 0.8
+"""The part of a state's radius that a number must not cover."""
+
+
+class Number(NamedTuple):
+    """What to write on an arrow, whose points are `at(share)`, how much it matters, and whether it stands out."""
+
+    text: str
+    at: Callable[[float], tuple[float, float]]
+    weight: float
+    bold: bool = False
+
+
+class Box(NamedTuple):
+    """A rectangle of the drawing."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def meets(self, other: Box) -> bool:
+        """Do they share a point?"""
+        beside = self.right <= other.left or other.right <= self.left
+        return not (beside or self.high <= other.low or other.high <= self.low)
 
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
     """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
-    cut = unstacked(name[: 4 * max(limit, LONGEST_NAME)])
-    cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
+    cut = shorten(unstacked(name[: 4 * max(limit, LONGEST_NAME)]), limit)
     shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
 
@@ -55,26 +90,17 @@ def points_per_unit(axes: Axes) -> float:
     return 72.0 * float(min(width / (right - left), height / (high - low)))
 
 
-class NamedState(NamedTuple):
-    """Words beside a state: where they begin or end, and how they are aligned there."""
-
-    text: str
-    at: tuple[float, float]
-    side: str
-    up: str
-
-
-def name_states(axes: Axes, model: SSP) -> list[NamedState]:
+def name_states(axes: Axes, model: SSP) -> list[Box]:
     """The names of the states, if these are few and do not lie on a grid, which says it all; starts are called so.
 
-    Returns what was written.
+    Returns the room that they take.
     """
     silent = model.n_states > NAMED_STATES or on_grid(model)
     starts = np.flatnonzero(model.initial).tolist()
     called = set(starts) if len(starts) <= NAMED_STARTS else set()
     place = positions(model)
-    room = max(3, min(LONGEST_NAME, int(points_per_unit(axes) * NAME_WIDTH / CHARACTER)))
-    written = []
+    unit, taken = points_per_unit(axes), []
+    room = max(3, min(LONGEST_NAME, int(unit * NAME_WIDTH / CHARACTER)))
     for s, name in enumerate(model.states):
         if silent and s not in called:
             continue
@@ -84,9 +110,29 @@ def name_states(axes: Axes, model: SSP) -> list[NamedState]:
         inwards = x == place[:, 0].min() and len(text) > room // 2  # it would leave the picture
         side, up = ("left", "center") if inwards else ("right", "bottom")
         at = (x - RADIUS, y + 1.5 * away * RADIUS) if inwards else (x - 0.7 * away * RADIUS, y + 0.75 * away * RADIUS)
-        written.append(NamedState(text, (float(at[0]), float(at[1])), side, up))
         write(axes, text, at, ha=side, va=up, fontsize=7, fontweight="bold" if s in called else "normal")
-    return written
+        wide, high = len(text) * NUMBER_CHARACTER / unit, NUMBER_LINE / unit
+        left, low = (at[0], at[1] - high / 2) if inwards else (at[0] - wide, at[1])
+        taken.append(Box(left, low, left + wide, low + high))
+    return taken
+
+
+def write_numbers(axes: Axes, model: SSP, numbers: Iterable[Number], taken: list[Box]) -> None:
+    """Write those numbers that fit beside what is taken already, the weightiest first."""
+    unit = points_per_unit(axes)
+    if unit < LEAST_UNIT:
+        return
+    core = CORE * RADIUS
+    taken += [Box(x - core, y - core, x + core, y + core) for x, y in positions(model).tolist()]
+    for number in sorted(numbers, key=lambda number: -number.weight)[:MOST_NUMBERS]:
+        wide, high = len(number.text) * NUMBER_CHARACTER / unit / 2, NUMBER_LINE / unit / 2
+        for x, y in map(number.at, ALONG):
+            box = Box(x - wide, y - high, x + wide, y + high)
+            if not any(box.meets(other) for other in taken):
+                weight = "bold" if number.bold else "normal"
+                write(axes, number.text, (x, y), ha="center", va="center", size=NUMBER_SIZE, weight=weight)
+                taken.append(box)
+                break
 
 
 def draw_starts(axes: Axes, model: SSP) -> list[Artist]:

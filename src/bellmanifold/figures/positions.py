@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
 
 from bellmanifold.graph import state_graph
@@ -21,7 +22,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     """Coordinates (x to the right, y up) of every state and, last, of the goal.
 
-    A map (`metadata["positions"]`, a place for every state and perhaps the goal) is taken as it is, but for its scale.
+    A map (`metadata["positions"]`, a place for every state and perhaps the goal) is taken as it is, up to its scale.
     Grids (`on_grid`) are laid out by row and column. Triangles (one cell in row 0, two in row 1, ...) lean on their
     left edge, or are centred where moves lead down to either side, as in the paper. The goal lies below them, or in the
     cell that the metadata call "goal_cell". Other problems are layered by the number of moves from the start.
@@ -78,19 +79,16 @@ def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     given = places(model)
     if given is None:
         return None
-    goal = next((given[name] for name in model.goals if name in given), None)
-    place = np.array([given[name] for name in model.states], dtype=np.float64)
-    place = place / max(1e-9, float(np.abs(place).max()))
-    if goal is not None:
-        largest = max(1e-9, float(np.abs([given[name] for name in model.states]).max()))
-        place = np.vstack([place, np.array(goal, dtype=np.float64) / largest])
+    goal = [name for name in model.goals if name in given][:1]
+    place = np.array([given[name] for name in (*model.states, *goal)], dtype=np.float64)
+    place = place / max(1e-9, float(np.abs(place[: model.n_states]).max()))
     nearest = np.asarray(cKDTree(place).query(place, k=min(2, len(place)))[0]).reshape(len(place), -1)[:, -1]
     usual, least = float(np.median(nearest)), float(nearest.min())
     scale = NEIGHBOURS / max(usual, 1e-9) if usual > 0 else 1.0
     scale *= float(np.clip(LEAST_GAP / max(least * scale, 1e-9), 1.0, MOST_STRETCH))
     place = scale * place
     beside = [place[:, 0].max() + NEIGHBOURS, place[:, 1].mean()]
-    return place if goal is not None else np.vstack([place, beside])
+    return place if goal else np.vstack([place, beside])
 
 
 def _size(model: SSP) -> tuple[int, int]:
@@ -140,23 +138,14 @@ def _shifts(model: SSP) -> Int[np.ndarray, "actions"]:
 def _moves_down(model: SSP) -> Bool[np.ndarray, "successors"]:
     """The likeliest successor of each pair, where it lies a row below."""
     row = np.append(_cells(model)[:, 0], -1)
-    likeliest = np.ones(len(model.next_prob), dtype=bool)
-    best = model.over_successors(np.maximum, model.next_prob, 0.0)
-    likeliest &= model.next_prob >= best[model.next_pair]
+    likeliest = model.next_prob >= model.over_successors(np.maximum, model.next_prob, 0.0)[model.next_pair]
     return np.asarray(likeliest & (row[model.next_state] == row[model.pair_state[model.next_pair]] + 1))
 
 
 def _layers(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     graph = state_graph(model, np.ones(model.n_pairs, dtype=bool))
-    depth = np.full(model.n_states + 1, -1)
-    front = np.flatnonzero(model.initial)
-    depth[front] = 0
-    while len(front):
-        ahead = np.unique(np.concatenate([graph.indices[graph.indptr[s] : graph.indptr[s + 1]] for s in front]))
-        front_next = ahead[depth[ahead] < 0]
-        depth[front_next] = depth[front].max() + 1
-        front = front_next
-    depth[depth < 0] = 0
+    moves = dijkstra(graph, indices=np.flatnonzero(model.initial), unweighted=True, min_only=True)
+    depth = np.where(np.isfinite(moves), moves, 0.0)
     depth[-1] = depth.max() + (depth[:-1] == depth.max()).any()
     place = np.zeros((model.n_states + 1, 2))
     for level in np.unique(depth):

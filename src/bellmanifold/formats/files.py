@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bellmanifold.errors import BadInputError, DiskError, printable, quote
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, printable, quote, require_keys
 from bellmanifold.limits import BYTES, TEXT_SHARE
 
 LONGEST_LABEL = 300
@@ -169,13 +169,7 @@ def record(value: object, what: str, required: Sequence[str], optional: Sequence
     """A JSON object with all required keys and no unknown one."""
     if not isinstance(value, dict):
         raise BadInputError(f"{what} is {kind(value)}: give an object")
-    for key in required:
-        if key not in value:
-            raise BadInputError(f"{what}: {quote(key)} is missing: add it")
-    for key in value:
-        if key not in required and key not in optional:
-            known = ", ".join((*required, *optional))
-            raise BadInputError(f"{what}: unknown key {quote(key)}: it takes {known}")
+    require_keys(value, what, required, optional)
     return value
 
 
@@ -200,10 +194,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     except BadInputError as error:
         raise BadInputError(f"{label(path)}: {error}") from None
     except (OSError, ValueError) as error:
-        message = f"{label(path)}: cannot be written: {reason(error)}"
-        if is_disk_fault(error):
-            raise DiskError(f"{message}: {disk_remedy(error)}") from None
-        raise BadInputError(f"{message}: choose a place you may write to") from None
+        raise unwritten(f"{label(path)}: cannot be written", error, "choose a place you may write to") from None
     finally:
         if temporary is not None:
             with suppress(OSError):
@@ -225,15 +216,12 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def is_disk_fault(error: Exception) -> bool:
-    """Is the disk full or broken, rather than the place badly chosen?"""
-    return isinstance(error, OSError) and error.errno in _DISK_FAULTS
-
-
-def disk_remedy(error: Exception) -> str:
-    """What to do when the disk failed."""
-    broken = isinstance(error, OSError) and error.errno == errno.EIO
-    return f"{'check the disk' if broken else 'make room'} and give the same command again"
+def unwritten(what: str, error: Exception, remedy: str) -> BellmanifoldError:
+    """What to raise if something could not be written: is the disk full or broken, or the place badly chosen?"""
+    if not isinstance(error, OSError) or error.errno not in _DISK_FAULTS:
+        return BadInputError(f"{what}: {reason(error)}: {remedy}")
+    cure = "check the disk" if error.errno == errno.EIO else "make room"
+    return DiskError(f"{what}: {reason(error)}: {cure} and give the same command again")
 
 
 def temporary_prefix(name: str) -> str:

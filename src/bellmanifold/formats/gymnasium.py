@@ -25,8 +25,7 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
     cannot reach are dropped.
     """
     require_environment(env, "env")
-    plain = env.unwrapped
-    label = plain.spec.id if plain.spec is not None else type(plain).__name__
+    plain, label = env.unwrapped, label_of(env)
     table = getattr(plain, "P", None)
     if table is None:
         raise BadInputError(f"gym:{label} has no transition table P: write the problem as a JSON file instead")
@@ -101,6 +100,12 @@ def require_environment(env: object, what: str) -> None:
     raise BadInputError(f"{what} is {kind_of_value(env)}, not a Gymnasium environment: {remedy}")
 
 
+def label_of(env: gymnasium.Env[Any, Any]) -> str:
+    """What an environment is called: its id, or the name of its class if it was not registered."""
+    plain = env.unwrapped
+    return plain.spec.id if plain.spec is not None else type(plain).__name__
+
+
 def has_table(env: gymnasium.Env[Any, Any]) -> bool:
     """Does an environment expose its transition table?"""
     return getattr(env.unwrapped, "P", None) is not None
@@ -121,9 +126,11 @@ def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
         ) from None
 
 
-def load_gymnasium(name: str) -> SSP:
-    """The problem of a Gymnasium environment by its id."""
+def load_gymnasium(name: str, needs_table: bool = True) -> Any:
+    """The problem of a Gymnasium environment by its id; where no table is needed, one without it is returned itself."""
     env = make_gymnasium(name)
+    if not needs_table and not has_table(env):
+        return env
     try:
         return from_gymnasium(env)
     finally:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete, Tuple
+from gymnasium.wrappers import TransformAction, TransformObservation
 
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.formats.gymnasium import label_of
 
 
 class Digits:
@@ -39,38 +40,10 @@ class Digits:
         """The number of a value."""
         return int(np.ravel_multi_index(np.ravel(np.asarray(value, dtype=int)) - self.first, self.size))
 
-    def value(self, number: int) -> Any:
+    def value(self, number: int | np.integer) -> Any:
         """The value that has a number."""
         digits = np.array(np.unravel_index(int(number), self.size)) + self.first
         return tuple(digits.tolist()) if self.is_tuple else digits.reshape(self.shape)
-
-
-class Numbered(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose observations and actions are single numbers; see `numbered`."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._seen, self._played = (
-            Digits(space) if is_several(space) else None for space in (env.observation_space, env.action_space)
-        )
-        if self._seen is not None:
-            self.observation_space = Discrete(self._seen.count)
-        if self._played is not None:
-            self.action_space = Discrete(self._played.count)
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; the first observation as a number."""
-        observation, info = self.env.reset(**options)
-        return self._number(observation), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment by the number of an action."""
-        played = action if self._played is None else self._played.value(int(action))
-        observation, reward, terminated, truncated, info = self.env.step(played)
-        return self._number(observation), reward, terminated, truncated, info
-
-    def _number(self, observation: Any) -> Any:
-        return observation if self._seen is None else self._seen.number(observation)
 
 
 def is_several(space: Any) -> bool:
@@ -89,13 +62,16 @@ def numbered(env: Any) -> Any:
     >>> numbered(gymnasium.make("Blackjack-v1")).observation_space
     Discrete(704)
     """
-    spaces = (env.observation_space, env.action_space)
-    if all(isinstance(space, Discrete) for space in spaces):
-        return env
-    if not all(isinstance(space, Discrete) or is_several(space) for space in spaces):
-        label = env.unwrapped.spec.id if env.unwrapped.spec is not None else type(env.unwrapped).__name__
+    seen, played = env.observation_space, env.action_space
+    if not all(isinstance(space, Discrete) or is_several(space) for space in (seen, played)):
         raise UnsupportedError(
-            f"gym:{label}: observations and actions must be whole numbers, one or several (spaces Discrete, "
+            f"gym:{label_of(env)}: observations and actions must be whole numbers, one or several (spaces Discrete, "
             "MultiDiscrete or a tuple of Discrete): wrap it so that they are"
         )
-    return Numbered(env)
+    if is_several(seen):
+        digits = Digits(seen)
+        env = TransformObservation(env, digits.number, Discrete(digits.count))
+    if is_several(played):
+        digits = Digits(played)
+        env = TransformAction(env, digits.value, Discrete(digits.count))
+    return env

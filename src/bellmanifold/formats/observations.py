@@ -126,27 +126,19 @@ def from_npz(content: bytes, model: SSP) -> Dataset:
     reward = _list(arrays, "reward", "iuf", length)
     sd = _list(arrays, "sd", "iuf", length) if "sd" in arrays else np.full(length, np.nan)
     landing = _numbers(arrays, "next", len(states), length, -1) if "next" in arrays else np.full(length, -1)
-    played = zip(
-        _numbers(arrays, "state", len(states), length).tolist(),
-        _numbers(arrays, "action", len(actions), length).tolist(),
-        reward.tolist(),
-        sd.tolist(),
-        landing.tolist(),
-        strict=True,
-    )
-    return Dataset.from_pairs(
-        model,
-        [
-            Observation(
-                states[s],
-                actions[a],
-                None if np.isnan(r) else float(r),
-                None if np.isnan(e) else float(e),
-                states[j] if j >= 0 else None,
-            )
-            for s, a, r, e, j in played
-        ],
-    )
+    states_played = _numbers(arrays, "state", len(states), length)
+    actions_played = _numbers(arrays, "action", len(actions), length)
+    given = (array.tolist() for array in (states_played, actions_played, reward, sd, landing))
+    seen = [
+        Observation(states[s], actions[a], _said(r), _said(e), states[j] if j >= 0 else None)
+        for s, a, r, e, j in zip(*given, strict=True)
+    ]
+    return Dataset.from_pairs(model, seen)
+
+
+def _said(value: float | int) -> float | None:
+    """A number, None where it is NaN: left out."""
+    return None if np.isnan(value) else float(value)
 
 
 def _list(arrays: Mapping[str, np.ndarray], key: str, kinds: str, length: int | None = None) -> np.ndarray:

@@ -251,19 +251,12 @@ def from_npz(content: bytes) -> SSP:
 
     metadata = parse_json(one_text(arrays, "metadata").encode()) if "metadata" in arrays else {}
     plain_object(metadata, "metadata")
+    plain: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
+    plain |= {"state_names": state_names, "action_names": names(arrays, "action_names")}
+    plain |= {key: states(key) for key in ("goals", "initial_state")}
     model = assemble(
         Description(
-            state_names=state_names,
-            action_names=names(arrays, "action_names"),
-            goals=states("goals"),
-            initial_state=states("initial_state"),
-            initial_prob=arrays["initial_prob"],
-            pair_state=arrays["pair_state"],
-            pair_action=arrays["pair_action"],
-            reward=arrays["reward"],
-            next_start=arrays["next_start"],
-            next_state=arrays["next_state"],
-            next_prob=arrays["next_prob"],
+            **plain,
             reward_sd=arrays.get("reward_sd"),
             name=one_text(arrays, "name") if "name" in arrays else "",
             metadata=metadata,

@@ -7,13 +7,10 @@ carries a copy. Everything else is in `page.html`, `page.css` and `page.js` besi
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
-from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,7 @@ from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import missing, overview, provenance
 from bellmanifold.report.reading import Contents, RunFile, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
-from bellmanifold.report.text import embedded, escaped, shapes
+from bellmanifold.report.text import asset, digest, embedded, escaped, filled
 
 MOST_PLAYER_BYTES = 1_500_000
 """Runs enter the player until it is this large."""
@@ -48,15 +45,15 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
-    scripts = {"plotly": get_plotlyjs(), "program": shapes() + _asset("page.js")}
+    scripts = {"plotly": get_plotlyjs(), "program": asset("report", "shapes.js") + asset("report", "page.js")}
     player = make_player(contents)
     runs = sum(len(cell.runs) for cell in contents.cells)
     drawn, left_out = curves(contents.cells)
     parts = {
         "title": escaped(title),
         "plain_title": re.sub("</?bdi>", "", escaped(title)),
-        "policy": " ".join(f"'sha256-{_digest(text)}'" for text in scripts.values()),
-        "style": _asset("page.css"),
+        "policy": " ".join(map(digest, scripts.values())),
+        "style": asset("report", "page.css"),
         "runs": f"{runs:,} run{'s' * (runs != 1)}",
         "version": escaped(bellmanifold.__version__),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -68,7 +65,7 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
         "player": embedded(player.data),
         **scripts,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
+    return filled(asset("report", "page.html"), parts)
 
 
 @dataclass(frozen=True)
@@ -114,11 +111,3 @@ def _in_turn(cells: Sequence[Sequence[RunFile]]) -> list[RunFile]:
     """The first run of every cell, the second of every cell, and so on."""
     ordered = [sorted(cell, key=lambda file: file.settings.seed) for cell in cells]
     return [file for turn in zip_longest(*ordered) for file in turn if file is not None]
-
-
-def _asset(name: str) -> str:
-    return resources.files("bellmanifold.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")

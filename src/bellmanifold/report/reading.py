@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from bellmanifold.sweeps.validate import read_settings, require_fit
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
-"""Digits of a loss after the point: an optimal policy's value is the optimum but for rounding."""
+"""Digits of a loss after the point: an optimal policy's value is the optimum except for rounding."""
 LOSS = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
 """What a run with `until_loss` expected to lose, what it lost in truth, and whether it had stopped exploring."""
 CURVES = (*REQUIRED, *LOSS, "route", "route_probability")
@@ -153,7 +153,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         if (settings.identity, model_digest) in counted:
             continue
         counted.add((settings.identity, model_digest))
-        cell = cells.setdefault(replace(settings, seed=0), Cell(settings))
+        cell = cells.setdefault(settings.cell, Cell(settings))
         cell.runs.append(RunFile(path, settings, model_digest))
         cell.regret.append(np.cumsum(found["regret"]))
         cell.completed.append(np.cumsum(found["completed_regret"]))

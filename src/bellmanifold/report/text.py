@@ -6,9 +6,12 @@ Whatever Python puts into the page as text goes through `escaped`; whatever the 
 
 from __future__ import annotations
 
+import base64
 import html
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from importlib import resources
 from typing import Any
 
@@ -36,9 +39,19 @@ def escaped(name: object, limit: int = LONG) -> str:
     return f"<bdi>{html.escape(shown(name, limit))}</bdi>"
 
 
-def shapes() -> str:
-    """The program that draws arrows and pies, as text: the report's player and the explorer begin with it."""
-    return resources.files("bellmanifold.report").joinpath("shapes.js").read_text(encoding="utf-8")
+def asset(room: str, name: str) -> str:
+    """A file of text beside the modules of a room; `shapes.js` in "report", which draws arrows and pies, serves two."""
+    return resources.files(f"bellmanifold.{room}").joinpath(name).read_text(encoding="utf-8")
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """A page with its parts in the place of their {{names}}."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def digest(text: str) -> str:
+    """How a page's policy names a script or a style that may be used."""
+    return f"'sha256-{base64.b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 
 def embedded(value: Any) -> str:

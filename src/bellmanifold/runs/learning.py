@@ -20,7 +20,7 @@ from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.options import spoken
-from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, share_of_runs, spread
+from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
 from bellmanifold.ssp import SSP, require_closed
 
@@ -126,7 +126,7 @@ class Learning(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The `learn` object of the interface."""
         runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
-        optimal = share_of_runs([run.optimal for run in runs]) + 0.0 * runs[0].optimal_value  # NaN without an optimum
+        optimal = np.mean([run.optimal for run in runs], axis=0) + 0.0 * runs[0].optimal_value  # NaN without an optimum
         first: dict[str, Any] = {"warnings": list(self.messages)} if self.messages else {}
         if self._may_stop:
             first["stopped_episode"] = [run.stopped_episode for run in runs]
@@ -148,7 +148,7 @@ class Learning(Shown):
             "cumulative_completed_regret_interval": _listed_pairs(completed.interval),
             "expected_regret_mean": for_json(self.expected_regret),
             "coverage_mean": for_json(np.mean([run.coverage for run in runs], axis=0)),
-            "goal_reached_mean": for_json(share_of_runs([run.reached_goal for run in runs])),
+            "goal_reached_mean": for_json(np.mean([run.reached_goal for run in runs], axis=0)),
             "optimal_mean": for_json(optimal),
             "capped_episodes": [int(run.capped.sum()) for run in runs],
             "first_optimal_episode": [run.first_optimal_episode for run in runs],

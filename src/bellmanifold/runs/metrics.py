@@ -25,7 +25,6 @@ is a matter of the moves, so noise in transitions and rewards needs no further t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -88,10 +87,6 @@ class Yardstick:
     def optimal_value(self) -> float:
         """Expected optimal value of an episode; NaN if there is none."""
         return self.optimum.at_start
-
-    def completed(self, reward: float, last: int) -> float:
-        """What an episode would have collected had an optimal policy gone on from its last state."""
-        return reward + float(self.optimum.value[last])
 
     @cached_property
     def bad_pairs(self) -> Bool[np.ndarray, "pairs"] | None:
@@ -233,8 +228,3 @@ def _interval(values: Float[np.ndarray, "runs episodes"], statistic: object) -> 
         rng=np.random.default_rng(0),
     )
     return np.array(found.confidence_interval)
-
-
-def share_of_runs(flags: Sequence[Bool[np.ndarray, "episodes"]]) -> Float[np.ndarray, "episodes"]:
-    """For each episode, in which share of the runs the flag is set."""
-    return np.mean(np.stack(flags), axis=0)

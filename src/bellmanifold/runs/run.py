@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -134,7 +133,9 @@ def play_runs(
     optimum: Optimum | None = None,
     after_episode: Callable[[int], object] | None = None,
 ) -> Iterator[Run]:
-    """Play and measure runs, block by block; a block is always played as a whole, whichever of its runs are wanted.
+    """Play and measure runs, block by block, those of a block in step, episode by episode.
+
+    A block is always played as a whole, whichever of its runs are wanted.
 
     Args:
         problem: an `SSP` or a Gymnasium environment.
@@ -152,11 +153,21 @@ def play_runs(
             raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
     kind = find_agent(agent) if isinstance(agent, str) else agent
     check_memory(problem, episodes, kind.width)
+    options = options or {}
+    replan = bool(kind.resolve_options(options).get("replan", False))
     for first in dict.fromkeys(seed - seed % kind.width for seed in seeds):
         block = range(first, first + kind.width)
-        say = partial(after_episode, sum(seed in seeds for seed in block)) if after_episode else None
-        played = _play_block(problem, kind, episodes, block, options or {}, optimum, say)
-        yield from (run for run in played if run.seed in seeds)
+        worlds = [world_of_run(problem, seed, kind.own_order) for seed in block]
+        pairs = zip(worlds, _make_agents(kind, worlds, options, block), block, strict=True)
+        recorders = [_Recorder(world, agent, episodes, seed, optimum, replan) for world, agent, seed in pairs]
+        wanted = [recorder for recorder in recorders if recorder.seed in seeds]
+        for _ in range(episodes):
+            took = sum(recorder.next_episode() for recorder in recorders)
+            for recorder in recorders:
+                recorder.seconds.append(took / len(recorders))  # the first agent may do the work of all
+            if after_episode is not None:
+                after_episode(len(wanted))
+        yield from (recorder.run(kind, options) for recorder in wanted)
 
 
 def check_memory(problem: Any, episodes: int, runs: int) -> None:
@@ -165,32 +176,12 @@ def check_memory(problem: Any, episodes: int, runs: int) -> None:
     NUMBERS.require(runs * episodes * (open_world(problem).model.n_states + NUMBERS_OF_EPISODE), f"{episodes} episodes")
 
 
-def _play_block(
-    problem: Any,
-    kind: AgentKind,
-    episodes: int,
-    seeds: range,
-    options: Options,
-    optimum: Optimum | None,
-    after_episode: Callable[[], object] | None = None,
-) -> list[Run]:
-    """Play runs in step, episode by episode."""
-    worlds = [world_of_run(problem, seed, kind.own_order) for seed in seeds]
+def _make_agents(kind: AgentKind, worlds: Sequence[World], options: Options, seeds: Sequence[int]) -> Sequence[Agent]:
+    """The agents of runs that are played in step."""
     if kind.make_block is None:
-        agents: Sequence[Agent] = [make_agent(kind, world, options) for world in worlds]
-    else:
-        check_supported(kind, worlds[0], options)
-        agents = kind.make_block([world.model for world in worlds], kind.settings_for(worlds[0].model, options), seeds)
-    replan = bool(kind.resolve_options(options).get("replan", False))
-    pairs = zip(worlds, agents, seeds, strict=True)
-    recorders = [_Recorder(world, agent, episodes, seed, optimum, replan) for world, agent, seed in pairs]
-    for _ in range(episodes):
-        took = sum(recorder.next_episode() for recorder in recorders)
-        for recorder in recorders:
-            recorder.seconds.append(took / len(recorders))  # the first agent may do the work of all
-        if after_episode is not None:
-            after_episode()
-    return [recorder.run(kind, options) for recorder in recorders]
+        return [make_agent(kind, world, options) for world in worlds]
+    check_supported(kind, worlds[0], options)
+    return kind.make_block([world.model for world in worlds], kind.settings_for(worlds[0].model, options), seeds)
 
 
 class _Recorder:
@@ -284,25 +275,20 @@ def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Fl
 
 
 def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:
-    """What can be measured only where the optimum is known."""
-    if yardstick is None:
-        unknown = np.full(len(played), np.nan)
-        never = np.zeros(len(played), dtype=bool)
-        known = {"optimal_value": np.nan, "solved_episode": None}
-        return known | {
-            "regret": unknown,
-            "completed_regret": unknown,
-            "expected_regret": unknown,
-            "optimal": never,
-        }
-    best = yardstick.optimal_value
-    value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
-    bad = yardstick.bad_pairs
+    """What can be measured only where the optimum is known; NaN, never and None where it is not."""
+    reward = np.array([episode.rewards.sum() for episode in played])
+    best, bad, value = np.nan, None, np.full(len(played), np.nan)
+    afterwards, optimal = value, np.zeros(len(played), dtype=bool)
+    if yardstick is not None:
+        best, bad = yardstick.optimal_value, yardstick.bad_pairs
+        value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
+        afterwards = yardstick.optimum.value[[episode.last for episode in played]]
+        optimal = np.array([yardstick.is_optimal(v) for v in value.tolist()])
     return {
         "optimal_value": best,
-        "regret": np.array([best - episode.rewards.sum() for episode in played]),
-        "completed_regret": np.array([best - yardstick.completed(e.rewards.sum(), e.last) for e in played]),
+        "regret": best - reward,
+        "completed_regret": best - (reward + afterwards),
         "expected_regret": np.where(np.isfinite(value), best - value, np.nan),
-        "optimal": np.array([yardstick.is_optimal(v) for v in value.tolist()]),
+        "optimal": optimal,
         "solved_episode": None if bad is None else solved_episode(np.array([bad[e.pairs].any() for e in played])),
     }

@@ -17,7 +17,7 @@ from typing import Any
 from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
 from bellmanifold.runs.environment import use_one_thread
 from bellmanifold.stderr import remark
-from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
+from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt, worth_another
 
 PATIENCE, PATIENCE_WITH_WORKERS = 20.0, 30.0
 
@@ -105,7 +105,7 @@ def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
             unit, tries = jobs.pop(future)
             answer = _answer(future)
             future.release()
-            if answer.worth_another(tries):
+            if worth_another(answer, tries):
                 again = client.submit(_attempt, unit, pure=False)
                 jobs[again] = unit, tries + 1
                 queue.add(again)
@@ -130,4 +130,4 @@ def _answer(future: Any) -> Answer:
     if future.status == "cancelled":
         raise BellmanifoldError("the Dask scheduler has gone: finished runs are kept, give the same command again")
     error = future.exception()
-    return Answer(failure=Failure(f"{type(error).__name__}: {error}", details=repr(error), final=True))
+    return Failure(f"{type(error).__name__}: {error}", details=repr(error), final=True)

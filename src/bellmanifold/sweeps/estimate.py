@@ -43,26 +43,21 @@ class TimeEstimate:
 
     def total(self, runs: Sequence[RunSettings]) -> float:
         """Seconds of one process for the given runs; what cannot be run takes none."""
-        return sum(self.starting.values()) + sum(self.seconds.get(cell_of(run)) or 0.0 for run in runs)
-
-
-def cell_of(run: RunSettings) -> RunSettings:
-    """What runs that differ only in their seeds share."""
-    return replace(run, seed=0)
+        return sum(self.starting.values()) + sum(self.seconds.get(run.cell) or 0.0 for run in runs)
 
 
 def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store, budget: float = BUDGET) -> TimeEstimate:
     """Estimate how long the missing runs of a plan take, with trials of `budget` seconds in all."""
     result = TimeEstimate()
-    wanted = dict.fromkeys(cell_of(run) for run in missing)
+    wanted = dict.fromkeys(run.cell for run in missing)
     there = set(plan.runs) - set(missing)
     for run in there:
-        if cell_of(run) in wanted and cell_of(run) not in result.seconds:
-            result.seconds[cell_of(run)] = float(load_run(store.path(run))["seconds_total"])
+        if run.cell in wanted and run.cell not in result.seconds:
+            result.seconds[run.cell] = float(load_run(store.path(run))["seconds_total"])
             result.found += 1
     deadline = time.monotonic() + budget
     for run in missing:
-        cell = cell_of(run)
+        cell = run.cell
         if cell not in result.seconds and cell not in result.refused and time.monotonic() < deadline:
             _try(result, run, plan)
     for cell in wanted:
@@ -77,12 +72,12 @@ def _try(result: TimeEstimate, run: RunSettings, plan: Plan) -> None:
     try:
         found = record_run(short, problem=prepare(plan.problems[run.model]))
     except BellmanifoldError as error:
-        result.refused[cell_of(run)] = str(error)
+        result.refused[run.cell] = str(error)
     else:
         each = found["seconds_episode"].values
         usual = float(each[1:].mean()) if len(each) > 1 else float(each[0])
-        result.seconds[cell_of(run)] = usual * run.episodes
-        result.starting[cell_of(run)] = max(float(each[0]) - usual, 0.0)
+        result.seconds[run.cell] = usual * run.episodes
+        result.starting[run.cell] = max(float(each[0]) - usual, 0.0)
         result.tried += 1
 
 

@@ -30,7 +30,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -90,6 +90,11 @@ class RunSettings:
         fixed = {"model", "agent", "epsilon", "prior_scale", "episodes", "seed"}
         own = {"epsilon": None, "prior_scale": None} | {name: entry[name] for name in entry if name in fixed}
         return cls(**own, options=tuple(sorted((name, entry[name]) for name in entry if name not in fixed)))
+
+    @property
+    def cell(self) -> RunSettings:
+        """What runs that differ only in their seeds share."""
+        return replace(self, seed=0)
 
     @property
     def identity(self) -> str:
@@ -198,7 +203,10 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan file, check it and load the problems it names."""
     with located(label(path)):
         table = _parse(read_bytes(path))
-        overrides = [_override(item, f"override {k + 1}") for k, item in enumerate(_tables(table))]
+        tables = table.pop("override", [])
+        if not isinstance(tables, list):
+            raise BadInputError("override is not a list of tables: write [[override]]")
+        overrides = [_override(item, f"override {k + 1}") for k, item in enumerate(tables)]
         axes = _axes(table)
         entries, used = _expand(axes, overrides)
         unused = [k for k in range(len(overrides)) if k not in used]
@@ -240,13 +248,6 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 def _known_options() -> list[str]:
     return sorted({name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"})
-
-
-def _tables(table: dict[str, Any]) -> list[Any]:
-    found = table.pop("override", [])
-    if not isinstance(found, list):
-        raise BadInputError("override is not a list of tables: write [[override]]")
-    return found
 
 
 def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:

@@ -105,13 +105,13 @@ def _play(
     tally, progress = watch
     with closing(player(units)) as answers:
         for unit, answer in answers:
-            if answer.failure is not None:
-                tally.failures.append((unit, answer.failure))
-                tally.log = store.log(_entry(unit, answer.failure))
-                progress.say(f"failed: {unit.settings}: {answer.failure.message}")
+            if isinstance(answer, Failure):
+                tally.failures.append((unit, answer))
+                tally.log = store.log(_entry(unit, answer))
+                progress.say(f"failed: {unit.settings}: {answer.message}")
                 continue
             for run in unit.runs:
-                store.write(run, answer.files[run.seed])
+                store.write(run, answer[run.seed])
                 tally.played += 1
             progress.advance(len(unit.seeds), sum(map(cost, unit.runs), 0.0))
 

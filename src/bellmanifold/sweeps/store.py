@@ -1,6 +1,6 @@
 """Where results live: a directory with one netCDF file per run.
 
-A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its `Seal`: which run and which problem
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: which run and which problem
 it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.
 `decode` checks it before HDF5 sees a single byte, so a file that was cut off, or in which a bit flipped, is found,
 whatever the damage would do to a parser; and a sweep that is resumed need not parse what is there.
@@ -29,19 +29,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bellmanifold.agents.registry import find_agent
 from bellmanifold.agents.settings import Value
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.formats.files import (
-    disk_remedy,
-    is_disk_fault,
     label,
     located,
     parse_json,
     read_bytes,
-    reason,
     sync_directory,
     temporary_prefix,
+    unwritten,
     write_atomically,
 )
 from bellmanifold.runs.run import Run
@@ -80,33 +77,17 @@ def file_name(settings: RunSettings) -> str:
     return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
 
 
-@dataclass(frozen=True)
-class Seal:
-    """The last line of a file: what the file holds, in 64 hexadecimal digits each.
-
-    Attributes:
-        identity: of the run's settings.
-        model_digest: of the problem.
-        checksum: SHA-256 of the bytes before this line and of the two digests above.
-    """
-
-    identity: str
-    model_digest: str
-    checksum: str
-
-    def line(self) -> bytes:
-        return f"\n{MARK} {self.identity} {self.model_digest} {self.checksum}\n".encode()
-
-
-def seal(content: bytes, identity: str, model_digest: str) -> Seal:
-    """Seal the content of a file."""
-    return Seal(identity, model_digest, sha256(content + f" {identity} {model_digest}".encode()).hexdigest())
+def seal(content: bytes, identity: str, model_digest: str) -> bytes:
+    """The last line of a file, in 64 hexadecimal digits each: the identity of the run's settings, the digest of the
+    problem, and the SHA-256 of the bytes before this line and of these two."""
+    about = f"{identity} {model_digest}"
+    return f"\n{MARK} {about} {sha256(content + f' {about}'.encode()).hexdigest()}\n".encode()
 
 
 def encode(made: xr.Dataset) -> bytes:
     """A record as the bytes of its file."""
     content = write_netcdf(made)
-    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"]).line()
+    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"])
 
 
 def decode(content: bytes) -> xr.Dataset:
@@ -123,12 +104,12 @@ def require_format(attributes: Mapping[str, Any]) -> None:
         raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
 
 
-def verify(content: bytes) -> Seal:
-    """Refuse the bytes of a result file that was damaged; else its seal. HDF5 is not asked."""
+def verify(content: bytes) -> tuple[str, str]:
+    """Identity and model digest that a result file was sealed with; refuses damaged bytes. HDF5 is not asked."""
     body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
     words = line.decode("ascii", "replace").split()
-    if len(words) == 4 and seal(body, words[1], words[2]).line() == line:
-        return Seal(*words[1:])
+    if len(words) == 4 and seal(body, words[1], words[2]) == line:
+        return words[1], words[2]
     raise BadInputError(
         "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
     )
@@ -208,10 +189,7 @@ class Store:
             self.root.mkdir(parents=True, exist_ok=True)
             sync_directory(self.root.parent)
         except (OSError, ValueError) as error:
-            message = f"{label(self.root)}: cannot be made: {reason(error)}"
-            if is_disk_fault(error):
-                raise DiskError(f"{message}: {disk_remedy(error)}") from None
-            raise BadInputError(f"{message}: choose another --out") from None
+            raise unwritten(f"{label(self.root)}: cannot be made", error, "choose another --out") from None
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
 
@@ -289,12 +267,12 @@ class Store:
             return "missing"
         try:
             with located(label(path)):
-                found = verify(read_bytes(path))
+                identity, made_from = verify(read_bytes(path))
         except BadInputError as error:
             return str(error)
-        if found.identity != settings.identity:
+        if identity != settings.identity:
             return f"{label(path)}: holds another run"
-        if found.model_digest != model_digest:
+        if made_from != model_digest:
             return f"{label(path)}: was made from another version of {settings.model}"
         return None
 
@@ -312,7 +290,8 @@ class Store:
             with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
                 file.write(text)
         except OSError as error:
-            raise DiskError(f"{label(path)}: cannot be written: {reason(error)}: {disk_remedy(error)}") from None
+            remedy = "remove it, or choose another --out"
+            raise unwritten(f"{label(path)}: cannot be written", error, remedy) from None
         return path
 
 
@@ -326,9 +305,6 @@ def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[C
         seeds: their seeds.
     """
     shared = {name: value for name, value in entry.items() if value is not None}
-    find_agent(str(entry["agent"])).resolve_options(
-        {k: v for k, v in shared.items() if k not in ("model", "agent", "episodes")}
-    )
     plan = plan_entries([{**shared, "seed": seed} for seed in seeds])
     settings = {run.seed: run for run in plan.runs}
     problem = prepare(plan.problems[str(entry["model"])])

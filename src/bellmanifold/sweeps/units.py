@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import xarray as xr
@@ -126,26 +126,21 @@ class Failure:
     final: bool = False
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Files of a unit's runs by seed, or why there are none."""
-
-    files: dict[int, bytes] = field(default_factory=dict)
-    failure: Failure | None = None
-
-    def worth_another(self, tries: int) -> bool:
-        """Should the unit be given out again?"""
-        return self.failure is not None and not self.failure.final and tries < TRIES
-
-
+Answer: TypeAlias = dict[int, bytes] | Failure
+"""Files of a unit's runs by seed, or why there are none."""
 Played: TypeAlias = tuple[Unit, Answer]
+
+
+def worth_another(answer: Answer, tries: int) -> bool:
+    """Should a unit with this answer be given out again?"""
+    return isinstance(answer, Failure) and not answer.final and tries < TRIES
 
 
 def attempt(unit: Unit) -> Answer:
     """Play a unit and encode its records; whatever goes wrong is part of the answer."""
     try:
-        return Answer({seed: encode(record) for seed, record in play_unit(unit).items()})
+        return {seed: encode(record) for seed, record in play_unit(unit).items()}
     except BellmanifoldError as error:
-        return Answer(failure=Failure(str(error), error.exit_code, traceback.format_exc(), final=True))
+        return Failure(str(error), error.exit_code, traceback.format_exc(), final=True)
     except Exception as error:
-        return Answer(failure=Failure(repr(error), details=traceback.format_exc()))
+        return Failure(repr(error), details=traceback.format_exc())

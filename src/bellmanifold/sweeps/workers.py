@@ -26,7 +26,7 @@ from typing import Any
 
 from bellmanifold.errors import BellmanifoldError
 from bellmanifold.runs.environment import ONE_THREAD
-from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt
+from bellmanifold.sweeps.units import Answer, Failure, Played, Unit, attempt, worth_another
 
 READY = "ready"
 
@@ -43,7 +43,7 @@ def play_in_processes(units: Sequence[Unit], workers: int) -> Generator[Played, 
             while waiting or crew.busy:
                 crew.give(waiting)
                 for unit, tries, answer in crew.answers():
-                    if answer.worth_another(tries):
+                    if worth_another(answer, tries):
                         waiting.appendleft((unit, tries + 1))
                     else:
                         yield unit, answer
@@ -113,7 +113,7 @@ class Crew:
             try:
                 heard = worker.connection.recv()
             except (EOFError, OSError):
-                heard = Answer(failure=self._replace(by_pipe[ready]))
+                heard = self._replace(by_pipe[ready])
             if heard == READY:
                 self.reported += 1
                 continue

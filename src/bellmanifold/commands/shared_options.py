@@ -1,16 +1,21 @@
-"""The options that say which posterior is meant, for every command that computes one."""
+"""Options that commands share, stated once as the fields of a record, and the files that go with them.
+
+A command that takes them is a function with a parameter `options`; `spread_options` turns it into one with a parameter
+for every field, as Typer reads it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from bellmanifold.commands.completion import data_files
-from bellmanifold.commands.pictures import check_picture
-from bellmanifold.commands.terminal import complain
+from bellmanifold.commands.terminal import check_picture, complain
 from bellmanifold.errors import BadInputError, printable, quote
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
@@ -31,6 +36,31 @@ Data = Annotated[
 Discount = Annotated[
     float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
 ]
+
+
+def spread_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as one that has every field of its `options` in their place."""
+    types, own = get_type_hints(command, include_extras=True), signature(command).parameters
+    record = types["options"]
+    stated, shared = get_type_hints(record, include_extras=True), fields(record)
+
+    def takes_all(**given: Any) -> None:
+        options = record(**{field.name: given.pop(field.name) for field in shared})
+        command(options=options, **given)
+
+    parameters: list[Parameter] = []
+    for name, parameter in own.items():
+        if name == "options":
+            parameters += [
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=stated[field.name])
+                for field in shared
+            ]
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=types[name]))
+    takes_all.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # `inspect` reads it, as documented
+    takes_all.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    takes_all.__name__, takes_all.__doc__ = command.__name__, command.__doc__
+    return takes_all
 
 
 @dataclass(frozen=True)
@@ -84,9 +114,8 @@ class PosteriorOptions:
 
     def keywords(self) -> dict[str, Any]:
         """As `bellmanifold.posterior` takes them."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return given | {
-            "prior_scale": _scale(self.prior_scale),
+        return asdict(self) | {
+            "prior_scale": read_scale(self.prior_scale, may_be_flat=True),
             "proper_only": self.proper_only or None,
             "reward_belief": _belief(self.reward_belief),
         }
@@ -119,23 +148,23 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     return problem, observed
 
 
-def trusted(trustworthy: bool, see: str) -> None:
+def end_unless_trusted(trustworthy: bool, see: str) -> None:
     """End with exit code 4 if a diagnostic says not to trust what was printed."""
     if not trustworthy:
         complain(f"a diagnostic says not to trust these numbers: see {see}")
         raise typer.Exit(4)
 
 
-def _scale(given: str | None) -> float | Literal["flat"] | None:
-    """A prior scale from the command line."""
-    if given is None:
-        return None
-    if given == "flat":
-        return "flat"
+def read_scale(given: str | None, may_be_flat: bool) -> float | str | None:
+    """A prior scale from the command line: a number, or "flat" where it may be."""
+    if given is None or (may_be_flat and given == "flat"):
+        return given
     try:
         return float(given)
     except ValueError:
-        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number, or flat") from None
+        other = "; flat is for `posterior`, where nothing is untried" if given == "flat" else ""
+        more = ", or flat" if may_be_flat else other
+        raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number{more}") from None
 
 
 def _belief(given: str | None) -> tuple[float, float] | None:
