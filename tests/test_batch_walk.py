@@ -119,7 +119,7 @@ def test_what_a_step_is_made_of(rng, monkeypatch, made, turns, visits, picked):
         done.append("turn")
         assert np.asarray(turning.x).tolist() == (np.ones(pairs, dtype=bool) if system.centred else seen).tolist()
         moved = state.position._replace(x=state.position.x + jnp.where(turning.x[..., None], 1.0, 0.0))
-        return elliptical.State(moved, log_likelihood(moved)), elliptical.Info(jnp.array(5))
+        return elliptical.State(moved, log_likelihood(moved)), jnp.array(5)
 
     def visit(key, state, evaluate, visited, picks):
         done.append("visit")

@@ -17,7 +17,7 @@ from bellmanifold.commands.completion import PREFIX, mend_words
 from bellmanifold.commands.terminal import print_first
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError
-from bellmanifold.posteriors.ordering import by_doubt, on_the_way
+from bellmanifold.posteriors.reporting import by_doubt, on_the_way
 
 SOURCE = str(Path(bm.__file__).parent.parent)
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from bellmanifold.posteriors import chains, convergence
-from bellmanifold.posteriors.chains import Convergence, converged
-from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
+from bellmanifold.posteriors import convergence
+from bellmanifold.posteriors.convergence import Convergence, converged, evenly_spread, r_hat_and_effective
 
 
 def test_variables_are_looked_at_evenly():
@@ -45,7 +44,7 @@ def test_a_chain_that_is_stuck_has_not_converged(rng):
     assert not found.is_good
     assert converged(values[:, :, :1]).is_good
     assert converged(1e-3 * values[:, :, :1]).is_good, "in small steps, too"
-    assert len(converged(np.tile(values[:, :, :1], 100)).r_hat) == chains.LOOKED_AT
+    assert len(converged(np.tile(values[:, :, :1], 100)).r_hat) == convergence.LOOKED_AT
 
 
 @pytest.mark.parametrize(

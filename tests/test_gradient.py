@@ -21,7 +21,8 @@ from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors import chains as module
 from bellmanifold.posteriors import gradient
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import Chains, Setting, converged
+from bellmanifold.posteriors.chains import Chains, Setting
+from bellmanifold.posteriors.convergence import converged
 from bellmanifold.posteriors.gradient import (
     Relaxed,
     TabulatedScale,

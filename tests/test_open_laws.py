@@ -221,7 +221,7 @@ def test_chains_that_only_advance():
     rng = np.random.default_rng(1)
     walker = walker_of(Coordinates(target), batch_chart(target.model), rng, CHAINS)
     walker.advance(rng, 200)
-    ends = walker.end_laws()
+    ends = walker.ends().laws
     concentration, stays = np.asarray(ends.concentration)[0], np.exp(np.asarray(ends.log_law))[0, 0]
     near(concentration.mean(), sd / np.sqrt(CHAINS), mean)
     near(stays.mean(), stays.std() / np.sqrt(CHAINS), exact.law[0])

@@ -203,7 +203,7 @@ def solve(
     )
     states = list(answer["value"])
     if len(states) > SHOWN:
-        from bellmanifold.posteriors.ordering import on_the_way
+        from bellmanifold.posteriors.reporting import on_the_way
 
         moves = dict(zip(states, on_the_way(solution.model, solution.optimal).tolist(), strict=True))
         states.sort(key=lambda state: moves[state])

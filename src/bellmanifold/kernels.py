@@ -47,8 +47,15 @@ class Kernel(Protocol):
         """Log density relative to that of the values of `from_normal`."""
 
 
+class _Quantiles:
+    """A kernel whose `from_normal` is made of its own quantile function: nothing is left to correct."""
+
+    def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        return jnp.zeros_like(z)
+
+
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Quantiles):
     """The standard normal distribution."""
 
     def __str__(self) -> str:
@@ -60,12 +67,9 @@ class Gaussian:
     def from_normal(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return x
 
-    def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return jnp.zeros_like(z)
-
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(_Quantiles):
     """Uniform on (-1, 1). A residual that is on the edge except for rounding counts as outside."""
 
     def __str__(self) -> str:
@@ -77,12 +81,9 @@ class Uniform:
     def from_normal(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return 2 * ndtr(x) - 1
 
-    def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return jnp.zeros_like(z)
-
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(_Quantiles):
     """Density exp(-|z|) / 2."""
 
     def __str__(self) -> str:
@@ -93,9 +94,6 @@ class Laplace:
 
     def from_normal(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return -jnp.sign(x) * (jnp.log(2.0) + log_ndtr(-jnp.abs(x)))
-
-    def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        return jnp.zeros_like(z)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ is a difference, they multiply up to det(I - P), and one of them is 0 exactly wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import jax
 import jax.numpy as jnp
@@ -116,9 +117,9 @@ def narrow_block(
     if states < LEAST_STATES:
         return None
     inside = possible & (successor >= 0) & (successor < states) & (successor != state[:, None])
-    pair, column = np.nonzero(inside)
+    pair, _ = np.nonzero(inside)
     moves = np.zeros((states, states), dtype=bool)
-    moves[state[pair], successor[pair, column]] = True
+    moves[state[pair], successor[inside]] = True
     steps = _minimum_degree(moves | moves.T)
     width = max(1, max(len(near) for _, near in steps))
     if SAVED * states * width**2 > states**3 / 3:
@@ -126,28 +127,22 @@ def narrow_block(
     source, target = np.nonzero(moves)
     number = {(int(i), int(j)): k for k, (i, j) in enumerate(zip(source, target, strict=True))}
     for at, near in steps:
-        among = [(i, j) for i in (at, *near) for j in (at, *near) if i != j]
-        for move in among:
+        for move in permutations((at, *near), 2):
             number.setdefault(move, len(number))
     nothing, unread = len(number), len(number) + 1
-    shape = (states, width)
-    tables = [
-        np.full(shape, states),
-        np.full(shape, nothing),
-        np.full(shape, nothing),
-        np.full((*shape, width), unread),
-    ]
+    neighbours, row, column = (np.full((states, width), fill) for fill in (states, nothing, nothing))
+    update = np.full((states, width, width), unread)
     for k, (at, near) in enumerate(steps):
         for a, i in enumerate(near):
-            tables[0][k, a], tables[1][k, a], tables[2][k, a] = i, number[at, i], number[i, at]
+            neighbours[k, a], row[k, a], column[k, a] = i, number[at, i], number[i, at]
             for b, j in enumerate(near):
-                tables[3][k, a, b] = unread if i == j else number[i, j]
+                update[k, a, b] = unread if i == j else number[i, j]
     entry = np.full(successor.shape, unread)
     entry[inside] = [number[int(i), int(j)] for i, j in zip(state[pair], successor[inside], strict=True)]
-    first, second, third, fourth = (jnp.asarray(table) for table in tables)
-    order = jnp.asarray(np.array([at for at, _ in steps]))
-    of_pairs = jnp.asarray(entry), jnp.asarray(action), jnp.asarray(source)
-    return Narrow(order, first, second, third, fourth, *of_pairs, entries=len(number))
+    order = np.array([at for at, _ in steps])
+    steps_of = {"state": order, "near": neighbours, "row": row, "column": column, "update": update}
+    of_pairs = {"entry": entry, "action": action, "source": source}
+    return Narrow(**jax.tree.map(jnp.asarray, steps_of | of_pairs), entries=len(number))
 
 
 def _minimum_degree(joined: Bool[np.ndarray, "states states"]) -> list[tuple[int, tuple[int, ...]]]:

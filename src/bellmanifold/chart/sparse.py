@@ -282,9 +282,10 @@ def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_swe
     met[model.next_state[solved[model.next_pair]]] = True
     met[model.pair_state[solved]] = True
     states = np.flatnonzero(met[:-1])
-    known = np.ones_like(solved) if counts is None else solved | counts
-    pairs = np.flatnonzero(known & met[model.pair_state])
-    ended = _ended(model, solved, states, pairs)
+    own = (True if counts is None else solved | counts) & met[model.pair_state]
+    pairs, ends = np.flatnonzero(own), np.flatnonzero(own & ~solved)
+    goal, surely = np.full(len(ends), model.n_states), np.ones(len(ends))
+    ended = model.with_rows(ends, np.arange(len(ends) + 1), goal, surely).subproblem(own)
     inner = ended.next_state < len(states)
     entries = (ended.next_prob[inner], (ended.next_pair[inner], ended.next_state[inner]))
     moves = csr_array(entries, shape=(len(pairs), len(states)))
@@ -295,27 +296,3 @@ def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_swe
             "use --discount 0.99"
         )
     return SparseChart(model, ended, states, pairs, solved[pairs], moves, first, may_sweep)
-
-
-def _ended(model: SSP, solved: Pairs, states: Own, pairs: Int[np.ndarray, "own_pairs"]) -> SSP:
-    """M~: some states and pairs of a problem; unsolved pairs end at the goal."""
-    number = np.full(model.n_states + 1, len(states))
-    number[states] = np.arange(len(states))
-    length = np.where(solved[pairs], np.diff(model.next_start)[pairs], 1)
-    start = np.append(0, np.cumsum(length))
-    entry = np.arange(start[-1]) - np.repeat(start[:-1] - model.next_start[:-1][pairs], length)
-    ends = np.repeat(~solved[pairs], length)
-    return SSP(
-        name=model.name,
-        states=tuple(model.states[s] for s in states),
-        goals=model.goals,
-        actions=model.actions,
-        initial=model.initial[states],
-        pair_state=number[model.pair_state[pairs]],
-        pair_action=model.pair_action[pairs],
-        reward=model.reward[pairs],
-        reward_sd=model.reward_sd[pairs],
-        next_start=start,
-        next_state=np.where(ends, len(states), number[model.next_state[entry]]),
-        next_prob=np.where(ends, 1.0, model.next_prob[entry]),
-    )

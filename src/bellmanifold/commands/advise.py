@@ -83,7 +83,7 @@ def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:
     model = advice.target.model
     if len(policy) <= SHOWN:
         return list(policy.items())
-    from bellmanifold.posteriors.ordering import on_the_way
+    from bellmanifold.posteriors.reporting import on_the_way
 
     played, _, _ = advice.picture()
     moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))

@@ -117,7 +117,7 @@ def _ordered(summary: Summary) -> list[int]:
     model, target = summary.target.model, summary.target
     if model.n_pairs <= SHOWN:
         return list(range(model.n_pairs))
-    from bellmanifold.posteriors.ordering import by_doubt
+    from bellmanifold.posteriors.reporting import by_doubt
 
     return by_doubt(model, summary.action_probability.value, target.coupled).tolist()
 

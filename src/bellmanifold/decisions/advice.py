@@ -26,15 +26,15 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
-from bellmanifold.decisions.planner import Planner
 from bellmanifold.decisions.trials import Trials
-from bellmanifold.decisions.valuation import Policies, Valuation, Walks
+from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_numbers
 from bellmanifold.meter import metered
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.reporting import as_probability
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
 from bellmanifold.problem_table import name_columns
@@ -203,10 +203,7 @@ class Advice(Shown):
             "best": {
                 "policy": self.policy,
                 "value": _mean(self.decision.value),
-                "optimal": {
-                    "probability": min(1.0, max(0.0, float(self.decision.optimal.value))),
-                    "se": float(self.decision.optimal.se),
-                },
+                "optimal": as_probability(self.decision.optimal.value, self.decision.optimal.se),
             },
             "expected_loss": _mean(self.expected_loss),
             "stop": self.stop,
@@ -214,7 +211,7 @@ class Advice(Shown):
                 {
                     "state": model.pair_name(pair)[0],
                     "action": model.pair_name(pair)[1],
-                    "gain": {"mean": float(self.gain.value[pair]), "se": float(self.gain.se[pair])},
+                    "gain": _mean(self.gain[pair]),
                     "tried": int(self.tried[pair]),
                     "tells": bool(self.telling[pair]),
                 }

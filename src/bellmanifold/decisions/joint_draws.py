@@ -24,16 +24,15 @@ from bellmanifold.meter import expect
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering, needs_cut
-from bellmanifold.posteriors.draws import Points, completed, importance_points
+from bellmanifold.posteriors.cuts import needs_cut
+from bellmanifold.posteriors.draws import Points, completed, covering_if_small, importance_points
 from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import Drawn, chart_of, known_chart_of
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_sparse
-from bellmanifold.posteriors.weight import weigh_normals
+from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_found, check_sparse
 
 BLOCKS = 64
 """Blocks of draws; half of them choose, the other half judges."""
@@ -163,10 +162,7 @@ def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None,
         chart = chart_of(target, budget.chart) if chart is None else chart
     except TooLargeError as refusal:
         return _sparse(target, budget, str(refusal))
-    try:
-        cover = covering(target, budget.cut)
-    except LargeCutError:
-        cover = Covering([])
+    cover = covering_if_small(target, budget)
     count = int(np.clip(NUMBERS // target.model.n_pairs, LEAST_DRAWS, MOST_DRAWS))
     more = max(count, min(MORE, budget.kept // target.model.n_pairs))
     if target.laws is not None:
@@ -229,17 +225,16 @@ def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
     warm = ROUND + ROUND * min(budget.rounds, FULL) // FULL
     expect("steps", warm + stretches * stretch)
     walker.advance(rng, warm)
-    kept = np.isfinite(weigh_normals(walker.system, walker.point).log_weight)  # they stay where the posterior is
-    _check_found(int(kept.sum()))
-    parts, laws = [], []
+    kept = walker.ends().kept
+    check_found(int(kept.sum()))
+    parts = []
     for _ in range(stretches):
         walker.advance(rng, stretch)
-        parts.append(np.asarray(weigh_normals(walker.system, walker.point).q)[:, kept])
-        if walker.point.log_law is not None and walker.point.concentration is not None:
-            laws.append(Drawn(walker.point.log_law[..., kept], walker.point.concentration[:, kept]))
-    order = np.arange(len(parts) * parts[0].shape[1]).reshape(len(parts), -1).T.ravel()
-    q = completed(coordinates, np.concatenate(parts, axis=1)[:, order], rng)
-    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)), _laws(target, laws, order), walked=True)
+        parts.append(walker.ends(kept))
+    order = np.arange(len(parts) * parts[0].q.shape[1]).reshape(len(parts), -1).T.ravel()
+    q = completed(coordinates, np.concatenate([part.q for part in parts], axis=1)[:, order], rng)
+    law = _laws(target, [part.laws for part in parts if part.laws], order)
+    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)), law, walked=True)
 
 
 def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
@@ -255,7 +250,7 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
     expect("steps", SPARSE_CHAINS * (steps // 4 + stretches * SPARSE_STRETCH))
     walker.advance(rng, steps // 4)
     kept = [chain for chain, state in enumerate(walker.states) if np.isfinite(state.log_likelihood)]
-    _check_found(len(kept))
+    check_found(len(kept))
     found = np.empty((len(kept), stretches, target.model.n_pairs))
     for k in range(found.shape[1]):
         walker.advance(rng, SPARSE_STRETCH)
@@ -263,13 +258,6 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
     q = np.concatenate(found)
     q = completed(coordinates, q.T, rng)
     return JointDraws(target, None, q, np.full(len(q), 1.0 / len(q)), walked=True)
-
-
-def _check_found(chains: int) -> None:
-    if not chains:
-        raise UnsupportedError(
-            "no chain found a parameter that fits the data: check the rewards, or use a larger --epsilon"
-        )
 
 
 def restricted(target: Target) -> Target:

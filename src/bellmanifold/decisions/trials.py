@@ -22,8 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.decisions.joint_draws import JointDraws
-from bellmanifold.decisions.planner import Planner
-from bellmanifold.decisions.valuation import Policies, Valuation
+from bellmanifold.decisions.valuation import Planner, Policies, Valuation
 from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.coordinates import stand_ins
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
@@ -65,7 +64,10 @@ class Trials:
         value, se = np.zeros((2, target.model.n_pairs))
         alike = stand_ins(target, ~target.observed)
         floor = loss * resolution_of(draws.effective)
-        pairs = np.flatnonzero((draws.sd > 0) & self._matters & (loss > 0))
+        matters = (target.coupled | (target.model.initial > 0))[
+            target.model.pair_state
+        ]  # data or starts touch the state
+        pairs = np.flatnonzero((draws.sd > 0) & matters & (loss > 0))
         expect("trials", len(pairs))
         for pair in pairs:
             advance("trials")
@@ -73,12 +75,6 @@ class Trials:
                 found = draws.estimate(self.advantage(int(pair)))
                 value[pair], se[pair] = max(0.0, float(found.value)), max(float(found.se), floor)
         return Estimate(value[alike], se[alike])
-
-    @property
-    def _matters(self) -> Bool[np.ndarray, "pairs"]:
-        """Pairs that anything depends on: of states that data or starts touch."""
-        model = self.draws.target.model
-        return (self.draws.target.coupled | (model.initial > 0))[model.pair_state]
 
     def advantage(self, pair: int) -> Float[np.ndarray, "draws"]:
         """What the rule for a pair collects more than the best policy, in every draw: each half by the other's rule."""

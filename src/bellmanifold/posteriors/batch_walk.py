@@ -47,7 +47,7 @@ from bellmanifold.posteriors.system import (
     system_of,
 )
 from bellmanifold.posteriors.trace import MOST_RECORDED, Draw, Trace, Welford
-from bellmanifold.posteriors.weight import Weighed, weigh_normals
+from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold.samplers import coordinatewise, elliptical
 from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 
@@ -171,20 +171,14 @@ class BatchWalker:
         at_start = self.coordinates.target.model.initial[np.asarray(self.system.layout.state)] @ np.nan_to_num(best)
         return Draw(policy, float(at_start), np.asarray(mean)[:, 0][self.coordinates.stand_in])
 
-    def ends(self) -> Weighed:
-        """Where the chains are now; those without any likelihood are left out."""
-        weighed = weigh_normals(self.system, self.point)
-        kept = np.isfinite(weighed.log_weight)
-        return weighed._replace(
-            log_weight=weighed.log_weight[kept], q=weighed.q[..., kept], noise_scale=weighed.noise_scale[:, kept]
-        )
-
-    def end_laws(self) -> Drawn | None:
-        """Open laws of the chains that `ends` keeps; None if all laws are given."""
-        if self.point.log_law is None or self.point.concentration is None:
-            return None
-        kept = np.isfinite(weigh_normals(self.system, self.point).log_weight)
-        return Drawn(self.point.log_law[..., kept], self.point.concentration[:, kept])
+    def ends(self, kept: Bool[np.ndarray, "chains"] | None = None) -> Ends:
+        """Where some chains are now; by default those of positive likelihood, which a chain does not lose again."""
+        weighed, point = weigh_normals(self.system, self.point), self.point
+        kept = np.isfinite(weighed.log_weight) if kept is None else kept
+        laws = None
+        if point.log_law is not None and point.concentration is not None:
+            laws = Drawn(point.log_law[..., kept], point.concentration[:, kept])
+        return Ends(kept, np.asarray(weighed.q)[:, kept], np.asarray(weighed.noise_scale)[:, kept], laws)
 
     def record(self, rng: np.random.Generator, steps: int) -> Trace:
         """Walk on and keep what answers need."""
@@ -198,17 +192,15 @@ class BatchWalker:
         looked_at = coupled[np.unique(np.linspace(0, len(coupled) - 1, MOST_RECORDED).astype(np.int64))]
         proposals = self._proposals(rng, steps)
         done = _run(self.system, steps, jnp.asarray(looked_at), fresh_key(rng), self.point, proposals)
-        self.point = done.point
+        self.point = done[0]
         count("steps", steps)
-        record = jax.tree.map(np.asarray, done.record)
+        welford, record = jax.tree.map(np.asarray, done[1:])
         kept = np.isfinite(record.log_weight[0])  # a chain that has found the posterior stays there
         code = record.code[:, kept]
         _, first, row = np.unique(code, return_index=True, return_inverse=True)
         chains = max(1, int(kept.sum()))
         choice = record.choice[:, :, kept][first // chains, :, first % chains]
-        moments = Moments(
-            np.full(int(kept.sum()), float(steps)), *(np.asarray(part)[:, kept].T for part in done.moments)
-        )
+        moments = Moments(np.full(len(code.T), float(steps)), welford.mean[:, kept].T, welford.square[:, kept].T)
         return Trace(
             policy=self.chart.pairs(choice.T).T[:, target.coupled],
             row=row.reshape(code.shape).T,
@@ -219,6 +211,15 @@ class BatchWalker:
             lost=self.chains - int(kept.sum()),
             evaluations=float(record.evaluations.mean()),
         )
+
+
+class Ends(NamedTuple):
+    """Where some of the chains are: which ones, their action values, noise scales and open laws, if there are any."""
+
+    kept: Bool[np.ndarray, "all"]
+    q: Float[np.ndarray, "pairs chains"]
+    noise_scale: Float[np.ndarray, "scales chains"]
+    laws: Drawn | None
 
 
 def fresh_key(rng: np.random.Generator) -> PRNGKeyArray:
@@ -365,8 +366,8 @@ def _turn(system: System, key: PRNGKeyArray, here: State) -> tuple[State, Int[Ar
         *(jnp.zeros(leaf.shape[:-1], dtype=bool) for leaf in here.point[3:] if leaf is not None),
     )
     state = elliptical.State(here.point, here.evaluation.log_likelihood)
-    state, info = elliptical.step(key, state, lambda point: evaluate(system, point).log_likelihood, which)
-    return init(system, state.position), info.evaluations
+    state, turns = elliptical.step(key, state, lambda point: evaluate(system, point).log_likelihood, which)
+    return init(system, state.position), turns
 
 
 @jax.jit
@@ -401,14 +402,6 @@ class _Record(NamedTuple):
     evaluations: Int[Array, "*steps"]
 
 
-class _Run(NamedTuple):
-    """Where the chains ended, their records, and the chains' means and squared deviations of the action values."""
-
-    point: Point
-    record: _Record
-    moments: tuple[Float[Array, "pairs_and_followed chains"], Float[Array, "pairs_and_followed chains"]]
-
-
 @partial(jax.jit, static_argnames="steps")
 def _run(
     system: System,
@@ -417,7 +410,9 @@ def _run(
     key: PRNGKeyArray,
     point: Point,
     proposals: Proposals | None,
-) -> _Run:
+) -> tuple[Point, Welford, _Record]:
+    """Where the chains ended, means and squared deviations of what each of them met, and every step."""
+
     def move(
         carry: tuple[State, Welford], own: tuple[PRNGKeyArray, Proposals | None]
     ) -> tuple[tuple[State, Welford], _Record]:
@@ -436,4 +431,4 @@ def _run(
     nothing = jnp.zeros((len(point.x) + len(system.followed(point)), point.x.shape[1]))
     begin = (init(system, point), Welford(jnp.array(0.0), nothing, nothing))
     (here, moments), record = jax.lax.scan(move, begin, (jax.random.split(key, steps), proposals))
-    return _Run(here.point, record, (moments.mean, moments.square))
+    return here.point, moments, record

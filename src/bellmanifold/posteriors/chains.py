@@ -20,15 +20,12 @@ from jaxtyping import Array, Bool, Float, Key
 from bellmanifold.chart.bellman import Transitions
 from bellmanifold.jax_setup import bound_programs, random_key
 from bellmanifold.meter import advance
-from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT, evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
 
 Sampler = Literal["hmc", "nuts"]
 WARM_UP = 1000
 """Steps NUTS adapts for, and points of HMC's first episode."""
-LOOKED_AT = 64
-"""Variables whose convergence is judged, evenly spread over all."""
 
 
 @partial(jax.jit, static_argnames=("density", "tuning", "draws"))
@@ -109,8 +106,14 @@ class Chains:
         self.evidence = for_chains(setting.evidence, setting.chains)
         self.key = random_key(setting.seed)
         self.rounds: list[_Round] = []
-        tuned = self._tuned_hmc if setting.sampler == "hmc" else self._adapted
-        self.state: hmc.State = tuned(starting_points(setting.density, self._keys(0)))
+        density, law, keys = setting.density, setting.law, self._keys(1)
+        start = starting_points(density, self._keys(0))
+        self.state: hmc.State
+        if setting.sampler == "hmc":
+            fresh = hmc.init(start, setting.step_size)
+            self.state, _, _ = hmc_episode(density, hmc.PAPER, WARM_UP, law, keys, fresh, self.evidence)
+        else:
+            self.state = nuts_adapt(density, WARM_UP, law, keys, start, self.evidence)
         advance("steps", WARM_UP)
 
     def walk(self, draws: int) -> None:
@@ -148,14 +151,6 @@ class Chains:
     def _keys(self, purpose: int) -> Key[Array, "chains"]:
         return jax.random.split(jax.random.fold_in(self.key, purpose), self.setting.chains)
 
-    def _tuned_hmc(self, start: Array) -> hmc.State:
-        fresh = hmc.init(start, self.setting.step_size)
-        density, law = self.setting.density, self.setting.law
-        return hmc_episode(density, hmc.PAPER, WARM_UP, law, self._keys(1), fresh, self.evidence)[0]
-
-    def _adapted(self, start: Array) -> hmc.State:
-        return nuts_adapt(self.setting.density, WARM_UP, self.setting.law, self._keys(1), start, self.evidence)
-
 
 class _Round(NamedTuple):
     """Points of one walk, with what happened at each."""
@@ -163,24 +158,3 @@ class _Round(NamedTuple):
     points: Float[np.ndarray, "chains draws dimension"]
     acceptance: Float[np.ndarray, "chains draws"]
     is_divergent: Bool[np.ndarray, "chains draws"]
-
-
-@dataclass(frozen=True, eq=False)
-class Convergence:
-    """R-hat and bulk effective sample size of each variable, in the order of the variables; infinite and 0 if stuck."""
-
-    r_hat: Float[np.ndarray, "variables"]
-    effective: Float[np.ndarray, "variables"]
-
-    @property
-    def is_good(self) -> bool:
-        """Have the chains mixed?"""
-        return bool(self.r_hat.max(initial=1.0) < R_HAT_LIMIT and self.effective.min() > LEAST_EFFECTIVE)
-
-
-def converged(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
-    """What ArviZ says about some variables; of more than 64 variables, 64 are looked at."""
-    chosen = evenly_spread(values, LOOKED_AT)
-    r_hat, effective = r_hat_and_effective(chosen)
-    moved = np.ptp(chosen, axis=1).min(axis=0) > 0
-    return Convergence(np.where(moved, r_hat, np.inf), np.where(moved, effective, 0.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,22 +13,49 @@ LEAST_EFFECTIVE = 400.0
 """Chains are trusted below the first and above the second."""
 LEAST_DRAWS = 4
 """ArviZ finds no number for shorter chains, and logs that."""
+LOOKED_AT = 64
+"""Variables whose convergence is judged, evenly spread over all."""
 
 
-def r_hat_and_effective(
-    values: Float[np.ndarray, "chains draws variables"],
-) -> tuple[Float[np.ndarray, "variables"], Float[np.ndarray, "variables"]]:
+class Convergence(NamedTuple):
+    """R-hat and bulk effective sample size of each variable, in the order of the variables; infinite and 0 if stuck."""
+
+    r_hat: Float[np.ndarray, "variables"]
+    effective: Float[np.ndarray, "variables"]
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """The largest R-hat and the smallest effective sample size."""
+        return float(self.r_hat.max(initial=1.0)), float(self.effective.min())
+
+    @property
+    def is_good(self) -> bool:
+        """Have the chains mixed?"""
+        return have_mixed(*self.worst)
+
+
+def have_mixed(r_hat: float, effective: float) -> bool:
+    """Is the largest R-hat small enough, and the smallest effective sample size large enough?"""
+    return r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE
+
+
+def doubt(r_hat: float, effective: float) -> str:
+    """What is said of chains that have not mixed."""
+    return f"the chains have not mixed (R-hat {r_hat:.3g}, {effective:.0f} effective draws)"
+
+
+def r_hat_and_effective(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
     """R-hat and effective sample size of each variable; infinite and 0 where ArviZ finds no number."""
     import arviz
 
     if values.shape[1] < LEAST_DRAWS:
-        return np.full(values.shape[2], np.inf), np.zeros(values.shape[2])
+        return Convergence(np.full(values.shape[2], np.inf), np.zeros(values.shape[2]))
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         warnings.filterwarnings("ignore", message="More chains", category=UserWarning)
         container = arviz.convert_to_dataset(values)
         r_hat, effective = np.asarray(arviz.rhat(container)["x"]), np.asarray(arviz.ess(container)["x"])
     known = np.isfinite(r_hat) & np.isfinite(effective)
-    return np.where(known, r_hat, np.inf), np.where(known, effective, 0.0)
+    return Convergence(np.where(known, r_hat, np.inf), np.where(known, effective, 0.0))
 
 
 def evenly_spread(
@@ -35,3 +63,11 @@ def evenly_spread(
 ) -> Float[np.ndarray, "chains draws looked_at"]:
     """All variables, or `most` of them, evenly spread: ArviZ is slow."""
     return values[:, :, np.unique(np.linspace(0, values.shape[2] - 1, most).astype(np.int64))]
+
+
+def converged(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
+    """What ArviZ says about some variables; of more than 64 variables, 64 are looked at."""
+    chosen = evenly_spread(values, LOOKED_AT)
+    r_hat, effective = r_hat_and_effective(chosen)
+    moved = np.ptp(chosen, axis=1).min(axis=0) > 0
+    return Convergence(np.where(moved, r_hat, np.inf), np.where(moved, effective, 0.0))

@@ -62,14 +62,10 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
         chart = chart_of(target, budget.chart)
     except TooLargeError as refusal:
         raise UnsupportedError(f"no draws of a problem this large ({refusal}): use the summary's numbers") from None
-    try:
-        cover = covering(target, budget.cut)
-    except LargeCutError:
-        cover = Covering([])
+    cover = covering_if_small(target, budget)
     if cover.missed:
         raise UnsupportedError(f"no draws: {cover.missed}; use --epsilon above 0")
-    ways = cover.ways
-    for components in ways:
+    for components in cover.ways:
         drawn = weighted_draws(components, chart, DRAWS, budget.seed)
         if distinct(drawn) >= budget.enough:
             return with_weight(drawn)
@@ -90,6 +86,14 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
             "--proper-only or another --epsilon"
         )
     return walked
+
+
+def covering_if_small(target: Target, budget: Budget) -> Covering:
+    """Coordinates to draw importance points in; none where too many pairs would have to be cut open."""
+    try:
+        return covering(target, budget.cut)
+    except LargeCutError:
+        return Covering([])
 
 
 def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
@@ -159,14 +163,10 @@ def importance_points(components: list[Coordinates], chart: BatchChart, count: i
     """Importance draws from a mixture of coordinates in equal shares."""
     rng = np.random.default_rng(seed)
     each = -(-count // len(components))
-    parts: list[np.ndarray] = []
-    log_weights: list[np.ndarray] = []
-    scales: list[np.ndarray] = []
-    laws: list[Drawn] = []
-    target = components[0].target
-    for coordinates in components:
-        drawn = drawn_laws(target.laws, rng, each)
-        weighed = propose(system_of(coordinates, chart), random_key(seed, len(parts)), each, drawn)
+    parts, log_weights, scales, laws = [], [], [], []
+    for number, coordinates in enumerate(components):
+        drawn = drawn_laws(coordinates.target.laws, rng, each)
+        weighed = propose(system_of(coordinates, chart), random_key(seed, number), each, drawn)
         parts.append(completed(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
         scales.append(np.asarray(weighed.noise_scale))
@@ -270,11 +270,10 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
     if chains is None:
         return None
     ends = chains.ends()
-    values = completed(chains.coordinates, np.asarray(ends.q), np.random.default_rng(budget.seed))
+    values = completed(chains.coordinates, ends.q, np.random.default_rng(budget.seed))
     weight = np.full(len(values), 1.0 / len(values))
-    found = as_dataset(target.model, values, weight, np.asarray(ends.noise_scale))
-    laws = chains.end_laws()
-    return with_laws(found, target, [laws] if laws else [])
+    found = as_dataset(target.model, values, weight, ends.noise_scale)
+    return with_laws(found, target, [ends.laws] if ends.laws else [])
 
 
 def point_draws(target: Target, points: Float[np.ndarray, "pairs points"], seed: int) -> Float[np.ndarray, "d p"]:

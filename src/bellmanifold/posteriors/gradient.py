@@ -20,7 +20,8 @@ from bellmanifold.meter import expect, metered
 from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler, Setting, converged
+from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler, Setting
+from bellmanifold.posteriors.convergence import converged, doubt
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
@@ -172,11 +173,10 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
     q = theta if is_table else np.asarray(jax.jit(jax.vmap(jax.vmap(family.values)))(theta))
     coupled = target.coupled[model.pair_state] if is_table else np.ones(family.dimension, dtype=bool)
     convergence = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))])
-    effective, r_hat = float(convergence.effective.min()), float(convergence.r_hat.max())
+    r_hat, effective = convergence.worst
     q_mean, q_sd = Moments.of_draws(q).estimate(target)
     scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
     eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
-    doubt = f"the chains have not mixed (R-hat {r_hat:.3g}, {effective:.0f} effective draws)"
 
     def draws() -> xarray.Dataset:
         drawn = by_chain(as_dataset(model, np.concatenate(q), None, eta), len(q), effective)
@@ -197,7 +197,7 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
         reason=reason,
         dimension=setting.density.dimension,
         effective_sample_size=effective,
-        doubts=() if convergence.is_good else (doubt,),
+        doubts=() if convergence.is_good else (doubt(r_hat, effective),),
         diagnostics={
             "chains": setting.chains,
             "steps": points.shape[1],

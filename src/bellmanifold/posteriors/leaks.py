@@ -9,6 +9,7 @@ left once are end components once that landing is taken away.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -107,12 +108,8 @@ def _hoped(target: Target) -> Float[np.ndarray, "pairs"]:
 def _paying_class(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
     """States of a class that may pay, was never seen to be left, and is left with a weight of 1 or less."""
     model = replace(target.support, reward=_hoped(target))
-    for component in end_components(model, target.observed):
-        best = best_mean_reward(model, component)
-        out = laws.base_weight(float(laws.concentration[0]), laws.nexts - len(best.loop))
-        if best.sign > 0 and out * int(target.open[best.policy].sum()) <= 1.0 and target.open[best.policy].any():
-            return best.loop
-    return None
+    classes = _classes(target, laws, model, target.observed)
+    return next((best.loop for best, weight in classes if best.sign > 0 and 0.0 < weight <= 1.0), None)
 
 
 def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
@@ -158,10 +155,17 @@ def _idle_class(target: Target, support: SSP, most: float) -> MeanReward | None:
     exact, laws, model = _exact(target), target.laws, replace(support, reward=target.reward)
     assert laws is not None, "only asked where laws are open"
     for allowed in (exact, exact & (target.reward == 0)):
-        for component in end_components(model, allowed):
-            best = best_mean_reward(model, component)
-            open_pairs = int(target.open[best.policy].sum())
-            out = laws.base_weight(float(laws.concentration[0]), laws.nexts - len(best.loop))
-            if best.sign == 0 and open_pairs and out * open_pairs <= most:
+        for best, weight in _classes(target, laws, model, allowed):
+            if best.sign == 0 and 0.0 < weight <= most:
                 return best
     return None
+
+
+def _classes(
+    target: Target, laws: OpenLaws, model: SSP, allowed: Bool[np.ndarray, "pairs"]
+) -> Iterator[tuple[MeanReward, float]]:
+    """The class of the largest mean reward in each end component, and the prior weight of what leads out of it."""
+    for component in end_components(model, allowed):
+        best = best_mean_reward(model, component)
+        out = laws.base_weight(float(laws.concentration[0]), laws.nexts - len(best.loop))
+        yield best, out * int(target.open[best.policy].sum())

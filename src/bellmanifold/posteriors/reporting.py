@@ -5,19 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, measured, or_null, picture
 from bellmanifold.errors import quote
-from bellmanifold.posteriors.ordering import by_doubt, on_the_way
 from bellmanifold.posteriors.route import Route, title_of_best
 from bellmanifold.problem_table import name_columns
+from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
 
 ROUNDING = 1e-6
 """A standard deviation that is smaller, relative to the mean, is not shown: nothing but rounding is left."""
+
+
+def on_the_way(model: SSP, played: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:
+    """How many moves from the start playing these pairs takes to each state; n_states where it does not come."""
+    moves = np.full(model.n_states + 1, model.n_states)
+    front, count = np.flatnonzero(model.initial), 0
+    while len(front):
+        moves[front] = count
+        leads = model.next_state[(played & np.isin(model.pair_state, front))[model.next_pair]]
+        front = np.unique(leads[(leads < model.n_states) & (moves[leads] == model.n_states)])
+        count += 1
+    return moves[:-1]
+
+
+def by_doubt(
+    model: SSP, probability: Float[np.ndarray, "pairs"], touched: Bool[np.ndarray, "states"]
+) -> Int[np.ndarray, "pairs"]:
+    """All pairs, those that matter most first.
+
+    The states that the most probable actions lead through come first, nearest to the start first, then those that the
+    data touch, where the best action is least certain first, then the others; in each state its most probable action.
+    """
+    best = np.maximum.reduceat(probability, model.pair_start[:-1])
+    moves = on_the_way(model, probability >= best[model.pair_state])
+    doubt = np.where(moves < model.n_states, 0.0, np.where(touched, best, 2.0))
+    state = model.pair_state
+    return np.lexsort((-probability, state, doubt[state], moves[state]))
 
 
 def best_pairs(summary: Summary) -> Bool[np.ndarray, "pairs"]:
@@ -125,7 +152,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "log_evidence": None if evidence is None else or_null(evidence.value),
         "log_evidence_se": None if evidence is None else or_null(evidence.se),
         "effective_sample_size": None if effective is None else or_null(effective),
-        "actions": model.by_name([_probability(p, se) for p, se in zip(best.value, best.se, strict=True)]),
+        "actions": model.by_name([as_probability(p, se) for p, se in zip(best.value, best.se, strict=True)]),
     }
     if summary.epsilon is None:
         result["noise"] = {"law": summary.target.noise_law, **_noise_scale(summary)}
@@ -134,7 +161,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
             {
                 "pairs": [list(model.pair_name(i)) for i in route.pairs],
                 "ends": _end(summary, route),
-                **_probability(route.probability, route.se),
+                **as_probability(route.probability, route.se),
             }
             for route in summary.routes
         ]
@@ -145,8 +172,8 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "q_mean": model.by_name(for_json(summary.q_mean.value)),
         "q_mean_se": model.by_name(for_json(summary.q_mean.se)),
         "q_sd": model.by_name(for_json(summary.q_sd.value)),
-        "improper_mass": _probability(summary.improper_mass.value, summary.improper_mass.se),
-        "improper_mass_model": None if on_model is None else _probability(on_model.value, on_model.se),
+        "improper_mass": as_probability(summary.improper_mass.value, summary.improper_mass.se),
+        "improper_mass_model": None if on_model is None else as_probability(on_model.value, on_model.se),
         "diagnostics": {
             name: or_null(value) if isinstance(value, float) else value for name, value in summary.diagnostics.items()
         },
@@ -182,7 +209,8 @@ def _noise_scale(summary: Summary) -> dict[str, float | None]:
     return {"mean": summary.target.noise_sd, "sd": 0.0}
 
 
-def _probability(value: Any, se: Any) -> dict[str, float]:
+def as_probability(value: Any, se: Any) -> dict[str, float]:
+    """A probability with its error for JSON; rounding may have left it a little below 0 or above 1."""
     return {"probability": min(1.0, max(0.0, float(value))), "se": float(se)}
 
 

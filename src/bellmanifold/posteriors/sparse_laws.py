@@ -29,7 +29,7 @@ from scipy.special import gammaln
 
 from bellmanifold.compressed_rows import Rows, row_entries
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors.laws import OpenLaws, log_landings
+from bellmanifold.posteriors.laws import OpenLaws, log_gamma, log_landings
 from bellmanifold.ssp import SSP
 
 LEFT = 1e-9
@@ -59,11 +59,10 @@ class SparseLaws:
 
     def applied(self, laws: OpenLaws, model: SSP) -> SSP:
         """The problem with these laws."""
-        law = self.law
+        rows = Rows(self.law.indptr, self.law.indices, self.law.data)
         if laws.discount < 1.0:
-            law = csr_array(law * laws.discount)
-            law.data[law.indptr[1:] - 1] += 1.0 - laws.discount  # every law may end at the goal, which comes last
-        return replace_rows(model, laws.pairs[laws.active], law)
+            rows = rows.discounted(np.ones(len(self.sticks), dtype=bool), laws.discount, laws.nexts - 1)
+        return replace(model, open_discount=1.0).with_rows(laws.pairs[laws.active], *rows)
 
     def with_rows(self, other: SparseLaws, rows: Int[np.ndarray, "some"]) -> SparseLaws:
         """With some rows of another point."""
@@ -78,11 +77,6 @@ class SparseLaws:
             sticks=np.where(chosen, other.sticks, self.sticks),
             log_left=np.where(chosen, other.log_left, self.log_left),
         )
-
-
-def replace_rows(model: SSP, pairs: Int[np.ndarray, "some"], law: csr_array) -> SSP:
-    """The problem with other laws of some pairs, as they are."""
-    return replace(model, open_discount=1.0).with_rows(pairs, law.indptr, law.indices, law.data)
 
 
 class Drawer:
@@ -118,7 +112,7 @@ class Drawer:
         wanted = np.ones(n, dtype=bool) if rows is None else np.isin(np.arange(n), rows)
         seen = rng.standard_gamma(self.landed.data) * wanted[self.rows]
         of_seen = np.bincount(self.rows, seen, n)
-        log_fresh = np.log(rng.standard_gamma(concentration + 1.0, n)) + np.log1p(-rng.random(n)) / concentration
+        log_fresh = log_gamma(rng, np.full(n, concentration))
         with np.errstate(divide="ignore"):
             log_fresh = log_fresh - np.logaddexp(log_fresh, np.log(of_seen))
         fresh = np.exp(log_fresh)

@@ -45,7 +45,7 @@ from bellmanifold.meter import advance
 from bellmanifold.posteriors.batch_walk import PICKS
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Moments
-from bellmanifold.posteriors.sparse_laws import SparseLaws
+from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.trace import Draw, Trace, Welford
 
@@ -216,13 +216,12 @@ def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) ->
 
     Many laws hold the concentration fast, so another one is also proposed together with all laws, given landings alone.
     """
-    drawer, target = system.drawer, system.target
+    drawer = system.drawer
     assert drawer is not None, "laws are open"
-    assert target.laws is not None, "laws are open"
     assert here.laws is not None, "the chain has laws"
     here = here._replace(laws=replace(here.laws, concentration=drawer.concentration_given(rng, here.laws)))
     if here.policy is not None:
-        here = _swap_idle(system, here, rng)
+        here = _swap_idle(system, drawer, here, rng)
     here = _taken(system, here, drawer.draw(rng, drawer.first_concentration(rng)), rng)
     rows = len(drawer.total)
     for _ in range(ROWS):
@@ -240,11 +239,9 @@ def _taken(system: SparseSystem, here: State, laws: SparseLaws, rng: np.random.G
     return there if is_lost or there.log_likelihood - here.log_likelihood > np.log(rng.random()) else here
 
 
-def _swap_idle(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
+def _swap_idle(system: SparseSystem, drawer: Drawer, here: State, rng: np.random.Generator) -> State:
     """Propose the laws of all pairs that are not greedy; those that stay so change nothing but their own values."""
-    drawer, laws, model = system.drawer, system.target.laws, system.target.model
-    assert drawer is not None, "laws are open"
-    assert laws is not None, "laws are open"
+    laws, model = drawer.laws, system.target.model
     assert here.laws is not None, "the chain has laws"
     assert here.policy is not None, "the chain has found a point of positive likelihood"
     drawn = drawer.draw(rng, here.laws.concentration)

@@ -76,11 +76,11 @@ def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[st
     reward = mean + jnp.where(width > 0, width * system.kernel.from_normal(point.x), 0.0)
     exact = coordinates.target.may_tie[:, None]
     q = np.asarray(system.solve(law, reward, value).q)
-    best = _of_state(model, np.maximum.reduceat(q, model.pair_start[:-1]))
+    best = np.maximum.reduceat(q, model.pair_start[:-1])[model.pair_state]
     gap = best - np.where(exact, q, -np.inf)
     known = np.logical_or.reduceat(exact & (gap == 0.0), model.pair_start[:-1])  # the best action is an observed one
     size = np.where(exact, np.maximum(np.abs(q), np.abs(reward)), 0.0)
-    near = _of_state(model, known) & (gap < NEAR * coordinates.tie_width) & (gap > SAME * _or_of_best(model, size, gap))
+    near = known[model.pair_state] & (gap < NEAR * coordinates.tie_width) & (gap > SAME * _or_of_best(model, size, gap))
     if not _often(model, near, known).any():
         return []
     rounding = ROUNDING * _gross(system, law, np.asarray(gap == 0.0), reward, value)
@@ -93,11 +93,6 @@ def points_of(padded: int) -> int:
     return int(np.clip(MOST_NUMBERS // padded, LEAST_POINTS, POINTS))
 
 
-def _of_state(model: SSP, by_state: np.ndarray) -> np.ndarray:
-    """What is known of each state, for each of its pairs."""
-    return by_state[model.pair_state]
-
-
 def _often(model: SSP, near: Bool[np.ndarray, "pairs points"], known: Bool[np.ndarray, "states points"]) -> np.ndarray:
     """States in which that happens at many of the points at which the best action is an observed one."""
     anywhere = np.logical_or.reduceat(near, model.pair_start[:-1])
@@ -107,7 +102,7 @@ def _often(model: SSP, near: Bool[np.ndarray, "pairs points"], known: Bool[np.nd
 def _or_of_best(model: SSP, size: Values, gap: Values) -> Values:
     """Of each action, or of the best one of its state if that is larger."""
     of_best = np.maximum.reduceat(np.where(gap == 0.0, size, 0.0), model.pair_start[:-1])
-    return np.maximum(size, _of_state(model, of_best))
+    return np.maximum(size, of_best[model.pair_state])
 
 
 def _gross(

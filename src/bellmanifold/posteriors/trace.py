@@ -111,8 +111,7 @@ class Trace(NamedTuple):
         varying = np.flatnonzero(spread)
         if not len(varying):
             return 1.0, float(value.shape[0] * value.shape[1])
-        r_hat, effective = r_hat_and_effective(evenly_spread(value[:, :, varying], LOOKED_AT))
-        return float(r_hat.max()), float(effective.min())
+        return r_hat_and_effective(evenly_spread(value[:, :, varying], LOOKED_AT)).worst
 
     def estimate(self, target: Target, effective: float) -> tuple[Estimate, Estimate]:
         """Means and standard deviations of the action values, with errors from the spread between chains.

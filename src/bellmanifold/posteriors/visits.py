@@ -104,19 +104,13 @@ def longest(
         states: ascending.
         pays: what a visit to each of them pays.
     """
-    pairs = np.flatnonzero(allowed & np.isin(model.pair_state, states))
-    begin = np.searchsorted(model.pair_state[pairs], states)
-    policy = np.zeros(model.n_states, dtype=np.int64)
-    policy[states] = pairs[begin]
+    own = allowed & np.isin(model.pair_state, states)
+    policy = model.greedy(np.where(own, 0.0, -np.inf))
+    everywhere = np.zeros(model.n_states)
     while True:
-        value = solve_chain(model, policy, states, pays)
-        everywhere = np.zeros(model.n_states)
-        everywhere[states] = value
-        ahead = model.expected_next(everywhere)
-        best = np.maximum.reduceat(ahead[pairs], begin)
-        better = best > ahead[policy[states]] * (1.0 + 1e-9)
-        if not better.any():
+        value = everywhere[states] = solve_chain(model, policy, states, pays)
+        ahead = np.where(own, model.expected_next(everywhere), -np.inf)
+        better = states[model.best(ahead)[states] > ahead[policy[states]] * (1.0 + 1e-9)]
+        if not len(better):
             return value, policy
-        for state, top in zip(states[better], best[better], strict=True):
-            own = pairs[model.pair_state[pairs] == state]
-            policy[state] = own[np.argmax(ahead[own] == top)]
+        policy[better] = model.greedy(ahead)[better]

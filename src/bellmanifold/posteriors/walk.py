@@ -23,7 +23,7 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.convergence import LEAST_EFFECTIVE, R_HAT_LIMIT
+from bellmanifold.posteriors.convergence import doubt, have_mixed
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import missed_by_walks, needs_cut
 from bellmanifold.posteriors.policies import largest_error
@@ -178,17 +178,20 @@ def check_sparse(target: Target, why: str) -> None:
         )
 
 
-def _result(coordinates: Coordinates, trace: Trace, reason: str) -> Result:
-    chains = len(trace.row)
+def check_found(chains: int) -> None:
+    """Refuse to answer if none of the chains has found the posterior."""
     if not chains:
         raise UnsupportedError(
             "no chain found a parameter that fits the data: check the rewards, or use a larger --epsilon"
         )
-    target = coordinates.target
+
+
+def _result(coordinates: Coordinates, trace: Trace, reason: str) -> Result:
+    target, chains = coordinates.target, len(trace.row)
+    check_found(chains)
     r_hat, effective = trace.diagnose()
     q_mean, q_sd = trace.estimate(target, effective)
     few_lost = trace.lost <= MOST_LOST * (trace.lost + chains)
-    mixed = few_lost and r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE
     eta = trace.value[:, :, trace.value.shape[2] - trace.scales :]
     counted = {} if trace.evaluations is None else {"evaluations_per_step": trace.evaluations}
     return Result(
@@ -201,7 +204,7 @@ def _result(coordinates: Coordinates, trace: Trace, reason: str) -> Result:
         reason=reason,
         dimension=coordinates.dimension,
         effective_sample_size=effective,
-        doubts=() if mixed else (f"the chains have not mixed (R-hat {r_hat:.3g}, {effective:.0f} effective draws)",),
+        doubts=() if few_lost and have_mixed(r_hat, effective) else (doubt(r_hat, effective),),
         diagnostics={
             "chains": chains,
             "lost_chains": trace.lost,

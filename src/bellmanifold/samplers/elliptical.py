@@ -36,16 +36,6 @@ class State(NamedTuple):
     log_likelihood: Float[Array, "chains"]
 
 
-class Info(NamedTuple):
-    """What the last step cost.
-
-    Attributes:
-        evaluations: likelihood evaluations of the slowest chain.
-    """
-
-    evaluations: Int[Array, ""]
-
-
 def _normals(key: PRNGKeyArray, like: Position) -> Position:
     """Standard normal numbers in the shape of a position."""
     leaves, tree = jax.tree.flatten(like)
@@ -56,8 +46,8 @@ def _normals(key: PRNGKeyArray, like: Position) -> Position:
 
 def step(
     key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood, turning: Position | None = None
-) -> tuple[State, Info]:
-    """Move every chain once.
+) -> tuple[State, Int[Array, ""]]:
+    """Move every chain once; also how often the slowest evaluated the likelihood.
 
     Args:
         key: of the random numbers.
@@ -97,4 +87,4 @@ def step(
 
     begin = (jnp.array(0), jnp.zeros(chains, dtype=bool), angle, angle - 2 * jnp.pi, angle, *state)
     count, _, _, _, _, position, value = jax.lax.while_loop(going_on, shrink, begin)
-    return State(position, value), Info(count)
+    return State(position, value), count
