@@ -29,7 +29,7 @@ BETWEEN = 0.2
 """Seconds between two looks of a notebook's line."""
 BETWEEN_LINES = 10.0
 FEW_STEPS, FEW_SECONDS = 3, 10.0
-"""What is left is estimated after so many steps, or so many seconds."""
+"""Remaining time is estimated after this many steps, or this many seconds."""
 
 
 @runtime_checkable
@@ -64,7 +64,7 @@ class Count:
     steps: int = 0
 
     def step(self, done: float | int) -> None:
-        """So many are done by now; the clock starts with the first step."""
+        """Set how many are done; the clock starts with the first step."""
         if done > self.done:
             self.steps += 1
             if self.steps == 1:
@@ -127,7 +127,7 @@ class Meter:
                     display.close(finished=kind is None)
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
-        """From now on so many of these are to be done."""
+        """Set how many of these are to be done."""
         if unit != self.count.unit:
             self.count = Count(unit, done, total, done)
         self.count.total = total

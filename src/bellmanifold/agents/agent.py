@@ -42,7 +42,7 @@ class Acts(Protocol):
 
 @runtime_checkable
 class Looks(Protocol):
-    """An agent that can make up its mind again in the midst of an episode."""
+    """An agent that can make up its mind again in the middle of an episode."""
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The pair each state plays from now on, being in this state, after something new was seen."""
@@ -94,7 +94,7 @@ sees_moves: Callable[[object], TypeGuard[SeesMoves]] = _having("moved")
 acts: Callable[[object], TypeGuard[Acts]] = _having("act")
 """Does it choose every move on its own?"""
 looks: Callable[[object], TypeGuard[Looks]] = _having("look")
-"""Can it make up its mind again in the midst of an episode?"""
+"""Can it make up its mind again in the middle of an episode?"""
 is_diagnosed: Callable[[object], TypeGuard[Diagnosed]] = _having("diagnostics")
 """Has it something to say about its work?"""
 believes: Callable[[object], TypeGuard[Believes]] = _having("route_probabilities")

@@ -21,7 +21,7 @@ Agents need no base class. Besides `policy` and `observe` an agent may have (`be
 - `moved` (`SeesMoves`): it is shown every single move, with the state it led to;
 - `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
   measures judge that), and loops do not end an episode: the agent may leave them by itself;
-- `look` (`Looks`): how to go on from a state in the midst of an episode that is replanned; else `policy` is asked;
+- `look` (`Looks`): how to go on from a state in the middle of an episode that is replanned; else `policy` is asked;
 - `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results;
 - `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal;
 - `beliefs` (`ShowsBeliefs`): the same of each action, with the mean of its value.

@@ -147,7 +147,7 @@ def kind_of(agent: Any) -> AgentKind:
 
 
 def _takes(call: Callable[..., Any], number: int) -> bool:
-    """Can it be called with so many arguments? True where that cannot be told."""
+    """Can it be called with this many arguments? True where that is not known."""
     try:
         signature(call).bind(*range(number))
     except ValueError:  # it has no signature

@@ -28,7 +28,7 @@ from bellmanifold.jax_setup import STATIC
 LEAST_STATES = 17
 """Smaller blocks are eliminated as full matrices."""
 SAVED = 8
-"""So many times fewer products than for a full matrix make it worth while."""
+"""Sparse elimination is worth while if it takes fewer products than a full matrix by this factor."""
 
 
 @jax.tree_util.register_dataclass

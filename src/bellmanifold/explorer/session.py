@@ -45,7 +45,7 @@ MOST_UNDONE = 200
 MOST_LISTED = 200
 """Observations that a view lists, the latest ones."""
 MOST_WARMED = 64
-"""Up to so many pairs programs are compiled before they are needed, and advice comes unasked; more take too long."""
+"""Up to this many pairs, programs are compiled before they are needed and advice comes unasked; more take too long."""
 MOST_ROUTES, MOST_TRIALS = 3, 3
 """Routes and trials that a view names."""
 SLIDERS = ("prior_scale", "epsilon", "laws", "proper_only")

@@ -53,7 +53,7 @@ MARGIN, STUB_MARGIN, NARROWEST = 0.65, 0.9, 4.8
 LEGEND_LINE, TITLE_LINE = 0.18, 0.16
 """Heights of a line, in inches."""
 SHORT_NAME = 5
-"""So many characters of the goal's name fit into its circle."""
+"""Number of characters of the goal's name that fit into its circle."""
 
 
 Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]
@@ -208,7 +208,7 @@ def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_bes
 
 
 def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: float = 0.0) -> Axes:
-    """A figure of its own for a problem, with room for a legend, a title and so many inches of a scale beside it."""
+    """A figure of its own for a problem, with room for a legend, a title and a scale of the given width in inches."""
     from matplotlib import pyplot
 
     width, height = np.ptp(np.vstack([positions(model)[:-1], goal_places(model)]), axis=0) + 2 * _margin(model)

@@ -177,14 +177,14 @@ def add_title(axes: Axes, text: str) -> None:
 
 
 def plain_lines(text: str, width: float) -> str:
-    """Text broken into lines of so many points, as matplotlib shows it as it is."""
+    """Text broken into lines of the given width in points, since matplotlib does not break lines."""
     most = max(20, int(width / TITLE_CHARACTER))
     lines = [line for part in text.split("\n") for line in wrap(part, most)]
     return "\n".join(plain_name(line, most) for line in lines)
 
 
 def columns(width: float, names: Sequence[str]) -> int:
-    """How many columns of a legend fit into so many points, at most four."""
+    """How many columns of a legend fit into a width in points, at most four."""
     return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
 
 

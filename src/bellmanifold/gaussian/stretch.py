@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, Int
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 
 PLAIN = 8
-"""One of so many points is not stretched, and no weight grows by more than this factor."""
+"""One in this many points is not stretched, and no weight grows by more than this factor."""
 CHANCE = 8.0
 """(mean)^2 + 2 (sd - 1)^2 of a marginal is ignored below this, over the effective sample size: four times what chance
 makes of it where the law is normal."""
@@ -66,7 +66,7 @@ class Stretch(NamedTuple):
 
     @classmethod
     def none(cls, coordinates: int) -> Stretch:
-        """The map that changes none of so many coordinates."""
+        """The map that changes none of the given number of coordinates."""
         padded = -(-coordinates // BLOCK) * BLOCK
         return cls(np.full(padded, coordinates), np.zeros(padded), np.ones(padded), np.ones(padded))
 

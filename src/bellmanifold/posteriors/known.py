@@ -39,7 +39,7 @@ LEAST = 2**15
 LEAST_DRAWS, MOST_DRAWS = 256, 8192
 """Bounds for the number of draws, all alike, that `summary.draws` gets."""
 MOST_TIED = 2048
-"""So many tied pairs may have a dense covariance."""
+"""Largest number of tied pairs with a dense covariance."""
 
 
 @dataclass(frozen=True, eq=False)

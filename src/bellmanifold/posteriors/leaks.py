@@ -39,7 +39,7 @@ def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd
         remedy: what to do instead, in words.
 
     Raises:
-        UnsupportedError: naming a class that pays nothing and may be left as rarely as one likes.
+        UnsupportedError: naming a class that pays nothing and may be left arbitrarily rarely.
     """
     laws = target.laws
     if laws is None or not _may_idle(target):

@@ -28,7 +28,7 @@ from bellmanifold.posteriors.system import n_policies, system_of
 SCOUTS = 2, 32, 128
 """Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
 EVEN, ENOUGH = 0.5, 200.0
-"""Points are stretched if less than this share of the scouts is effective, but at least so many of them."""
+"""Points are stretched if less than this share of the scouts is effective, but at least this number."""
 FEW_POLICIES = 2**16
 """Up to this many policies are counted instead of sorted."""
 

@@ -38,7 +38,7 @@ REPLICATES = 32
 MOST_KEPT = 2**25
 """Numbers of the points that are kept: making them costs more than sending them through a chart."""
 FEW_ROWS = 32
-"""A program takes so many rows at least."""
+"""Least number of rows that a program takes."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ SPARSE, SMALL = 0.25, 2**18
 BEAM = 16
 """Beginnings of routes kept for each route asked for."""
 ALWAYS = 1000
-"""So many routes are listed whatever memory they take: the default of `--top`."""
+"""Number of routes that are listed whatever memory they take: the default of `--top`."""
 ALL = 2**62
 """More routes than there are."""
 MEASURED = 4096
@@ -348,7 +348,7 @@ def _extensions(
 
 
 def largest_error(model: SSP, table: PolicyTable, top: int, enough: float = np.inf) -> float:
-    """The largest standard error of the action probabilities and, where there are routes, of so many of them.
+    """The largest standard error of the action probabilities and, where there are routes, of the most probable ones.
 
     Routes are not looked at if the action probabilities have larger errors than `enough` already.
     """

@@ -178,7 +178,7 @@ class SparseSystem:
 
     def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
         """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
-        with np.errstate(over="ignore"):  # a loop that is hardly ever left may be worth more than numbers hold
+        with np.errstate(over="ignore"):  # a loop that is rarely left may be worth more than floating point holds
             return float(np.square(self.prior.standardised(q)[self.solved]).sum())
 
     def followed(self, here: State) -> Float[np.ndarray, "followed"]:

@@ -2,7 +2,7 @@
 
 The same coordinates as in `bellmanifold.posteriors.batch_walk`, and nearly the same moves: residuals (and an unknown
 noise scale) turn together, unobserved values are visited one at a time, idle ones are drawn anew from their law, a
-normal below a ceiling. A visit that stays idle costs nothing; one that does not changes one value, hardly ever the
+normal below a ceiling. A visit that stays idle costs nothing; one that does not changes one value, rarely the
 policy, so that policy iteration starts from the policy of a point nearby and its factorised chain serves again.
 
 Two things about visits matter for how fast chains forget. Values are visited in turn, not at random: none waits long.
@@ -12,7 +12,7 @@ coordinate the posterior lies in the lower tail of the prior of their largest, a
 number nu does not reach beyond sqrt(x^2 + nu^2): going down would take many visits.
 
 Where a solved pair mostly stays (a wall of a grid), leaving with probability L, the mode in which nobody leaves by
-choice has little prior mass and a likelihood of up to 1/L: slices that begin there hardly ever leave it. Let c be what
+choice has little prior mass and a likelihood of up to 1/L: slices that begin there rarely leave it. Let c be what
 the state is worth without the unobserved value x, given all else, and p the prior chance to lie below it. Below c the
 likelihood does not depend on x. So after its visit such a value is *flipped*: from above to a point of the prior below
 c, with the odds L(below) p / (L(x) (1 - p)) to accept, and from below to a point above with the inverse.
