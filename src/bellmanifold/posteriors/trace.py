@@ -116,7 +116,7 @@ class Trace(NamedTuple):
     def estimate(self, target: Target, effective: float) -> tuple[Estimate, Estimate]:
         """Means and standard deviations of the action values, with errors from the spread between chains.
 
-        A chain that is alone has none: its errors are those of as many independent draws as are effective, at least one.
+        A chain that is alone has none: its errors are those of its effective draws, of at least one.
         """
         mean, sd = self.moments.estimate(target)
         if len(self.row) != 1:
