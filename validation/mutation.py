@@ -78,6 +78,7 @@ TESTS = {
     "rejection": ("rejection",),
     "reporting": ("summary", "result"),
     "result": ("result", "nets"),
+    "rounding": ("honest_errors", "ties"),
     "route": ("policies", "summary"),
     "sequential": ("sequential", "orthant"),
     "sobol": ("sobol", "points"),
