@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from contextlib import nullcontext
 
@@ -221,6 +222,20 @@ def test_a_large_file_of_garbage_is_refused_quickly(tmp_path):
             file.write(os.urandom(1) * 2**20)
     with pytest.raises(BadInputError):
         read_problem(path)
+
+
+def test_a_huge_file_is_refused_unread(tmp_path):
+    """By its size, before a byte of it takes memory."""
+    path = tmp_path / "huge.json"
+    with open(path, "wb") as file:
+        file.truncate(2**31)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInputError, match="BELLMANIFOLD_MAX_BYTES"):
+            read_problem(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_files_above_the_limit_are_refused(tmp_path, monkeypatch):

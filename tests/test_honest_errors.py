@@ -201,6 +201,26 @@ def test_a_tolerance_below_the_rounding_of_the_rewards(actions, epsilon, engine)
         assert (np.abs(found.value - 1 / actions) <= 4.5 * found.se + 2e-3).all()
 
 
+@pytest.mark.parametrize(
+    ("scale", "epsilon"), [(1e6, 1e-12), (1e12, 0.0), pytest.param(1e4, 1e-12, marks=pytest.mark.slow)]
+)
+def test_a_tolerance_below_the_rounding_of_values(scale, epsilon):
+    """Rewards are small and what follows is not: ties are ties, with a tolerance or without (4.5 standard errors)."""
+    moves = {("s", a): Move(-1.0, {"t": 1.0}) for a in "ab"} | {("t", "untried"): Move(0.0, {"goal": 1.0})}
+    model, data = surrounded(moves, "chart")
+    found = bm.posterior(model, data, epsilon=epsilon, prior_scale=scale).action_probability
+    assert (np.abs(found.value[:2] - 0.5) <= 4.5 * found.se[:2] + 3e-4).all()
+
+
+@pytest.mark.parametrize("actions", [1, 2])
+def test_a_tolerance_is_kept_where_it_says_something(actions):
+    """A spread of 1e-13 of the value, or of the prior scale, while nothing that large ties."""
+    moves = {("s", f"a{k}"): Move(-1e6 if actions == 1 else -1.0, {"goal": 1.0}) for k in range(actions)}
+    model, data = surrounded(moves, "chart")
+    summary = bm.posterior(model, data, epsilon=1e-7, prior_scale=1e6)
+    np.testing.assert_allclose(summary.q_sd.value, 1e-7, rtol=2e-3)
+
+
 @pytest.mark.parametrize("how", WALKS)
 def test_the_same_in_a_walk(how):
     """Right, or not trusted; false-alarm rate: below 1e-4 a case (six standard errors of four chains or more)."""

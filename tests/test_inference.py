@@ -25,6 +25,7 @@ from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.nets import Nets, Sample
 from bellmanifold.posteriors.policies import improper_mass
 from bellmanifold.posteriors.rejection import rejection
+from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk, check_sparse
 
@@ -130,7 +131,7 @@ def test_repeats_under_other_noise_keep_every_visit(asked):
     assert target.every_visit.noise == KnownScale(0.5, Laplace())
     assert (target.kernel, target.noise_scale, target.log_constant) == (Laplace(), None, 0.0)
     assert summary.budget == Budget(samples=9, top=3, seed=4)
-    assert target.without_lost_tolerance() is target
+    assert without_lost_tolerance(target) is target
     apart = Dataset(TREE, np.tile(np.arange(6), 2), np.append(TREE.reward, TREE.reward + 0.3))
     inferred = bm.posterior(TREE, apart, noise="laplace", infer_noise=True).target
     assert inferred.every_visit.noise == InferredScale(HalfNormal(), Laplace())

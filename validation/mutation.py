@@ -77,6 +77,7 @@ TESTS = {
     "rejection": ("rejection",),
     "reporting": ("summary", "result", "display", "command_line"),
     "result": ("result", "nets"),
+    "rounding": ("honest_errors", "ties"),
     "route": ("policies", "summary"),
     "sequential": ("sequential", "orthant"),
     "sobol": ("sobol", "points"),

@@ -51,6 +51,7 @@ from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import TooManyRoutesError
+from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.system import known_chart_of
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.value_prior import ValuePrior
@@ -156,7 +157,7 @@ class PosteriorSampling:
             scale = memory.model.reward_sd / np.sqrt(np.maximum(memory.count, 1))
             target = replace(noisy_target(memory, 1.0, prior), scale=np.where(memory.observed, scale, 0.0))
         else:
-            target = target_of(memory, settings).without_lost_tolerance()
+            target = without_lost_tolerance(target_of(memory, settings))
         if settings.laws != "known":
             whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
             target = replace(target, model=whole, laws=laws, no_law=no_law)

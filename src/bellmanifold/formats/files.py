@@ -55,24 +55,31 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise BadInputError("cannot be read: no permission; check who may read it") from None
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot be read: {reason(error)}") from None
-    if len(content) > limit:
-        raise BadInputError(f"is larger than {limit} bytes: set BELLMANIFOLD_MAX_BYTES to read it all the same")
+    _require_at_most(limit, len(content))
     if not content:
         raise BadInputError("the file is empty: write a problem, data or a plan into it")
     return content
 
 
 def _require_file(path: str | os.PathLike[str]) -> None:
-    """Refuse files that may never end or may block the reader: named pipes, devices and sockets.
+    """Refuse files that may never end or may block the reader (named pipes, devices, sockets), and too large ones.
 
     A pipe that this process was started with, by `<(...)` or `|`, is accepted.
     """
-    mode = os.stat(path).st_mode
+    found = os.stat(path)
+    mode = found.st_mode
     own = stat.S_ISFIFO(mode) and _OWN_PIPE.fullmatch(os.fspath(path))
     if not own and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
         what = kinds.get(stat.S_IFMT(mode), "a device")
         raise BadInputError(f"is {what}, not a file: write its content to a file and give that")
+    if stat.S_ISREG(mode):
+        _require_at_most(BYTES.value, found.st_size)
+
+
+def _require_at_most(limit: int, size: int) -> None:
+    if size > limit:
+        raise BadInputError(f"is larger than {limit} bytes: set BELLMANIFOLD_MAX_BYTES to read it all the same")
 
 
 def require_short(content: bytes, remedy: str) -> None:

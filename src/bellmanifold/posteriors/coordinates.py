@@ -42,10 +42,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.graph import end_components
+from bellmanifold.posteriors.rounding import tie_width
 from bellmanifold.posteriors.target import Target
-
-TIE_WIDTH = 1e-8
-"""Width of the residuals that split ties at epsilon = 0, relative to the rewards."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +116,7 @@ class Coordinates:
     @cached_property
     def tie_width(self) -> float:
         """Width of the infinitesimal residuals that split exact ties of pairs with exact rewards; 0 without such."""
-        target = self.target
-        if not target.may_tie.any():
-            return 0.0
-        return TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
+        return tie_width(self.target) if self.target.may_tie.any() else 0.0
 
     @cached_property
     def split(self) -> Float[np.ndarray, "pairs"]:

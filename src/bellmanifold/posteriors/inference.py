@@ -37,6 +37,7 @@ from bellmanifold.posteriors.policies import largest_error
 from bellmanifold.posteriors.question import StatedLikelihood, check_flat, rewards_in, scale_of_noise, with_belief
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
+from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.ties import without_near_ties
@@ -159,7 +160,7 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
     """
     budget = Budget() if budget is None else budget
     if asked in ("auto", "chart"):
-        target = target.without_lost_tolerance()
+        target = without_lost_tolerance(target)
     choice = choose(target, asked, budget)
     try:
         result = _run(target, choice, budget)

@@ -20,8 +20,9 @@ from bellmanifold.chart.sparse import Point, SparseChart, sparse_chart
 from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
 from bellmanifold.graph import Policy
 from bellmanifold.kernels import Gaussian
-from bellmanifold.posteriors.coordinates import TIE_WIDTH, Coordinates
+from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.noise_scale import combined
+from bellmanifold.posteriors.rounding import TIE_WIDTH
 from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.ssp import row_entries
 

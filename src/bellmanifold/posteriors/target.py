@@ -34,8 +34,6 @@ from bellmanifold.posteriors.value_prior import ValuePrior, checked_prior
 from bellmanifold.ssp import SSP
 
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "uniform": Uniform()}
-SWALLOWED = 1e-13
-"""A tolerance below this share of the largest reward is lost when it is added to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,15 +166,6 @@ class Target:
     def improper_loops(self) -> list[EndComponent]:
         """Those of them that residuals may hold a policy in; where all rewards are exact a loop costs what it costs."""
         return [loop for loop in self.loops if (self.scale[loop.pairs] > 0).any()]
-
-    def without_lost_tolerance(self) -> Target:
-        """The same, exact where rounding would swallow tolerance or noise: for engines that add these to rewards."""
-        largest = float(np.abs(self.reward[self.observed]).max(initial=0.0))
-        lost = self.observed & (self.scale > 0) & (self.scale <= SWALLOWED * largest)
-        if self.noise_scale is not None or self.every_visit is not None or not lost.any():
-            return self
-        scale = np.where(lost, 0.0, self.scale)
-        return replace(self, scale=scale, kernel=self.kernel if scale.any() else Gaussian())
 
     def with_laws(self, laws: OpenLaws | None, no_law: Bool[np.ndarray, "pairs"] | None) -> Target:
         """The same with what landings say about open laws; laws that no value depends on add only their evidence."""

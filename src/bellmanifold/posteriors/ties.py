@@ -1,10 +1,10 @@
 """Actions that are almost, but not quite, equally good under an exact posterior.
 
-An exact posterior splits exact ties between observed actions by infinitesimal residuals (`Coordinates.tie_width`: 1e-8
-of the largest reward). Actions whose values really differ, but by less than that, would be split as if they tied, where
-the right answer is 1 and 0. Here the values are computed once more without those residuals, at some points of the
-prior, and states in which that happens are found. What differs by less than 1e-10 of the values, or by what rounding
-may have left of a sum, is a tie, here as in `solve`.
+An exact posterior splits exact ties between observed actions by infinitesimal residuals (`rounding.tie_width`: 1e-8 of
+the largest reward, or 1e-12 of the values if that is more). Actions whose values really differ, but by less than that,
+would be split as if they tied, where the right answer is 1 and 0. Here the values are computed once more without those
+residuals, at some points of the prior, and states in which that happens are found. What differs by less than 1e-10 of
+the values, or by what rounding may have left of a sum, is a tie, here as in `solve`.
 
 Rounding is a small share of the *gross*: what the greedy policy would collect if nothing were negative. That is the
 value of the same equations with absolute payments, in which all other actions cost more than anything can pay.
@@ -23,6 +23,7 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Result
+from bellmanifold.posteriors.rounding import tie_width
 from bellmanifold.posteriors.system import System, chart_of, drawn_laws, from_normals, normal_point, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
@@ -53,7 +54,7 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
     states = near_ties(Coordinates(target), chart, budget.seed)
     if not states:
         return result
-    doubt = f"actions of {counted(len(states), 'state')} differ, but by less than 1e-7 of the largest reward: "
+    doubt = f"actions of {counted(len(states), 'state')} differ, but by less than {NEAR * tie_width(target):.1g}: "
     doubt += "too little to tell"
     return result.doubted(doubt, near_ties=states)
 

@@ -1,0 +1,71 @@
+"""Ties and rounding: which residuals are too small to be added to action values.
+
+Action values are sums of rewards, residuals and unobserved values, rounded to about 1e-16 of their size. Residuals
+decide which of several equally good actions is greedy, so they must not be lost in that. The infinitesimal ones of an
+exact posterior have a width of 1e-8 of the largest reward, and more where values are far larger than rewards. A
+tolerance that is lost is as good as none: such a posterior is taken for the exact one, which splits ties as a limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float
+
+from bellmanifold.kernels import Gaussian
+from bellmanifold.posteriors.target import Target
+
+TIE_WIDTH, LEAST_TIE_WIDTH = 1e-8, 1e-12
+"""Width of the residuals that split ties at epsilon = 0, relative to the rewards; at least, relative to the values."""
+SWALLOWED = 1e-13
+"""A tolerance below this share of a value is lost when it is added to it."""
+SWEEPS = 100
+"""How many moves ahead rewards are added up; what goes on for longer is bounded by the prior."""
+
+
+def tie_width(target: Target) -> float:
+    """Residuals of this width are small beside the rewards, and rounding does not hide them."""
+    width = TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
+    if LEAST_TIE_WIDTH * float(_likely(target).max(initial=0.0)) <= width:
+        return width
+    return max(width, LEAST_TIE_WIDTH * largest_competing(target))
+
+
+def without_lost_tolerance(target: Target) -> Target:
+    """The same, exact where rounding would swallow tolerance or noise: for engines that add these to values.
+
+    Only ties ask for it: where no two observed actions compete, spreads keep more digits as they are.
+    """
+    small = target.observed & (target.scale > 0) & (target.scale <= tie_width(target))
+    if target.noise_scale is not None or target.every_visit is not None or not small.any():
+        return target
+    lost = small & (target.scale <= SWALLOWED * largest_competing(target))
+    if not lost.any():
+        return target
+    scale = np.where(lost, 0.0, target.scale)
+    return replace(target, scale=scale, kernel=target.kernel if scale.any() else Gaussian())
+
+
+def largest_competing(target: Target) -> float:
+    """How large the values of observed actions that compete in a state may be.
+
+    Values are sums of rewards and unobserved values. Where loops add up many the prior bounds them.
+    """
+    model, observed, pays, likely = target.model, target.observed, np.abs(target.reward), _likely(target)
+    size = np.where(observed, pays, likely)
+    for _ in range(SWEEPS):
+        ahead = np.nan_to_num(model.expected_next(model.best(size)))
+        before, size = size, np.where(observed, np.minimum(pays + ahead, np.maximum(pays, likely)), likely)
+        if (size == before).all():
+            break
+    else:
+        size = np.maximum(pays, likely)
+    competes = np.bincount(model.pair_state[observed], minlength=model.n_states)[model.pair_state] > 1
+    return float(size[observed & competes].max(initial=0.0))
+
+
+def _likely(target: Target) -> Float[np.ndarray, "pairs"]:
+    """How large the prior thinks values are."""
+    prior = target.prior
+    return np.zeros_like(prior.sd) if prior.flat else np.abs(prior.mean) + prior.sd
