@@ -144,6 +144,7 @@ CHART = {"engine": "chart"}
 WALK = {"prior_scale": 1.0, "engine": "chart", "samples": FEW}
 SPARSE = {"epsilon": 0.1, "proper_only": True, "samples": 40}
 STREAM = "one walker for posteriors and agents: each round has a key of its own, and numbers are drawn per pair"
+ORDERED = "frozen again: rows of a cell are taken in another order, and some are tilted that were not"
 AGAIN = (
     f"frozen again ({STREAM}; later: values in turn and on the line, leaps): "
     "ten steps of four chains are no estimate that errors could be compared of"
@@ -201,9 +202,27 @@ CASES = (
     Case("noisy swirl", SWIRL, "1", {"noise_sd": 0.5, "samples": 2**17}, visits=2, reason=RESOLUTION),
     Case("noisy slippery grid", SLIPPERY_GRID, "100", {"noise_sd": 0.5, "proper_only": True, "samples": FEW}, visits=2),
     # Enumeration and rejection
-    Case("tiny sea by enumeration", TINY_SEA, "110", {"epsilon": 0.3, "prior_scale": 1.0, "engine": "mixture"}),
-    Case("tiny swirl by enumeration", TINY_SWIRL, "1", {"epsilon": 0.3, "prior_scale": 1.0, "engine": "mixture"}),
-    Case("uneven weights: enumeration", RICHER_SWIRL, "1", {"epsilon": 1.0, "prior_scale": 1.0, "samples": FEW}),
+    Case(
+        "tiny sea by enumeration",
+        TINY_SEA,
+        "110",
+        {"epsilon": 0.3, "prior_scale": 1.0, "engine": "mixture"},
+        reason=ORDERED,
+    ),
+    Case(
+        "tiny swirl by enumeration",
+        TINY_SWIRL,
+        "1",
+        {"epsilon": 0.3, "prior_scale": 1.0, "engine": "mixture"},
+        reason=ORDERED,
+    ),
+    Case(
+        "uneven weights: enumeration",
+        RICHER_SWIRL,
+        "1",
+        {"epsilon": 1.0, "prior_scale": 1.0, "samples": FEW},
+        reason=ORDERED,
+    ),
     Case(
         "tiny sea by rejection",
         TINY_SEA,

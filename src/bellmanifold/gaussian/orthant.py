@@ -44,8 +44,8 @@ from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHE
 
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
-FAR = 35.0
-"""Below -FAR the normal distribution function is taken in logs."""
+SMALLEST_PROBABILITY = 1e-280
+"""Below it the normal distribution function is taken in logs."""
 REACH = 14.0
 """A log-concave density no wider than the normal has nothing to speak of this far from its mode."""
 SMALLEST_UNIFORM = 2.0**-60
@@ -118,12 +118,19 @@ def orthants(
         elif exact:
             parts.append(_sweep(rows, *_quadrature(rows)))
         else:
-            shape = (rows.dimension - 1, replicates, 1, rows.cells)
-            uniform = lattice(points, rows.dimension - 1)[:, None, :, None] + generator.random(shape)
-            uniform -= np.floor(uniform)
-            uniform = np.maximum(np.abs(2.0 * uniform - 1.0), SMALLEST_UNIFORM)
-            parts.append(_sweep(rows, *_drawn(rows, uniform)))
+            parts.append(_sweep(rows, *_drawn(rows, _uniform(rows, points, replicates, generator))))
     return joined(parts)
+
+
+def _uniform(rows: _Rows, points: int, replicates: int, generator: np.random.Generator) -> Drawn:
+    """Lattice points, shifted at random for each cell and replicate, and folded."""
+    moved = generator.random((rows.dimension - 1, replicates, 1, rows.cells))
+    uniform = lattice(points, rows.dimension - 1)[:, None, :, None] + moved
+    uniform -= np.floor(uniform)
+    uniform *= 2.0
+    uniform -= 1.0
+    np.abs(uniform, out=uniform)
+    return np.maximum(uniform, SMALLEST_UNIFORM, out=uniform)
 
 
 def joined(parts: list[Orthants]) -> Orthants:
@@ -161,22 +168,18 @@ def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     return np.where(np.isfinite(value), value, 0.0)
 
 
-def _cut_variance(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The variance of a normal number given that it exceeds -edge; far out, the first terms of its expansion."""
-    far = edge < -100.0
-    near = np.where(far, 0.0, edge)
-    hazard = hazard_of(near)
-    inverse = 1.0 / np.where(far, edge, 1.0) ** 2
-    return np.where(far, inverse * (1.0 - 6.0 * inverse), 1.0 - hazard * (hazard + near))
+def _cut_moments(edge: Float[np.ndarray, "*shape"]) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    """Mean and variance of a normal number given that it exceeds -edge; of a free one where the edge is infinite."""
+    edge = np.where(np.isinf(edge), FARTHEST, edge)
+    mean = hazard_of(edge)
+    variance = 1.0 - mean * (mean + edge)
+    far = edge < -100.0  # what is left of 1 cancels: the first terms of an expansion
+    inverse = edge[far] ** -2.0
+    variance[far] = inverse * (1.0 - 6.0 * inverse)
+    return mean, variance
 
 
-def _log_normal(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """log Phi(edge), the slow accurate way only where it is needed."""
-    far = edge < -FAR
-    result = np.log(ndtr(np.where(far, 0.0, edge)))
-    if far.any():
-        result[far] = log_ndtr(edge[far])
-    return np.asarray(result, dtype=np.float64)
+Drawn = Float[np.ndarray, "some replicates points cells"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,15 +199,15 @@ class _Rows:
     def cells(self) -> int:
         return self.mean.shape[1]
 
-    def edge(self, j: int, drawn: list[Float[np.ndarray, "replicates points cells"]]) -> Float[np.ndarray, "a b cells"]:
+    def edge(self, j: int, drawn: Drawn) -> Float[np.ndarray, "a b cells"]:
         """How many conditional standard deviations row j lies above 0 given w_0, ..., w_(j-1); +-inf if degenerate."""
-        centre = np.broadcast_to(self.mean[j], drawn[0].shape if drawn else (1, 1, self.cells)).copy()
-        for i, w in enumerate(drawn):
-            centre += self.lower[j, i] * w
         flat = self.degenerate[j]
-        edge = np.clip(centre / np.where(flat, 1.0, self.lower[j, j]), -FARTHEST, FARTHEST)
+        unit = np.where(flat, 1.0, self.lower[j, j])
+        edge = np.einsum("ic,irpc->rpc", self.lower[j, :j] / unit, drawn[:j])
+        edge += self.mean[j] / unit
+        np.clip(edge, -FARTHEST, FARTHEST, out=edge)
         if flat.any():
-            decided = np.where(centre >= -10.0 * DEGENERATE * (1.0 + np.abs(self.mean[j])), np.inf, -np.inf)
+            decided = np.where(edge >= -10.0 * DEGENERATE * (1.0 + np.abs(self.mean[j])), np.inf, -np.inf)
             edge = np.where(flat, decided, edge)
         return edge
 
@@ -215,53 +218,62 @@ def _rows(staircase: Staircase) -> _Rows:
     return _Rows(np.ascontiguousarray(staircase.mean.T), lower, degenerate, np.ascontiguousarray(staircase.shift.T))
 
 
-Drawn = list[Float[np.ndarray, "replicates points cells"]]
-
-
-def _drawn(rows: _Rows, uniform: Float[np.ndarray, "rest a b cells"]) -> tuple[Drawn, Float[np.ndarray, "a b cells"]]:
-    """Draw all coordinates but the last; returns them and the logarithm of their weight."""
-    drawn: Drawn = []
+def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Float[np.ndarray, "replicates points cells"]]:
+    """Draw all coordinates but the last; returns them, in place of the uniform numbers, and the log of their weight."""
     log_weight = np.zeros(uniform.shape[1:])
-    for j, (u, shift) in enumerate(zip(uniform, rows.shift, strict=True)):
-        edge = rows.edge(j, drawn) + shift
-        log_weight += _log_normal(edge)
-        w = shift + _cut_normal(u, np.where(rows.degenerate[j], np.inf, edge))
+    for j, shift in enumerate(rows.shift):
+        edge = rows.edge(j, uniform)
+        edge += shift
+        log_probability, w = _cut_normal(uniform[j], edge)
+        if rows.degenerate[j].any():
+            w = np.where(rows.degenerate[j], -ndtri(uniform[j]), w)
+        w += shift
+        log_weight += log_probability
         log_weight += shift * (0.5 * shift - w)
-        drawn.append(w)
-    return drawn, log_weight
+        uniform[j] = w
+    return uniform, log_weight
 
 
 def _cut_normal(
-    uniform: Float[np.ndarray, "a b cells"], edge: Float[np.ndarray, "a2 b2 cells"]
-) -> Float[np.ndarray, "a b cells"]:
-    """A normal number that exceeds -edge, by inversion."""
-    far = edge < -FAR
-    drawn = np.asarray(-ndtri(uniform * ndtr(np.where(far, 0.0, edge))))
+    uniform: Float[np.ndarray, "a b cells"], edge: Float[np.ndarray, "a b cells"]
+) -> tuple[Float[np.ndarray, "a b cells"], Float[np.ndarray, "a b cells"]]:
+    """The logarithm of the probability that a normal number exceeds -edge, and such a number by inversion."""
+    probability, log_probability, far = _normal(edge)
+    drawn = np.asarray(-ndtri(uniform * probability))
     if far.any():
-        far, edge = np.broadcast_to(far, drawn.shape), np.broadcast_to(edge, drawn.shape)
-        drawn[far] = -ndtri_exp(np.log(uniform[far]) + log_ndtr(edge[far]))
-    return drawn
+        drawn[far] = -ndtri_exp(np.log(uniform[far]) + log_probability[far])
+    return log_probability, drawn
+
+
+def _normal(
+    edge: Float[np.ndarray, "*shape"],
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Bool[np.ndarray, "*shape"]]:
+    """Phi(edge), its logarithm, and where it is so small that 1 stands for it and the logarithm is the slow one."""
+    probability = np.asarray(ndtr(edge))
+    far = probability < SMALLEST_PROBABILITY
+    if far.any():
+        probability[far] = 1.0
+    log_probability = np.log(probability)
+    if far.any():
+        log_probability[far] = log_ndtr(edge[far])
+    return probability, log_probability, far
 
 
 def _sweep(rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates points cells"]) -> Orthants:
     """Finish the last row by its known moments and add everything up."""
     edge = rows.edge(rows.dimension - 1, drawn)
-    log_weight = log_weight + _log_normal(edge)
-    open_end = np.isinf(edge)
-    closed = np.where(open_end, 0.0, edge)
-    hazard = np.where(open_end, 0.0, hazard_of(closed))
-    variance = np.where(open_end, 1.0, _cut_variance(closed))
+    log_weight = log_weight + _normal(edge)[1]
+    mean, variance = _cut_moments(edge)
     top = _finite(log_weight.max(axis=(0, 1)))
     weight = np.exp(log_weight - top)
     total = weight.sum(axis=1)
     with np.errstate(divide="ignore"):
         log_probability = top + np.log(total) - _log_points(log_weight, rows)
-    known = [*drawn, np.broadcast_to(hazard, weight.shape)]
-    safe = np.where(total > 0, total, 1.0)
-    first = np.stack([(weight * w).sum(axis=1) / safe for w in known], axis=-1)
+    known = np.concatenate([drawn, np.broadcast_to(mean, weight.shape)[None]])
+    first = np.einsum("rpc,irpc->rci", weight, known) / np.where(total > 0, total, 1.0)[:, :, None]
     weight /= np.where(total.sum(axis=0) > 0, total.sum(axis=0), 1.0)
     spread = _covariance(known, weight)
-    spread[:, -1, -1] += (weight * variance).sum(axis=(0, 1))
+    spread[:, -1, -1] += np.einsum("rpc,rpc->c", weight, variance)
     return Orthants(log_probability, first, spread)
 
 
@@ -271,11 +283,10 @@ def _covariance(
     """Covariances over weighted points, taken about the mean so that a small spread about large values survives."""
     dim = len(values)
     covariance = np.empty((weight.shape[2], dim, dim))
-    centred = [value - np.einsum("rpc,rpc->c", weight, value) for value in values]
+    values -= np.einsum("rpc,irpc->ic", weight, values)[:, None, None]
     for j in range(dim):
-        weighted = weight * centred[j]
-        for i in range(j + 1):
-            covariance[:, i, j] = covariance[:, j, i] = np.einsum("rpc,rpc->c", weighted, centred[i])
+        covariance[:, : j + 1, j] = np.einsum("rpc,irpc->ci", weight * values[j], values[: j + 1])
+        covariance[:, j, :j] = covariance[:, :j, j]
     return covariance
 
 
@@ -287,8 +298,8 @@ def _log_points(log_weight: Float[np.ndarray, "replicates points cells"], rows: 
 def _quadrature(rows: _Rows) -> tuple[Drawn, Float[np.ndarray, "1 nodes cells"]]:
     """Nodes for w_0 in two dimensions, with the logarithm of phi times their weights; nothing in one dimension."""
     if rows.dimension == 1:
-        return [], np.zeros((1, 1, rows.cells))
-    start = rows.edge(0, [])[0, 0]
+        return np.zeros((0, 1, 1, rows.cells)), np.zeros((1, 1, rows.cells))
+    start = rows.edge(0, np.zeros((0, 1, 1, rows.cells)))[0, 0]
     flat = rows.degenerate[0]
     begin = np.where(flat, -np.inf, -start)
     breaks = _breakpoints(rows, begin)
@@ -298,7 +309,7 @@ def _quadrature(rows: _Rows) -> tuple[Drawn, Float[np.ndarray, "1 nodes cells"]]
     mass = (0.5 * width * weights[:, None, None]).reshape(1, -1, rows.cells)
     with np.errstate(divide="ignore"):
         log_weight = np.log(mass) - 0.5 * w * w - 0.5 * np.log(2.0 * np.pi)
-    return [w], np.where(flat & (start < 0), -np.inf, log_weight)
+    return w[None], np.where(flat & (start < 0), -np.inf, log_weight)
 
 
 def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "breaks cells"]:

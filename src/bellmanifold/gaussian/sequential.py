@@ -12,14 +12,21 @@ The shifts are best where max_w psi is smallest, at the saddle point: with hazar
 
     w_j = m_j + hazard_j,     m_i = sum_{j>i} hazard_j T_ji / T_jj.
 
-Substituting one into the other, half a step at a time, usually settles within a few rounds; where it does not, the
-cell keeps m = 0. Any shift leaves the estimate unbiased; with these the *relative* error stays small however small
-the probability is.
+Substituting one into the other, half a step at a time, usually settles within a few rounds. Where rows nearly decide
+one another it does not. There Newton's method solves for x_j = edge_j + m_j: with S_ji = T_ji / T_jj, hazards h(x) and
+w = S'h, both equations are one,
 
-**Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first, so at
-every step the next row is the one with the smallest conditional probability, the rows before it held at their
-conditional means. The order is found from the covariance (it need not be accurate), T and Q then from a QR
-factorisation of F'.
+    x + h(x) = mean_j / T_jj + S S' h(x),
+
+whose left side less its right side has the derivative (I - A) + S S' A with 0 < A_j = -h'(x_j) < 1. That is never
+singular, and x = 0 is near enough to start from. A cell where neither settles keeps m = 0: any shift leaves the
+estimate unbiased; with these the *relative* error stays small however small the probability is.
+
+**Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first and those
+that the others imply come last: of a >= 0, b >= 0, a + b >= 0 the last one, which is then met for certain; before the
+others it would leave them to chance. So each row is judged by its edge given *all* others, x_k = mean_k + sum_l R_kl
+h(x_l), where R has the correlations with other rows: every row is pushed up by what the others are cut off. A few
+damped rounds of that will do.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int
 from scipy.special import erfcx
 
 from bellmanifold.gaussian.chunks import chunks
@@ -40,8 +47,11 @@ FARTHEST = 1e100
 ROUGHLY_FAR, ROUGHLY_ZERO = np.float32(1e12), np.float32(1e-7)
 """The same limits where single precision will do."""
 SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
-TILT_ROUNDS, TILT_ATTEMPTS, TILT_TOLERANCE = 3, 10, 0.3
+TILT_ROUNDS, TILT_LOOKS, TILT_TOLERANCE = 3, 3, 0.3
 """Rounds towards the saddle point before a look, number of looks, and the change that is small enough."""
+NEWTON_STEPS, STEEPEST = 30, 1e14
+"""Most steps of Newton's method, and the largest entry of S S' that leaves it digits."""
+ORDER_ROUNDS = 4
 ORDER_NUMBERS = 2**17
 """Numbers of covariances treated at a time when rows are ordered."""
 
@@ -82,69 +92,58 @@ def arrange(
     mean: Float[np.ndarray, "cells dim"],
     factor: Float[np.ndarray, "cells dim rank"],
     tolerance: float = TILT_TOLERANCE,
-    attempts: int = TILT_ATTEMPTS,
+    looks: int = TILT_LOOKS,
 ) -> Staircase:
     """Bring the vectors mean + factor z into triangular form, the hardest rows first.
 
     Args:
         mean, factor: of the vectors.
         tolerance: how close to the saddle point the tilting has to come.
-        attempts: steps towards it, at most.
+        looks: at damped rounds towards it, before Newton's method takes over.
     """
     cells, dim, rank = factor.shape
     if rank < dim:
         factor = np.concatenate([factor, np.zeros((cells, dim, dim - rank))], axis=2)
-    sd = np.linalg.norm(factor, axis=2)
+    sd = np.sqrt(np.einsum("cij,cij->ci", factor, factor))
     scale = np.where(sd > 0, sd, 1.0)
-    mean, factor = mean / scale, factor / scale[:, :, None]
-    order = _hardest_first(mean, factor)
-    ordered = np.take_along_axis(factor, order[:, :, None], axis=1)
-    direction, upper = np.linalg.qr(ordered.transpose(0, 2, 1))
+    order = _hardest_first(mean / scale, factor / scale[:, :, None])
+    row = np.arange(cells)[:, None]
+    scale = scale[row, order]
+    mean = mean[row, order] / scale
+    direction, upper = np.linalg.qr(factor[row, order].transpose(0, 2, 1))
     sign = np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)
-    mean = np.take_along_axis(mean, order, axis=1)
-    lower = np.ascontiguousarray((upper * sign[:, :, None]).transpose(0, 2, 1))
-    shift = _shifts(mean, lower, tolerance, attempts)
-    return Staircase(order, np.take_along_axis(scale, order, axis=1), mean, lower, direction * sign[:, None, :], shift)
+    lower = np.multiply(upper.transpose(0, 2, 1), sign[:, None, :] / scale[:, :, None], order="C")
+    shift = _shifts(mean, lower, tolerance, looks)
+    return Staircase(order, scale, mean, lower, direction * sign[:, None, :], shift)
 
 
 def _hardest_first(
     mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"], numbers: int = ORDER_NUMBERS
 ) -> Int[np.ndarray, "cells dim"]:
-    """For every cell, the order of rows in which each is the least probable given those before it.
+    """For every cell, the rows in ascending order of their edges given all other rows.
 
     Any order is valid, so single precision will do.
     """
     parts = chunks(len(mean), mean.shape[1] ** 2, numbers)
-    return np.concatenate([_order_chunk(mean[part], factor[part]) for part in parts])
+    return np.concatenate([np.argsort(_edges_given_others(mean[p], factor[p]), axis=1, kind="stable") for p in parts])
 
 
-def _order_chunk(
+def _edges_given_others(
     mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
-) -> Int[np.ndarray, "cells dim"]:
-    cells, dim = mean.shape
-    every = np.arange(cells)
-    centre = np.clip(mean.T, -ROUGHLY_FAR, ROUGHLY_FAR).astype(np.float32)
+) -> Float32[np.ndarray, "cells dim"]:
     rough = factor.astype(np.float32)
-    covariance = np.ascontiguousarray((rough @ rough.transpose(0, 2, 1)).transpose(1, 2, 0))
-    variance = np.einsum("iic->ic", covariance).copy()
-    done = np.zeros((dim, cells), dtype=bool)
-    order = np.zeros((dim, cells), dtype=np.int64)
-    columns = np.empty((dim, dim, cells), dtype=np.float32)
-    for j in range(dim):
-        sd = np.sqrt(np.maximum(variance, ROUGHLY_ZERO))
-        edge = np.clip(centre / sd, -ROUGHLY_FAR, ROUGHLY_FAR)
-        pivot = np.argmin(np.where(done, np.float32(np.inf), edge), axis=0)
-        order[j] = pivot
-        done[pivot, every] = True
-        explained = np.einsum("idc,ic->dc", columns[:j], columns[:j, pivot, every])
-        columns[j] = (covariance[:, pivot, every] - explained) / sd[pivot, every]
-        variance -= columns[j] ** 2
-        centre += columns[j] * hazard_of(edge[pivot, every])
-    return np.ascontiguousarray(order.T)
+    correlation = rough @ rough.transpose(0, 2, 1)
+    np.einsum("cii->ci", correlation)[...] = 0.0
+    alone = np.clip(mean, -ROUGHLY_FAR, ROUGHLY_FAR).astype(np.float32)
+    edge = alone
+    for _ in range(ORDER_ROUNDS):
+        pushed = alone + np.einsum("cij,cj->ci", correlation, hazard_of(edge))
+        edge = np.clip(np.float32(0.5) * (edge + pushed), -ROUGHLY_FAR, ROUGHLY_FAR)
+    return edge
 
 
 def _shifts(
-    mean: Float[np.ndarray, "cells dim"], lower: Float[np.ndarray, "cells dim dim"], tolerance: float, attempts: int
+    mean: Float[np.ndarray, "cells dim"], lower: Float[np.ndarray, "cells dim dim"], tolerance: float, looks: int
 ) -> Float[np.ndarray, "cells rest"]:
     """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
     cells, dim = mean.shape
@@ -153,16 +152,41 @@ def _shifts(
         return shift[:-1].T
     rows = np.ascontiguousarray(lower.transpose(1, 2, 0))
     diagonal = np.einsum("iic->ic", rows)
-    diagonal = np.where(diagonal <= DEGENERATE, np.inf, diagonal)
-    slope, offset = rows / diagonal[:, None, :], mean.T / diagonal
+    flat = diagonal <= DEGENERATE
+    diagonal = np.where(flat, np.inf, diagonal)
+    slope, offset = rows / diagonal[:, None, :], np.where(flat, FARTHEST, mean.T / diagonal)
     active = np.arange(cells)
-    for _ in range(attempts):
-        shift[:, active], change = _towards_saddle(slope[:, :, active], offset[:, active], shift[:, active])
-        active = active[~(change < tolerance)]
+    for _ in range(looks):
+        shift[:, active], change = _towards_saddle(slope, offset, shift[:, active])
+        left = ~(change < tolerance)
+        active, slope, offset = active[left], slope[:, :, left], offset[:, left]
         if len(active) == 0:
             break
-    shift[:, active] = 0.0
+    shift[:, active] = _saddle_by_newton(np.ascontiguousarray(slope.transpose(2, 0, 1)), offset.T, tolerance).T
     return np.ascontiguousarray(shift[:-1].T)
+
+
+def _saddle_by_newton(
+    slope: Float[np.ndarray, "cells dim dim"], offset: Float[np.ndarray, "cells dim"], tolerance: float
+) -> Float[np.ndarray, "cells dim"]:
+    """The shifts at the saddle point; 0 where Newton's method does not come within the tolerance of it."""
+    product = slope @ slope.transpose(0, 2, 1)
+    shift, edge = np.zeros_like(offset), np.zeros_like(offset)
+    active = np.flatnonzero(product.max(axis=(1, 2)) < STEEPEST)
+    for _ in range(NEWTON_STEPS):
+        hazard = hazard_of(edge[active])
+        miss = offset[active] + np.einsum("cij,cj->ci", product[active], hazard) - edge[active] - hazard
+        found = np.abs(miss).max(axis=1) < tolerance
+        shift[active[found]] = np.einsum("cji,cj->ci", slope[active[found]], hazard[found]) - hazard[found]
+        active, hazard, miss = active[~found], hazard[~found], miss[~found]
+        if len(active) == 0:
+            break
+        falls = np.clip(hazard * (hazard + edge[active]), 0.0, 1.0)
+        derivative = product[active] * falls[:, None, :]
+        np.einsum("cii->ci", derivative)[...] += 1.0 - falls
+        step = np.linalg.solve(derivative, miss[:, :, None])[:, :, 0]
+        edge[active] = np.clip(edge[active] + step, -FARTHEST, FARTHEST)
+    return shift
 
 
 def _towards_saddle(

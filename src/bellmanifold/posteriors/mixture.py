@@ -15,7 +15,7 @@ is told in `bellmanifold.posteriors.cells`.
 **Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H =
 G Q and a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
 moments of w, averaged over the cells with their weights, give those of every action value. A covariance is kept for
-each cell, not for each replicate, so the error of a standard deviation comes from a second look at the heaviest cells.
+each cell, not for each replicate, so the error of a standard deviation comes from a second look at a few cells.
 
 **Which cells count.** An orthant is no more probable than its least probable wall, which costs nothing to compute.
 Cells are taken in descending order of that bound until what is left cannot exceed a fraction 1e-6 of what has been
@@ -37,13 +37,13 @@ from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
-from bellmanifold.posteriors.estimated import Estimate, ratio
+from bellmanifold.posteriors.estimated import Estimate, ratio, systematic
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result, root
 from bellmanifold.posteriors.target import Target
 
 REPLICATES = 16
-HEAVIEST = 16
+AGAIN = 16
 """Cells that are estimated once more, one replicate at a time, for the errors of standard deviations."""
 
 
@@ -115,12 +115,10 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
 
 def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
     """For every cell the logarithm of evidence times its least probable wall; and the Gaussians if they are few."""
-    own = len(cells.own)
-    fastest = cells.fastest
+    own, fastest = len(cells.own), cells.fastest
     chunk = max(1, work.chunk // max(1, own**2 * fastest))
-    keep = cells.n_choices * own**2 <= work.stored
+    stored = Gaussians.room(cells.n_choices, own) if cells.n_choices * own**2 <= work.stored else None
     bound = np.empty(cells.n_cells)
-    parts = []
     for begin in range(0, cells.n_choices, chunk):
         choice = np.arange(begin, min(begin + chunk, cells.n_choices))
         gaussians = cells.computed(choice)
@@ -133,15 +131,9 @@ def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"
             edge = np.where(sd > 0, mean / sd, np.where(mean < 0, -np.inf, np.inf))
         wall = log_ndtr(edge).min(axis=1, initial=0.0)
         bound[cell] = np.repeat(gaussians.log_evidence, fastest) + wall
-        if keep:
-            parts.append(gaussians)
-    if not keep:
-        return bound, None
-    return bound, Gaussians(
-        np.concatenate([part.log_evidence for part in parts]),
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate([part.factor for part in parts]),
-    )
+        if stored is not None:
+            stored.put(begin, gaussians)
+    return bound, stored
 
 
 def _wall_sd(
@@ -157,16 +149,6 @@ def _wall_sd(
     if np.all(variance > 1e-6 * sizes):
         return np.sqrt(variance)
     return np.linalg.norm(factor[row, greedy] - factor[row, other], axis=2)
-
-
-def _differences(
-    cells: Cells, cell: Int[np.ndarray, "cells"], gaussians: Gaussians, at: Int[np.ndarray, "cells"]
-) -> tuple[Float[np.ndarray, "cells dim"], Float[np.ndarray, "cells dim own"]]:
-    """Mean and factor of the differences D of each cell, whose Gaussian is number `at`."""
-    greedy, other = cells.walls(cell)
-    row = at[:, None]
-    mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
-    return mean, gaussians.factor[row, greedy] - gaussians.factor[row, other]
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,9 +219,11 @@ def _best_first(
 
 
 def _estimated(cells: Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator) -> _Block:
-    choice, at = np.unique(block // cells.fastest, return_inverse=True)
-    gaussians = cells.gaussians(choice)
-    staircase = arrange(*_differences(cells, block, gaussians, at))
+    gaussians, at = cells.gaussians(block)
+    greedy, other = cells.walls(block)
+    row = at[:, None]
+    mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
+    staircase = arrange(mean, gaussians.factor[row, greedy] - gaussians.factor[row, other])
     estimate = orthants(staircase, points, REPLICATES, generator)
     every = np.full(len(block), points)
     return _Block(block, gaussians.log_evidence[at], staircase, estimate, every, every)
@@ -265,7 +249,7 @@ def _refined(
         before = np.concatenate([block.points for block in blocks])
         after = _allocation(weight, before, min((worst / (0.9 * budget.accuracy)) ** 2, work.growth), work.most)
         spent = sum(int(block.spent.sum()) for block in blocks)
-        soon = int(after.sum()) + int(np.sort(after)[-HEAVIEST:].sum())
+        soon = int(after.sum()) + int(np.sort(after)[-AGAIN:].sum())
         if np.array_equal(before, after) or REPLICATES * (spent + soon) > budget.cell_points:
             break
         expect("points", budget.points_needed(REPLICATES * spent, worst, budget.cell_points), REPLICATES * spent)
@@ -310,11 +294,12 @@ def _result(
 ) -> Result:
     top, weight = _weights(blocks)
     total = weight.sum(axis=1)
-    q_mean, q_sd = _moments(target, cells, blocks, top, weight, generator)
+    again = _again_apart(blocks, weight, generator)
+    q_mean, q_sd = _moments(target, cells, blocks, again, top, weight, generator)
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
     exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
     dropped = float(np.exp(rest - top) / total.mean())
-    again = sum(int(block.points.sum()) for block in _heaviest(blocks, weight))
+    spent = sum(int(block.spent.sum()) for block in blocks) + sum(int(block.points.sum()) for block, _ in again)
     return Result(
         table=_table(target, cells, blocks, weight, dropped),
         q_mean=q_mean,
@@ -323,16 +308,22 @@ def _result(
         engine="mixture",
         reason=f"{why}: enumeration of {cells.n_cells} cells",
         dimension=len(cells.own),
-        diagnostics={
-            "cells": cells.n_cells,
-            "dropped_bound": dropped,
-            "points": 0 if exact else REPLICATES * int(sum(block.spent.sum() for block in blocks) + again),
-        },
+        diagnostics={"cells": cells.n_cells, "dropped_bound": dropped, "points": 0 if exact else REPLICATES * spent},
     )
 
 
+Chosen = list[tuple[_Block, Float[np.ndarray, "_"]]]
+"""Cells by the number of their points, and how many cells each stands for."""
+
+
 def _moments(
-    target: Target, cells: Cells, blocks: list[_Block], top: float, weight: Weights, generator: np.random.Generator
+    target: Target,
+    cells: Cells,
+    blocks: list[_Block],
+    again: Chosen,
+    top: float,
+    weight: Weights,
+    generator: np.random.Generator,
 ) -> tuple[Estimate, Estimate]:
     """Posterior mean and standard deviation of each action value.
 
@@ -340,7 +331,8 @@ def _moments(
     """
     cell = np.concatenate([block.cell for block in blocks])
     average = weight.mean(axis=0) / weight.mean(axis=0).sum()
-    reference = cells.gaussians(cell[[int(np.argmax(average))]] // cells.fastest).mean[0]
+    gaussians, at = cells.gaussians(cell[[int(np.argmax(average))]])
+    reference = gaussians.mean[at[0]]
     part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
     begin = 0
     for block in blocks:
@@ -352,50 +344,56 @@ def _moments(
     mean = ratio(part, weight.sum(axis=1))
     variance = np.maximum(square - mean.value**2, 0.0)
     centre = reference + mean.value
-    error = _error_of_variance(cells, _heaviest(blocks, weight), top, weight, centre, variance, generator)
-    sd = root(Estimate(variance, error))
+    total = _variance_of_squares(cells, again, top, centre, variance, generator)
+    sd = root(Estimate(variance, np.sqrt(total / len(weight)) / weight.mean(axis=0).sum()))
     return _everywhere(target, Estimate.of(centre, mean.se), sd)
 
 
-def _heaviest(blocks: list[_Block], weight: Weights) -> list[_Block]:
-    """The cells that count most, by the number of their points."""
-    heavy = np.sort(np.argsort(-weight.mean(axis=0), kind="stable")[:HEAVIEST])
+def _again_apart(blocks: list[_Block], weight: Weights, generator: np.random.Generator) -> Chosen:
+    """Cells to be estimated once more: all if they are few.
+
+    Else they are drawn in proportion to the noise that is expected of them: that of their weights, and that of the
+    moments within, whose variance falls as one over the number of points.
+    """
+    if len(weight) == 1:
+        return []
+    noise = weight.var(axis=0, ddof=1) + weight.mean(axis=0) ** 2 / np.concatenate([block.points for block in blocks])
+    drawn, count = np.unique(systematic(noise, AGAIN, generator), return_counts=True)
+    stands_for = count * noise.sum() / (AGAIN * noise[drawn])
+    if len(noise) <= AGAIN:
+        drawn, stands_for = np.arange(len(noise)), np.ones(len(noise))
     ends = np.cumsum([len(block.cell) for block in blocks])
-    found = []
+    found: Chosen = []
     for block, end in zip(blocks, ends, strict=True):
-        own = heavy[(heavy < end) & (heavy >= end - len(block.cell))] - (end - len(block.cell))
-        found += [block.rows(own[block.points[own] == number]) for number in np.unique(block.points[own])]
+        here = (drawn < end) & (drawn >= end - len(block.cell))
+        own = drawn[here] - (end - len(block.cell))
+        for number in np.unique(block.points[own]):
+            same = block.points[own] == number
+            found.append((block.rows(own[same]), stands_for[here][same]))
     return found
 
 
-def _error_of_variance(
+def _variance_of_squares(
     cells: Cells,
-    heaviest: list[_Block],
+    again: Chosen,
     top: float,
-    weight: Weights,
     centre: Float[np.ndarray, "own"],
     variance: Float[np.ndarray, "own"],
     generator: np.random.Generator,
 ) -> Float[np.ndarray, "own"]:
-    """Standard errors of E[(theta - centre)^2].
+    """The variance, in one replicate, of the sum over cells of weight times E[(theta - centre)^2] - variance.
 
-    Cells are estimated independently, so their errors' variances add up. Those of the heaviest cells are measured,
-    and scaled to all cells by the squares of their weights.
+    Cells are estimated independently, so their variances add up; each that is estimated again stands for several.
     """
-    total, replicates = np.zeros(len(cells.own)), len(weight)
-    if replicates == 1:
-        return total
-    measured = 0.0
-    for block in heaviest:
-        within, errors = _within(cells, block, centre), []
-        for _ in range(replicates):
-            estimate = orthants(block.staircase, int(block.points[0]), 1, generator)
-            share = np.exp(block.log_evidence + estimate.log_probability[0] - top)
-            errors.append(share[:, None] * (within.squares(estimate) - variance))
-        total += np.var(errors, axis=0, ddof=1).sum(axis=0)
-        measured += float((np.exp(block.log_weight() - top).mean(axis=0) ** 2).sum())
-    average = weight.mean(axis=0)
-    return np.asarray(np.sqrt(total * (average**2).sum() / measured / replicates) / average.sum())
+    total = np.zeros(len(cells.own))
+    for block, stands_for in again:
+        each = np.repeat(np.arange(len(block.cell)), REPLICATES)
+        estimate = orthants(block.staircase.cells(each), int(block.points[0]), 1, generator)
+        square = _within(cells, block, centre).rows(each).squares(estimate)
+        share = np.exp(block.log_evidence[each] + estimate.log_probability[0] - top)
+        error = (share[:, None] * (square - variance)).reshape(-1, REPLICATES, len(total))
+        total += stands_for @ np.var(error, axis=1, ddof=1)
+    return total
 
 
 def _everywhere(target: Target, mean: Estimate, sd: Estimate) -> tuple[Estimate, Estimate]:
@@ -414,32 +412,36 @@ class _Within:
 
     Attributes:
         shift: shape (rows, own).
-        slope: shape (rows, own, dim).
+        slope: transposed, shape (rows, dim, own).
         rest: the variance of what does not depend on w, shape (rows, own).
     """
 
     shift: Float[np.ndarray, "rows own"]
-    slope: Float[np.ndarray, "rows own dim"]
+    slope: Float[np.ndarray, "rows dim own"]
     rest: Float[np.ndarray, "rows own"]
+
+    def rows(self, some: Int[np.ndarray, "some"]) -> _Within:
+        """The same for some of the cells."""
+        return _Within(self.shift[some], self.slope[some], self.rest[some])
 
     def sums(self, weight: Weights, estimate: Orthants) -> Float[np.ndarray, "replicates own"]:
         """Weighted sum of E[theta - reference] over the cells, in each replicate."""
-        rows, own, dim = self.slope.shape
+        rows, dim, own = self.slope.shape
         moved = (weight[:, :, None] * estimate.first).reshape(len(weight), rows * dim)
-        return weight @ self.shift + moved @ self.slope.transpose(0, 2, 1).reshape(rows * dim, own)
+        return weight @ self.shift + moved @ self.slope.reshape(rows * dim, own)
 
     def squares(self, estimate: Orthants) -> Float[np.ndarray, "rows own"]:
         """E[(theta - reference)^2] in each cell, from all replicates together."""
-        deviation = self.shift + np.einsum("cid,cd->ci", self.slope, estimate.mean())
-        inside = np.einsum("cid,cid->ci", self.slope @ estimate.spread, self.slope)
+        deviation = self.shift + np.einsum("cdi,cd->ci", self.slope, estimate.mean())
+        inside = np.einsum("cdi,cdi->ci", estimate.spread @ self.slope, self.slope)
         return np.asarray(deviation**2 + np.maximum(inside, 0.0) + self.rest)
 
 
 def _within(cells: Cells, block: _Block, reference: Float[np.ndarray, "own"]) -> _Within:
     """Action values in the cells of a block."""
-    choice, at = np.unique(block.cell // cells.fastest, return_inverse=True)
-    gaussians = cells.gaussians(choice)
-    slope = gaussians.factor[at] @ block.staircase.direction[:, : len(cells.own)]
-    whole = np.einsum("cij,cij->ci", gaussians.factor, gaussians.factor)[at]
-    rest = np.maximum(whole - np.einsum("cid,cid->ci", slope, slope), 0.0)
+    gaussians, at = cells.gaussians(block.cell)
+    factor = gaussians.factor[at]
+    slope = block.staircase.direction[:, : len(cells.own)].transpose(0, 2, 1) @ factor.transpose(0, 2, 1)
+    whole = np.einsum("cij,cij->ci", factor, factor)
+    rest = np.maximum(whole - np.einsum("cdi,cdi->ci", slope, slope), 0.0)
     return _Within(gaussians.mean[at] - reference, slope, rest)
