@@ -21,6 +21,8 @@ stormpy = pytest.importorskip(
 
 MODELS = Path(__file__).parent / "data" / "prism"
 MACHINE = "machine.prism?ORDER=6&repaired=0.75&property=cost_min"
+FERRY = "ferry.prism?FARE=4&storm=false"
+SHUTTLE = "shuttle.jani?works=0.3"
 ASKED = [
     MACHINE,
     "machine.prism?ORDER=6&repaired=3/4&property=hours_min",
@@ -33,6 +35,14 @@ ASKED = [
     "race.prism?GOAL=4&property=turns_max",
     "ford.prism?drown=0.1",
     "race.prism?GOAL=5&property=nameless",
+    FERRY + "&property=fare",
+    "ferry.prism?FARE=1&storm=true&property=2&PLACE=1",
+    FERRY + "&property=landings",
+    FERRY + "&property=steps",
+    FERRY + '&property=R{"fare"}min=? [F "landed" | place=1]',
+    *(SHUTTLE + f"&property={name}" for name in ("moves", "places", "all", "double", "count")),
+    SHUTTLE + '&property=R{"cost"}min=? [F trips=2]',
+    SHUTTLE + '&property=R{"cost"}max=? [F trips=1]',
 ]
 
 
@@ -41,9 +51,14 @@ def exact_value(reference):
     path, _, query = str(reference).partition("?")
     given = dict(item.replace("%26", "&").split("=", 1) for item in query.split("&") if item)
     asked = given.pop("property", None)
-    program = stormpy.parse_prism_program(path)
-    text = asked if asked and "=?" in asked else Path(path).with_suffix(".props").read_text()
-    found = [p for p in stormpy.parse_properties(text, program) if text is asked or asked in (None, p.get_name())]
+    if path.endswith(".jani"):
+        program, listed = stormpy.parse_jani_model(path)
+    else:
+        program = stormpy.parse_prism_program(path)
+        listed = stormpy.parse_properties(Path(path).with_suffix(".props").read_text(), program)
+    written = asked is not None and "=?" in asked
+    listed = stormpy.parse_properties(asked, program) if written else listed
+    found = [p for p in listed if written or asked in (None, p.get_name())]
     program, found = stormpy.instantiate_constants(program, ",".join(f"{k}={v}" for k, v in given.items()), found[:1])
     model = stormpy.build_model[stormpy.Rational](program, options=stormpy.BuilderOptions(found))
     result = stormpy.model_checking(model, found[0], environment=stormpy.environments.exact())
@@ -125,6 +140,23 @@ def test_states_without_a_finite_value_are_left_out():
         ('clock.prism?property=R{"steps"}=? [F s=2]', "its type is CTMC: only DTMC and MDP can be read"),
         ("clock.prism", 'there is no property: add .property=R{"steps"}min=.'),
         ("nowhere.prism", "no such file: check the path"),
+        (
+            "ferry.prism?FARE=2.5&storm=true&property=fare",
+            'constant "FARE" is "2.5": give a whole number',
+        ),
+        ("ferry.prism?FARE=2&storm=1&property=fare", 'constant "storm" is "1": give true or false'),
+        ("machine.prism?ORDER=3&repaired=true&property=cost_min", 'constant "repaired" is "true": give a number'),
+        ("machine.prism?ORDER=3&repaired=1/0&property=cost_min", 'constant "repaired" is "1/0": give a number'),
+        (FERRY + "&property=from", "is filtered by other states than the initial one: ask for the value there"),
+        (FERRY + "&property=mixed", 'is infinite: a policy may stay in "place=0" and never reach the target'),
+        (FERRY + "&property=7", 'there is no property "7": choose from fare, 2, landings'),
+        (FERRY + '&property=R{"fare"}min=? [F "lande"]', 'no label "lande": choose from "landed", "init", "deadlock"'),
+        (FERRY + '&property=R{"fair"}min=? [F "landed"]', 'no reward structure "fair": choose from "fare", "mixed"'),
+        (FERRY + '&property=R{"fare"}<=3 [F "landed"]', "compares with a bound: ask for the value itself, with =?"),
+        (FERRY + '&property=R{"fare"}min=? [F port=2]', "Storm cannot read property .*port=2.*: write it as R{"),
+        (SHUTTLE + "&property=nothing", "collects nothing: let it accumulate steps"),
+        (SHUTTLE + "&property=later", "is filtered by other states than the initial one"),
+        (SHUTTLE + '&property=Rmin=? [F "home"]', 'there is no label "home": choose from '),
     ],
 )
 def test_what_cannot_be_read_is_one_clear_line(cli, name, message):
@@ -153,6 +185,48 @@ def test_malformed_files_are_one_clear_line(cli, tmp_path, suffix, text):
     code, out, err = cli("check", f'{path}?property=R{{"r"}}min=? [F "done"]' if suffix == ".prism" else str(path))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"broken{suffix}: Storm" in err
+
+
+def test_a_model_without_end_is_refused(cli, tmp_path, monkeypatch):
+    """Storm has as much memory as the largest problem that is read may take."""
+    path = tmp_path / "endless.prism"
+    path.write_text("dtmc module m x : int init 0; [] true -> 0.5 : (x'=x+1) + 0.5 : (x'=x+2); endmodule")
+    monkeypatch.setenv("BELLMANIFOLD_MAX_SIZE", "1000")
+    code, out, err = cli("check", f"{path}?property=T=? [F x<0]")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "endless.prism: Storm needs more than 0.5 GB to build it: make it smaller, or set BELLMANIFOLD_MAX" in err
+
+
+def test_a_variable_out_of_its_bounds_is_refused(cli, tmp_path):
+    path = tmp_path / "far.prism"
+    path.write_text("dtmc module m x : [0..1] init 0; [] true -> 0.5 : (x'=x+2) + 0.5 : (x'=1); endmodule")
+    code, out, err = cli("check", f"{path}?property=T=? [F x=1]")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "takes a variable out of its bounds: widen its range, or guard the command" in err
+
+
+def test_a_game_is_refused(cli, tmp_path):
+    path = tmp_path / "game.prism"
+    path.write_text("smg module m s : [0..1] init 0; [] true -> true; endmodule")
+    code, out, err = cli("check", f"{path}?property=Tmin=? [F s=1]")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "its type is none that Storm can build: only DTMC and MDP can be read" in err
+
+
+def test_properties_that_storm_cannot_read_are_named_by_their_file(cli, tmp_path):
+    path = tmp_path / "m.prism"
+    path.write_text((MODELS / "dice.prism").read_text())
+    path.with_suffix(".props").write_text('"a": R{"flips"}=? [F "done"]; "b": E [F "done"];')
+    code, out, err = cli("check", f"{path}?property=a")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "m.prism: Storm cannot read its properties in m.props: " in err
+    assert "mend them, or add ?property=R{" in err
+
+
+def test_whoever_has_to_arrive_does_not_wait_for_nothing():
+    """Free choices that stay are no choices of a minimum; those that cost, or gain, stay."""
+    assert set(load_model(str(MODELS / (FERRY + "&property=landings"))).actions) == {"cross", "land"}
+    assert "wait" in load_model(str(MODELS / (FERRY + "&property=steps"))).actions
 
 
 def test_jani_files_have_their_own_properties(tmp_path):

@@ -97,6 +97,29 @@ def test_several_starts_become_one_state_before_them(tmp_path):
     assert solve(found).value_at_start == pytest.approx(solve(model).value_at_start, rel=1e-14)
 
 
+def test_what_waits_for_nothing_comes_back(tmp_path):
+    """Model checkers call a maximum infinite if one may stay away; a problem that was written is read as it was."""
+    from bellmanifold.envs.building import Move, from_moves
+
+    moves = {("a", "wait"): Move(0.0, {"a": 1.0}), ("a", "go"): Move(1.0, {"b": 0.5, "a": 0.5})}
+    moves |= {("b", "go"): Move(-0.5, {"goal": 1.0})}
+    model = from_moves("wait", moves, start="a")
+    write_problem(model, tmp_path / "m.drn")
+    assert same(load_model(tmp_path / "m.drn"), model)
+    with pytest.raises(ValueError, match='infinite: a policy may stay in "a"'):
+        load_model(f'{tmp_path / "m.drn"}?property=R{{"reward"}}max=? [F "goal"]')
+
+
+@pytest.mark.parametrize(("names", "asked"), [(" cost ", "R"), ("time  ", "R"), (" cost ", 'R{"cost"}')])
+def test_a_reward_model_without_a_name(tmp_path, names, asked):
+    """Storm ends every name by a space, so that a line may begin or end with an empty one."""
+    path = tmp_path / "m.drn"
+    path.write_text(WALK.replace("time cost", names).replace("\t\t2 : 1/2", "\t\t3 : 1/2"))
+    model = load_model(f'{path}?property={asked}min=? [F "done"]')
+    unnamed = asked == "R" and names.startswith(" ")
+    assert model.reward[model.pair_index["x=0,y=1", "go"]] == (-1.0 if unnamed else -2.5)
+
+
 def test_a_file_by_hand(tmp_path):
     """Rewards of states and actions, fractions, labels in quotes, names from valuations; the dead end is left out."""
     path = tmp_path / "walk.drn"
@@ -133,6 +156,10 @@ def test_a_file_by_hand(tmp_path):
         (("@type: MDP", "@type: CTMC"), "", 'line 2: the type is "CTMC": only MDP and DTMC can be read'),
         (("@type: MDP\n", ""), "", "there is no @type: write @type: MDP or @type: DTMC before @model"),
         (("@model\n", ""), "", "there is no @model: this is not a DRN file"),
+        (("@nr_states\n4", "@nr_states\n5"), "", "@nr_states is 5, but there are 4: is the file complete"),
+        (("@nr_choices\n5", "@nr_choices\nx"), "", 'line 11: "x" is not a number of states or choices'),
+        (("@nr_choices\n5", "@nr_choices\n6"), "COST", "@nr_choices is 6, but there are 5: is the file complete"),
+        (("@type: MDP", "@type: DTMC"), "COST", "state 0 of a DTMC has several actions: write @type: MDP"),
         (
             ("@parameters\n\n", "@parameters\np q\n"),
             "",

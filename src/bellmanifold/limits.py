@@ -49,7 +49,7 @@ BYTES = Limit("BELLMANIFOLD_MAX_BYTES", 2**30, "bytes")
 """Of a file, also after decompression."""
 TEXT_SHARE = 16
 """Text must be this many times smaller than other files: parsed, it takes up to thirty times its bytes."""
-SIZE = Limit("BELLMANIFOLD_MAX_SIZE", 5_000_000, "pairs and successors")
+SIZE = Limit("BELLMANIFOLD_MAX_SIZE", 10_000_000, "pairs and successors")
 """Of a problem."""
 RUNS = Limit("BELLMANIFOLD_MAX_RUNS", 200_000, "runs")
 """Of a plan, of `learn` and of `reproduce`."""

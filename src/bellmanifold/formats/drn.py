@@ -18,7 +18,8 @@ Names of states stand in comments below them: a text in quotes here, a valuation
 Names of actions that are no plain words are numbers, which comments before `@model` explain: `// action 2 "hand over"`.
 
 DRN knows no property, so MODEL says it: `m.drn?property=R{"cost"}min=? [F "goal"]`. Without one it is the least "cost"
-or else the largest "reward" until "goal", which is what this module writes.
+or else the largest "reward" until "goal", which is what this module writes: then a policy that stays away from the goal
+is worth what it collects, as in the problem that was written, and not infinite.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class _Reader:
 
     def __init__(self, content: bytes) -> None:
         self.rewards: list[str] = []
+        self.spaced: list[str] = []
+        self.declared: dict[str, int] = {}
         self.values: dict[str, float] = {}
         self.names: dict[int, str] = {}
         self.actions: dict[str, str] = {}
@@ -95,33 +98,44 @@ class _Reader:
         self.choice_start, self.choice_label = array("q"), array("q")
         self.next_start, self.next_state, self.next_prob = array("q"), array("q"), array("d")
         self.state_reward, self.choice_reward = array("d"), array("d")
-        self.line = 0
+        self.line, self.kind = 0, ""
         try:
             lines = iter(enumerate(io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"), 1))
             self._header(lines)
             self._body(lines)
         except UnicodeDecodeError:
             raise BadInputError(f"line {self.line + 1}: not UTF-8 text: save it as UTF-8") from None
+        self._require_whole_file()
         self.choice_start.append(len(self.choice_label))
         self.next_start.append(len(self.next_state))
+
+    def _require_whole_file(self) -> None:
+        """Refuse a file that was cut off, or holds more than it says."""
+        found = {"@nr_states": len(self.choice_start), "@nr_choices": len(self.choice_label)}
+        for key, count in self.declared.items():
+            if count != found[key]:
+                raise BadInputError(f"{key} is {count}, but there are {found[key]}: is the file complete?")
 
     def refuse(self, what: str) -> BadInputError:
         """An error at the line that was read last."""
         return BadInputError(f"line {self.line}: {what}")
 
     def _header(self, lines: Iterator[tuple[int, str]]) -> None:
-        kind = None
         for self.line, raw in lines:
             text = raw.strip()
             if text == "@model":
                 break
             if text.startswith("@type:"):
-                kind = text.removeprefix("@type:").strip().upper()
-                if kind not in KINDS:
-                    raise self.refuse(f"the type is {quote(kind)}: only {' and '.join(KINDS)} can be read")
+                self.kind = text.removeprefix("@type:").strip().upper()
+                if self.kind not in KINDS:
+                    raise self.refuse(f"the type is {quote(self.kind)}: only {' and '.join(KINDS)} can be read")
             elif text == "@reward_models":
                 self.line, raw = next(lines, (self.line, ""))
-                self.rewards = raw.split()
+                *self.spaced, rest = raw.rstrip("\r\n").split(" ")
+                self.rewards, self.spaced = raw.split(), [] if rest else self.spaced
+            elif text in ("@nr_states", "@nr_choices"):
+                self.line, raw = next(lines, (self.line, ""))
+                self.declared[text] = self._whole(raw, "a number of states or choices")
             elif text == "@parameters":
                 self.line, raw = next(lines, (self.line, ""))
                 if raw.strip():
@@ -133,7 +147,7 @@ class _Reader:
                 self.values[name.strip()] = self._number(value)
         else:
             raise self.refuse("there is no @model: this is not a DRN file")
-        if kind is None:
+        if not self.kind:
             raise BadInputError("there is no @type: write @type: MDP or @type: DTMC before @model")
 
     def _body(self, lines: Iterator[tuple[int, str]]) -> None:
@@ -201,17 +215,19 @@ class _Reader:
 
     def _rewards(self, text: str | None) -> list[float]:
         found = [] if text is None else [self._number(part) for part in text.split(",") if part.strip()]
+        if not self.state_reward and len(found) == len(self.spaced):
+            self.rewards = self.spaced  # Storm ends every name by a space; one without a name is empty
         if not found:
             return [0.0] * len(self.rewards)
         if len(found) != len(self.rewards):
             raise self.refuse(f"it has {len(found)} rewards, but @reward_models names {len(self.rewards)}")
         return found
 
-    def _whole(self, text: str) -> int:
+    def _whole(self, text: str, what: str = "the number of a state") -> int:
         try:
             return int(text)
         except ValueError:
-            raise self.refuse(f"{quote(text.strip())} is not the number of a state") from None
+            raise self.refuse(f"{quote(text.strip())} is not {what}") from None
 
     def _number(self, text: str) -> float:
         try:
@@ -229,10 +245,11 @@ class _Reader:
     def problem(self, asked: str | None, path: str) -> SSP:
         """The problem of a property."""
         question = self._default() if asked is None else read_question(asked)
-        if question.reward is None and len(self.rewards) != 1:
+        if question.reward is None and len(self.rewards) != 1 and "" not in self.rewards:
             names = ", ".join(map(quote, self.rewards)) or "none"
             raise BadInputError(f"the property names no reward model, and the file has {names}: write {EXAMPLE}")
-        reward = self.rewards[0] if question.reward is None else question.reward
+        unnamed = "" if "" in self.rewards else self.rewards[0] if self.rewards else ""
+        reward = unnamed if question.reward is None else question.reward
         if reward not in self.rewards:
             names = ", ".join(map(quote, self.rewards)) or "none"
             raise BadInputError(f"there is no reward model {quote(reward)}: the file has {names}")
@@ -240,13 +257,14 @@ class _Reader:
             names = ", ".join(map(quote, self.labelled)) or "none"
             raise BadInputError(f"no state has the label {quote(question.target)}: the file has {names}")
         choices = np.diff(np.array(self.choice_start))
+        if self.kind == "DTMC" and (choices > 1).any():
+            raise BadInputError(f"state {np.argmax(choices > 1)} of a DTMC has several actions: write @type: MDP")
         if question.sense is None and (choices > 1).any():
             raise BadInputError("the property does not say min or max, and some state has a choice: write Rmin or Rmax")
         sense: Sense = question.sense or "min"
-        text = f'R{{"{reward}"}}{sense}=? [F "{question.target}"]'
-        return reward_until_target(
-            self._explicit(self.rewards.index(reward), question.target, choices), sense, path, text
-        )
+        text = f'R{{"{reward}"}}{sense}=? [F "{question.target}"]' if reward else f'R{sense}=? [F "{question.target}"]'
+        model = self._explicit(self.rewards.index(reward), question.target, choices)
+        return reward_until_target(model, sense, path, text, checked=asked is not None)
 
     def _default(self) -> Question:
         """The question that is asked by default."""

@@ -6,8 +6,9 @@ minimised is a cost, so that rewards change their sign.
 
 Paths that never reach the target count as infinite. Where a *minimum* is asked for, states from which no policy is sure
 to reach the target have no finite value: they are dropped, with the choices that may lead there, and where the initial
-state is one of them there is no answer. Where a *maximum* is asked for and no reward is negative, one policy that may
-stay away from the target makes the value infinite.
+state is one of them there is no answer. Choices that stay where they are for nothing are dropped, too: whoever has to
+arrive gains nothing by them. Where a *maximum* is asked for, one policy that may stay away from the target
+makes the value infinite.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def read_query(query: str) -> dict[str, str]:
     return given
 
 
-def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str) -> SSP:
+def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str, checked: bool = True) -> SSP:
     """The problem of collecting the least or the largest reward before the target is reached.
 
     Args:
@@ -111,6 +112,8 @@ def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str) ->
         sense: whether its rewards are minimised or maximised.
         path: where it comes from.
         asked: the property, for people.
+        checked: whoever stays away from the target is worth infinitely much, as model checkers have it: a maximum is
+            refused where some policy may. Otherwise it is worth what it collects, and `solve` judges loops.
 
     Raises:
         BadInputError: if there are several initial states, or the value is infinite.
@@ -130,7 +133,10 @@ def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str) ->
         )
     problem = assemble(_description(model, sense, path, asked))
     problem = problem.subproblem(reachable(problem, problem.initial > 0)[problem.pair_state])
-    return _finite_minimum(problem, asked) if sense == "min" else _finite_maximum(problem, asked)
+    if sense == "max":
+        return _finite_maximum(problem, asked) if checked else problem
+    problem = _finite_minimum(problem, asked)
+    return _without_idling(problem) if checked else problem
 
 
 def _description(model: Explicit, sense: Sense, path: str, asked: str) -> Description:
@@ -192,9 +198,16 @@ def _finite_minimum(problem: SSP, asked: str) -> SSP:
     return problem.subproblem(arrives[problem.pair_state] & safe)
 
 
+def _without_idling(problem: SSP) -> SSP:
+    """The problem without choices that stay in their state for sure and cost nothing."""
+    stays = problem.next_state == np.repeat(problem.pair_state, np.diff(problem.next_start))
+    idle = problem.over_successors(np.logical_and, stays, True) & (problem.reward == 0)
+    return problem.subproblem(~idle) if idle.any() else problem
+
+
 def _finite_maximum(problem: SSP, asked: str) -> SSP:
-    """The problem itself, unless some policy may never reach the goal; where moves cost, `solve` judges loops."""
-    loops = [] if (problem.reward < 0).any() else end_components(problem)
+    """The problem itself, unless some policy may never reach the goal."""
+    loops = end_components(problem)
     if loops:
         where = quote(problem.states[loops[0].states[0]])
         raise BadInputError(

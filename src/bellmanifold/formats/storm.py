@@ -29,11 +29,14 @@ from jaxtyping import Int
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.explicit import Explicit, read_query, reward_until_target
 from bellmanifold.formats.files import label, located, read_bytes
+from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP
 
 PROPERTY_FILES = (".props", ".pctl", ".prctl", ".pctls", ".csl")
+MEMORY, SHARE = 2**29, 200
+"""Bytes that Storm may take: its own, and for each pair or successor of the largest problem that is read."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VALUE = re.compile(r"true|false|-?[0-9.]+([eE][-+]?[0-9]+)?(/[0-9]+)?")
+_VALUE = re.compile(r"true|false|-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(/[1-9][0-9]*)?")
 
 
 def read_storm(path: str, query: str = "") -> SSP:
@@ -47,28 +50,31 @@ def read_storm(path: str, query: str = "") -> SSP:
                 raise BadInputError(f"constant {quote(name)} is {quote(value)}: give a number, true or false")
         if find_spec("stormpy") is None:
             raise BadInputError("PRISM and JANI files need Storm: pip install 'bellmanifold[storm]'")
-        written = asked is not None and "=?" in asked
+        written = asked is not None and "[" in asked
         with tempfile.TemporaryDirectory(prefix="bellmanifold-storm-") as folder:
             request = {
                 "path": os.path.abspath(path),
                 "property": None if written else asked,
                 "formula": asked if written else None,
-                "properties": _properties(path),
+                **_beside(path),
                 "constants": given,
                 "folder": folder,
+                "memory": MEMORY + SHARE * SIZE.value,
             }
             outcome = _build(request)
             model = _explicit(Path(folder), outcome)
         return reward_until_target(model, outcome["sense"], path, outcome["property"])
 
 
-def _properties(path: str) -> str | None:
-    """The text of the property file beside a PRISM file."""
+def _beside(path: str) -> dict[str, str]:
+    """The name of the property file beside a model, and its text."""
     stem = os.path.splitext(path)[0]
     for suffix in PROPERTY_FILES:
         if os.path.isfile(stem + suffix):
-            return read_bytes(stem + suffix).decode("utf-8", errors="replace")
-    return None
+            name = os.path.basename(stem + suffix)
+            with located(label(name)):
+                return {"beside": name, "properties": read_bytes(stem + suffix).decode("utf-8", errors="replace")}
+    return {"beside": "", "properties": ""}
 
 
 def _build(request: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +90,11 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
         last = quote((done.stderr.strip() or "it said nothing").splitlines()[-1])
         raise BadInputError(f"Storm {how} while it built the model ({last}): check the file with Storm itself")
     outcome: dict[str, Any] = json.loads(answer.read_text())
+    if "memory" in outcome:
+        raise BadInputError(
+            f"Storm needs more than {outcome['memory'] / 2**30:.1f} GB to build it: make it smaller, or set "
+            f"{SIZE.variable} (now {SIZE.value:,}) if memory allows"
+        )
     if "error" in outcome:
         raise BadInputError(outcome["error"])
     return outcome
@@ -108,15 +119,16 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     prob = numbers("branch-to-probability.bin", "<f8")
     prob = np.ones(len(next_state)) if prob is None else prob
     labels, which = _labels(content, choices)
-    reward = np.zeros(choices)
+    reward = np.zeros(choices) if outcome["reward"] is not None else np.ones(choices)
     place = f"annotations/rewards/{_key(content, outcome['reward'])}"
-    if (of_state := numbers(f"{place}/states/values.bin", "<f8")) is not None:
+    if "exit" in outcome["collected"] and (of_state := numbers(f"{place}/states/values.bin", "<f8")) is not None:
         reward += np.repeat(of_state, first[1:] - first[:-1])
-    if (of_choice := numbers(f"{place}/choices/values.bin", "<f8")) is not None:
-        reward += of_choice
-    if (of_branch := numbers(f"{place}/branches/values.bin", "<f8")) is not None:
-        row = np.searchsorted(next_start, np.arange(len(next_state)), side="right") - 1
-        reward += np.bincount(row, prob * of_branch, choices)
+    if "steps" in outcome["collected"]:
+        if (of_choice := numbers(f"{place}/choices/values.bin", "<f8")) is not None:
+            reward += of_choice
+        if (of_branch := numbers(f"{place}/branches/values.bin", "<f8")) is not None:
+            row = np.searchsorted(next_start, np.arange(len(next_state)), side="right") - 1
+            reward += np.bincount(row, prob * of_branch, choices)
     return Explicit(
         state_names=_state_names(folder, outcome["variables"], states),
         labels=labels,
@@ -131,8 +143,10 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
     )
 
 
-def _key(content: dict[str, bytes], reward: str) -> str:
-    """The folder of a reward structure in the archive."""
+def _key(content: dict[str, bytes], reward: str | None) -> str:
+    """The folder of a reward structure in the archive; none where steps are counted."""
+    if reward is None:
+        return "none"
     listed = json.loads(content["index.json"])["annotations"]["rewards"]
     return next(key for key, entry in listed.items() if entry.get("alias", "") == reward)
 

@@ -9,6 +9,8 @@ the variables.
 from __future__ import annotations
 
 import json
+import re
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,11 @@ from typing import Any
 import numpy as np
 
 TYPES = ("DTMC", "MDP")
+EXAMPLE = 'R{"steps"}min=? [F "done"]'
+BUILT_IN_LABELS = ("init", "deadlock")
+OUT_OF_BOUNDS, OUT_OF_BOUNDS_BIT = "out_of_bounds", "_OutOfBoundsBit"
+"""How Storm marks the state that stands for a variable outside of its range."""
+_WHOLE = re.compile(r"-?[0-9]+")
 
 
 class RefusedError(Exception):
@@ -26,42 +33,61 @@ def main() -> None:
     """Serve one request."""
     request = json.load(sys.stdin)
     folder = Path(request["folder"])
+    resource.setrlimit(resource.RLIMIT_AS, (request["memory"], resource.RLIM_INFINITY))
     try:
         outcome = build(request, folder)
     except RefusedError as error:
         outcome = {"error": str(error)}
+    except MemoryError:
+        outcome = {"memory": request["memory"]}
     except Exception as error:  # Storm throws what C++ throws
-        text = " ".join(str(error).split()) or type(error).__name__
-        outcome = {"error": f"Storm cannot read it: {text.partition('Exception: ')[2] or text}"[:400]}
+        outcome = {"error": f"Storm cannot read it: {said(error)}: mend the file, or the constants"}
     (folder / "outcome.json").write_text(json.dumps(outcome))
+
+
+def said(error: Exception) -> str:
+    """What Storm says, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (text.partition("Exception: ")[2] or text)[:400].rstrip(".")
 
 
 def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Build the model of a request, and write it."""
     import stormpy
 
+    if not hasattr(stormpy.io, "UmbExportOptions"):
+        raise RefusedError(f"stormpy {stormpy.__version__} is too old: pip install --upgrade 'bellmanifold[storm]'")
     if request["path"].endswith(".jani"):
         description, properties = stormpy.parse_jani_model(request["path"])
     else:
-        description = stormpy.parse_prism_program(request["path"], prism_compatibility=True)
-        text = request["formula"] or request["properties"]
-        properties = stormpy.parse_properties(text, description) if text else []
+        description, properties = stormpy.parse_prism_program(request["path"], prism_compatibility=True), []
+    text = request["formula"] or ("" if properties else request["properties"])
+    if text:
+        properties = parse(text, description, request)
     chosen = choose(properties, request["property"])
-    kind = description.model_type.name
+    kind = kind_of(description)
     if kind not in TYPES:
         raise RefusedError(f"its type is {kind}: only {' and '.join(TYPES)} can be read")
     description, chosen = instantiate(description, chosen, request["constants"])
     formula = chosen.get_raw_formula()
-    reward = reward_of(formula)
+    steps, reward = is_steps(formula), reward_of(formula)
     listed = [structure.name for structure in getattr(description, "reward_models", [])]
-    if listed:
+    if listed and not steps:
         require_reward(reward, listed)
     options = stormpy.BuilderOptions(chosen)
     options.set_build_state_valuations()
     options.set_build_choice_labels()
-    if reward is None:
+    options.set_add_out_of_bounds_state()
+    if reward is None and not steps:
         options.set_build_all_reward_models()
-    model = stormpy.build_model(description, options=options)
+    try:
+        model = stormpy.build_model(description, options=options)
+    except RuntimeError as error:
+        if "label" in str(error):
+            require_labels(formula, description)
+        raise
+    if OUT_OF_BOUNDS in model.labeling.get_labels():
+        raise RefusedError("some command takes a variable out of its bounds: widen its range, or guard the command")
     export = stormpy.io.UmbExportOptions()
     export.compression = stormpy.io.CompressionMode.NO_COMPRESSION
     stormpy.io.export_to_umb(model, str(folder / "model.umb"), options=export)
@@ -69,7 +95,8 @@ def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     np.save(folder / "target.npy", _bits(inside, model.nr_states))
     return {
         "states": model.nr_states,
-        "reward": require_reward(reward, sorted(model.reward_models)),
+        "reward": None if steps else require_reward(reward, sorted(model.reward_models)),
+        "collected": collected(formula),
         "sense": sense_of(formula, model.nr_choices > model.nr_states),
         "property": str(formula),
         "initial": [int(state) for state in model.initial_states],
@@ -77,11 +104,34 @@ def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
+def parse(text: str, description: Any, request: dict[str, Any]) -> list[Any]:
+    """Properties that stand in the request or in a file beside the model."""
+    import stormpy
+
+    try:
+        found: list[Any] = stormpy.parse_properties(text, description)
+    except RuntimeError as error:
+        where = f'property "{text}"' if request["formula"] else f"its properties in {request['beside']}"
+        remedy = f"write it as {EXAMPLE}" if request["formula"] else f"mend them, or add ?property={EXAMPLE}"
+        raise RefusedError(f"Storm cannot read {where}: {said(error)}: {remedy}") from None
+    return found
+
+
+def kind_of(description: Any) -> str:
+    """The type of a model; Storm knows some that stormpy has no name for."""
+    try:
+        return str(description.model_type.name)
+    except ValueError:
+        return "none that Storm can build"
+
+
 def choose(properties: list[Any], asked: str | None) -> Any:
-    """The property of that name, or the only one of its kind; refused where it is not a reward until a target."""
+    """The property of that name or number, or the only one of its kind; refused if it is no reward until a target."""
     names = ", ".join(prop.get_name() for prop in properties[:20])
     if asked is not None:
         found = [prop for prop in properties if prop.get_name() == asked]
+        if not found and asked.isdecimal():
+            found = properties[max(0, int(asked) - 1) : int(asked)]
         if not found:
             raise RefusedError(
                 f'there is no property "{asked}": ' + (f"choose from {names}" if names else "none is known")
@@ -93,6 +143,8 @@ def choose(properties: list[Any], asked: str | None) -> Any:
         if len(found) > 1:
             raise RefusedError(f"there are several properties: add ?property=NAME, one of {names}")
     problem = fault(found[0].get_raw_formula())
+    if not problem and "'\"init\"'-states" not in str(found[0]):
+        problem = "is filtered by other states than the initial one: ask for the value there, without a filter"
     if problem:
         raise RefusedError(f'property "{found[0].get_raw_formula()}" {problem}')
     return found[0]
@@ -100,27 +152,54 @@ def choose(properties: list[Any], asked: str | None) -> Any:
 
 def fault(formula: Any) -> str:
     """What keeps a property from being a reward until a target; nothing for one that is."""
-    only = 'only a reward until a target can be read, as R{"steps"}min=? [F "done"]'
-    if not getattr(formula, "is_reward_operator_formula", False):
+    only = f"only a reward until a target can be read, as {EXAMPLE}"
+    if not getattr(formula, "is_reward_operator_formula", False) and not is_steps(formula):
         return f"is not an expected reward: {only}"
     if not getattr(formula.subformula, "is_eventually_formula", False):
         return f"is not until a target is reached: {only}"
     if formula.has_bound:
         return "compares with a bound: ask for the value itself, with =?"
+    if not is_steps(formula) and not collected(formula):
+        return "collects nothing: let it accumulate steps (rewards of moves), exit (rewards of states) or both"
     return ""
+
+
+def is_steps(formula: Any) -> bool:
+    """Is this an expected time, `T=? [F ...]`, which in discrete time is a number of steps?"""
+    return type(formula).__name__ == "TimeOperatorFormula"
+
+
+def collected(formula: Any) -> list[str]:
+    """Which rewards a property collects: of moves ("steps"), of states ("exit"); a JANI property may name one only."""
+    named = re.match(r"F \[([a-z, ]*)\]", str(formula.subformula))
+    return [kind for kind in ("steps", "exit") if named is None or kind in named[1]]
+
+
+def require_labels(formula: Any, description: Any) -> None:
+    """Refuse labels that the model does not have."""
+    known = [str(label.name) for label in getattr(description, "labels", [])] or sorted(_transient(description))
+    for name in re.findall(r'"([^"]*)"', re.sub(r'\{"[^"]*"\}', "", str(formula.subformula))):
+        if name not in known and name not in BUILT_IN_LABELS:
+            choice = ", ".join(f'"{label}"' for label in [*known, *BUILT_IN_LABELS])
+            raise RefusedError(f'there is no label "{name}": choose from {choice}')
 
 
 def instantiate(description: Any, chosen: Any, given: dict[str, str]) -> tuple[Any, Any]:
     """The model and the property with values for all constants."""
     import stormpy
 
-    free = {constant.name for constant in description.constants if not constant.defined}
-    free |= {variable.name for variable in chosen.get_undefined_constants()}
-    for name in given:
+    free = {constant.name: constant.expression_variable for constant in description.constants if not constant.defined}
+    free |= {variable.name: variable for variable in chosen.get_undefined_constants()}
+    for name, value in given.items():
         if name not in free:
             takes = ", ".join(sorted(free)) or "none"
             raise RefusedError(f'constant "{name}" is not to be given: it takes property and the constants {takes}')
-    missing = sorted(free - set(given))
+        if free[name].has_boolean_type() != (value in ("true", "false")):
+            wanted = "true or false" if free[name].has_boolean_type() else "a number"
+            raise RefusedError(f'constant "{name}" is "{value}": give {wanted}')
+        if free[name].has_integer_type() and not _WHOLE.fullmatch(value):
+            raise RefusedError(f'constant "{name}" is "{value}": give a whole number')
+    missing = sorted(set(free) - set(given))
     if missing:
         example = "&".join(f"{name}=VALUE" for name in missing)
         raise RefusedError(f"constant {', '.join(missing)} has no value: add ?{example}")
@@ -131,17 +210,25 @@ def instantiate(description: Any, chosen: Any, given: dict[str, str]) -> tuple[A
 
 def reward_of(formula: Any) -> str | None:
     """The reward structure that a property names."""
+    if is_steps(formula):
+        return None
     named = formula.has_reward_model_name
     return (str(formula.reward_name) or None) if (named() if callable(named) else named) else None
 
 
 def require_reward(name: str | None, structures: list[str]) -> str:
     """The reward structure that a property is about, of those that there are."""
-    names = ", ".join(f'"{structure}"' for structure in structures) or "none"
+    if not structures:
+        raise RefusedError(
+            "it has no reward structure: add one (rewards ... endrewards), or ask for steps, T=? [F ...]"
+        )
+    names = ", ".join(f'"{structure}"' for structure in structures if structure)
+    if name is None and "" in structures:
+        return ""
     if name is None and len(structures) != 1:
         raise RefusedError(f"the property names no reward structure: name one of {names}")
     if name is not None and name not in structures:
-        raise RefusedError(f'there is no reward structure "{name}": choose from {names}')
+        raise RefusedError(f'there is no reward structure "{name}": choose from {names or "the one without a name, R"}')
     return structures[0] if name is None else name
 
 
@@ -167,7 +254,7 @@ def _variables(valuations: Any, transient: set[str], folder: Path, states: int) 
     """Names of the variables; the values of the k-th go to `value-k.npy`."""
     names: list[str] = []
     for variable in sorted(valuations.get_all_variables(), key=lambda variable: str(variable.name)):
-        if str(variable.name) in transient:
+        if str(variable.name) in transient or str(variable.name) == OUT_OF_BOUNDS_BIT:
             continue
         if variable.has_boolean_type():
             values = _bits(valuations.get_boolean_values(variable), states)
