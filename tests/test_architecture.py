@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "formats": {"assembly", "data", "envs", "errors", "graph", "limits", "naming", "observation", "ssp"},
     "models": {"envs", "errors", "formats", "ssp"},
     "kernels": {"errors", "jax_setup"},
-    "chart": {"errors", "graph", "jax_setup", "linear", "ssp"},
+    "chart": {"compressed_rows", "errors", "graph", "jax_setup", "linear", "ssp"},
     "priors": {"errors", "jax_setup", "kernels"},
     "noise": {"errors", "jax_setup", "kernels"},
     "parametrisation": {"errors", "jax_setup", "ssp"},

@@ -39,6 +39,19 @@ class Rows(NamedTuple):
         entries = np.repeat(some, length)
         return Rows(np.append(0, np.cumsum(length[some])), self.state[entries], self.prob[entries])
 
+    def padded(self, fill: int) -> tuple[Int[np.ndarray, "rows width"], Float[np.ndarray, "rows width"]]:
+        """Successors and probabilities as tables, as wide as the longest row; others end in `fill`, with 0.
+
+        >>> Rows(np.array([0, 2, 3]), np.array([0, 1, 1]), np.array([0.5, 0.5, 1.0])).padded(7)[0].tolist()
+        [[0, 1], [1, 7]]
+        """
+        length = np.diff(self.start)
+        row = np.repeat(np.arange(len(length)), length)
+        place = (row, np.arange(len(row)) - self.start[:-1][row])
+        state, prob = (np.full((len(length), int(length.max(initial=1))), blank) for blank in (fill, 0.0))
+        state[place], prob[place] = self.state, self.prob
+        return state, prob
+
     def discounted(self, some: Bool[np.ndarray, "rows"], discount: float, goal: int) -> Rows:
         """The same where some rows, none of them empty, end at the goal, the last of all states, with 1 - discount."""
         last = self.start[1:][some] - 1

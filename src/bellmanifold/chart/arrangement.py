@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.chart.layout import Layout
 from bellmanifold.chart.narrow import Narrow, narrow_block
 from bellmanifold.chart.ways import Block, Way
+from bellmanifold.compressed_rows import Rows
 from bellmanifold.ssp import SSP
 
 
@@ -85,11 +86,7 @@ def with_narrow_blocks(model: SSP, law: Float[np.ndarray, "pairs successors"], l
 
 def padded_successors(model: SSP) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
     """Successors of each pair and their probabilities, padded by the goal with probability 0."""
-    shape = (model.n_pairs, int(np.diff(model.next_start).max()))
-    successor, law = np.full(shape, model.n_states), np.zeros(shape)
-    entry = (model.next_pair, np.arange(len(model.next_state)) - model.next_start[model.next_pair])
-    successor[entry], law[entry] = model.next_state, model.next_prob
-    return successor, law
+    return Rows(model.next_start, model.next_state, model.next_prob).padded(model.n_states)
 
 
 def runs_of_states(

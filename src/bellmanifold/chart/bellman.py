@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from bellmanifold.compressed_rows import Rows
 from bellmanifold.jax_setup import STATIC
 from bellmanifold.ssp import SSP
 
@@ -37,13 +38,13 @@ UNROLLED = 8
 """Rows longer than this are summed by a reduction, which is compiled to a loop."""
 
 
-class Rows(NamedTuple):
+class Sums(NamedTuple):
     """Weighted sums of some entries of an array, one for each row; padded by entry 0 with weight 0."""
 
     entry: Int[Array, "rows width"]
     weight: Float[Array, "rows width"]
 
-    def sums(self, values: Float[Array, "entries *chains"]) -> Float[Array, "rows *chains"]:
+    def of(self, values: Float[Array, "entries *chains"]) -> Float[Array, "rows *chains"]:
         """The sum of every row."""
         weight = jnp.expand_dims(self.weight, tuple(range(2, 1 + values.ndim)))
         if not 0 < self.entry.shape[1] <= UNROLLED:
@@ -57,8 +58,8 @@ class Rows(NamedTuple):
 class Tables(NamedTuple):
     """What follows each pair, among states and the goal, and which pairs may lead to each state."""
 
-    after: Rows
-    before: Rows
+    after: Sums
+    before: Sums
 
 
 @jax.tree_util.register_dataclass
@@ -100,27 +101,14 @@ def transitions(model: SSP) -> Transitions:
 
 
 def _tables(model: SSP) -> Tables | None:
-    inside = model.next_state < model.n_states
-    arriving = model.next_state[inside]
-    after, before = np.diff(model.next_start).max(), np.bincount(arriving, minlength=1).max()
+    arriving = np.argsort(model.next_state, kind="stable")[: int((model.next_state < model.n_states).sum())]
+    starts = np.searchsorted(model.next_state[arriving], np.arange(model.n_states + 1))
+    after, before = np.diff(model.next_start).max(), np.diff(starts).max()
     if max(model.n_pairs * after, model.n_states * before) > max(PADDING * len(model.next_state), SMALL):
         return None
-    return Tables(
-        _rows(model.next_pair, model.next_state, model.next_prob, model.n_pairs),
-        _rows(arriving, model.next_pair[inside], model.next_prob[inside], model.n_states),
-    )
-
-
-def _rows(
-    row: Int[np.ndarray, "moves"], entry: Int[np.ndarray, "moves"], weight: Float[np.ndarray, "moves"], rows: int
-) -> Rows:
-    """Entries with their weights by rows, in the order they come in."""
-    counts = np.bincount(row, minlength=rows)
-    order = np.argsort(row, kind="stable")
-    place = (row[order], np.arange(len(row)) - (np.cumsum(counts) - counts)[row[order]])
-    entries, weights = np.zeros((rows, counts.max()), dtype=np.int64), np.zeros((rows, counts.max()))
-    entries[place], weights[place] = entry[order], weight[order]
-    return Rows(jnp.asarray(entries), jnp.asarray(weights))
+    leaving = Rows(model.next_start, model.next_state, model.next_prob)
+    coming = Rows(starts, model.next_pair[arriving], model.next_prob[arriving])
+    return Tables(*(Sums(*map(jnp.asarray, rows.padded(0))) for rows in (leaving, coming)))
 
 
 def state_values(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Array, "states *chains"]:
@@ -165,7 +153,7 @@ _best.defvjp(_best_forward, _best_backward)
 @jax.custom_vjp
 def _ahead(tables: Tables, value: Float[Array, "states_and_goal *chains"]) -> Float[Array, "pairs *chains"]:
     """Expected value of what follows each pair."""
-    return tables.after.sums(value)
+    return tables.after.of(value)
 
 
 def _ahead_forward(
@@ -178,7 +166,7 @@ def _ahead_backward(
     kept: tuple[Tables], slope: Float[Array, "pairs *chains"]
 ) -> tuple[None, Float[Array, "states_and_goal *chains"]]:
     """A state's value counts in all pairs that lead to it; that of the goal is fixed."""
-    return None, _with_goal(kept[0].before.sums(slope))
+    return None, _with_goal(kept[0].before.of(slope))
 
 
 _ahead.defvjp(_ahead_forward, _ahead_backward)

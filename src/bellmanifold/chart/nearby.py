@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
+from bellmanifold.compressed_rows import Rows
 from bellmanifold.linear import Chain
 
 MOST_SWITCHED = 48
@@ -51,12 +52,7 @@ class Laws(NamedTuple):
     @classmethod
     def of(cls, moves: csr_array) -> Laws:
         """From probabilities without the goal."""
-        pairs, states = moves.shape
-        count = np.diff(moves.indptr)
-        nexts, prob = (np.full((pairs, int(count.max(initial=1))), fill) for fill in (states, 0.0))
-        place = np.repeat(np.arange(pairs), count), np.arange(moves.nnz) - np.repeat(moves.indptr[:-1], count)
-        nexts[place], prob[place] = moves.indices, moves.data
-        return cls(moves, nexts, prob)
+        return cls(moves, *Rows(moves.indptr, moves.indices, moves.data).padded(moves.shape[1]))
 
 
 class Played(NamedTuple):
