@@ -11,8 +11,9 @@ from slow_chains import PROBLEMS, attempts, long_chain, setbacks, small_componen
 from bellmanifold import blocks
 from bellmanifold.components import solve_by_components, topological
 from bellmanifold.graph import direct_routes, levels, reaches_goal
-from bellmanifold.linear import chain_on, eliminate, solve_chain
+from bellmanifold.linear import chain_on, solve_chain
 from bellmanifold.solver import solve
+from bellmanifold.subtraction_free import eliminate, expected_visits
 
 
 def any_policy(model, rng):
@@ -51,6 +52,38 @@ def test_components_that_are_hardly_left_keep_their_digits(rng):
     value = solve_chain(trapped, policy, np.arange(trapped.n_states), trapped.reward[policy])
     assert np.abs(value).max() > 1e15
     np.testing.assert_allclose(value, exact_value(trapped, policy), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 9, 40])
+def test_expected_visits_of_many_chains(size, rng):
+    """Half by half and state by state, against each chain by itself in long double precision; one is hardly left."""
+    moves, out = rng.random((3, size, size)), rng.random((3, size))
+    out[1] *= 1e-13
+    for chain, ends, found in zip(moves, out, expected_visits(moves, out), strict=True):
+        long = chain.astype(np.longdouble), ends.astype(np.longdouble)
+        expected = [eliminate(*long, unit)[0] for unit in np.eye(size, dtype=np.longdouble)]
+        np.testing.assert_allclose(found.T, np.array(expected, dtype=np.float64), rtol=1e-14)
+
+
+@pytest.mark.parametrize("leak", [1.0, 1e-12])
+@pytest.mark.parametrize("sizes", [(30,), (1, 2, 40, 1, 3, 17, 70), (150, 220)])
+def test_middling_components_keep_their_digits(sizes, leak, rng):
+    """Components of some sizes again and again, some hardly ever left: alike ones, mixed ones, and large ones."""
+    start = np.append(0, np.cumsum(np.tile(sizes, 2 + 200 // sum(sizes))))
+    size, states = np.diff(start), int(start[-1])
+    own = np.repeat(np.arange(len(size)), size)
+    first, state = start[own], np.arange(states)
+    around, within = first + (state - first + 1) % size[own], first + rng.integers(0, size[own])
+    ahead = np.append(start[:-1], states)[np.minimum(own + rng.integers(1, 4, states), len(size))]
+    row, column = np.tile(state, 3), np.concatenate([around, within, ahead])
+    share = np.concatenate([1 + rng.random(states), rng.random(states), leak * rng.random(states)])
+    stays, ends = column == row, column == states
+    moves = csr_array((share[~stays & ~ends], (row[~stays & ~ends], column[~stays & ~ends])), shape=(states, states))
+    out = np.bincount(row[ends], share[ends], states)
+    right = -(10.0 ** rng.uniform(-6, 5, states))
+    found = solve_by_components(moves, moves.sum(axis=1) + out, out, right[:, None])[:, 0]
+    long = [array.astype(np.longdouble) for array in (moves.toarray(), out, right)]
+    np.testing.assert_allclose(found, eliminate(*long)[0].astype(np.float64), rtol=1e-13)
 
 
 def test_several_right_hand_sides_at_once(rng):
@@ -142,10 +175,10 @@ def test_direct_routes_go_straight_to_the_goal():
     from bellmanifold import envs
 
     model = envs.grid(6, 6, slip=0.1)
-    policy, guess = direct_routes(model)
+    policy, distance, guess = direct_routes(model)
     assert {model.pair_name(pair)[1] for pair in policy} <= {"down", "right"}
-    distance = [10 - sum(map(int, state.split(","))) for state in model.states]
-    np.testing.assert_allclose(guess, -np.array(distance, dtype=float))
+    assert distance.tolist() == [10 - sum(map(int, state.split(","))) for state in model.states]
+    np.testing.assert_allclose(guess, -distance.astype(float))
 
 
 def corridor(steps, back):

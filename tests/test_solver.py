@@ -6,13 +6,14 @@ import pytest
 from problems import all_policies, chain, closure, random_problem
 from slow_chains import attempts, long_chain, setbacks, small_components
 
-from bellmanifold import backward, envs, linear
+from bellmanifold import backward, envs, linear, subtraction_free
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.graph import components, levels
+from bellmanifold.graph import components, direct_routes, levels
 from bellmanifold.health import assumption_2
+from bellmanifold.lookahead import Steps
 from bellmanifold.models import load_model
-from bellmanifold.solver import _Steps, solve
+from bellmanifold.solver import policy_value, solve
 
 BUILT_IN = [
     *("env:deep-sea?depth=5", "env:deep-sea?depth=4&slip=0.1", "env:deep-sea?depth=1", "env:pyramid", "env:swirl"),
@@ -177,9 +178,10 @@ def test_three_solvers_agree_at_every_scale(factor):
 def test_expanders_keep_their_digits_with_small_leaks(rng):
     """A 400-state expander left with probability 1e-8 a move: iteration is only accepted if its error is small."""
     from bellmanifold.assembly import assemble
-    from bellmanifold.linear import chain_on, eliminate
+    from bellmanifold.linear import chain_on
     from bellmanifold.solver import policy_value
     from bellmanifold.ssp import Description
+    from bellmanifold.subtraction_free import eliminate
 
     n, leak = 400, 1e-8
     successors = np.column_stack([rng.integers(0, n, (n, 4)), np.full(n, n)])
@@ -288,7 +290,7 @@ def test_a_tie_is_no_reason_to_switch(other):
     model = from_moves("ties", moves, start="y")
     policy = np.array([model.pair_index["x", "second"], model.pair_index["y", "worse"]])
     value = np.array([0.3, -1.7])
-    improved, near = _Steps(model).improved(policy, value, np.array([0.3, 2.3]), rounds=5)
+    improved, near = Steps(model).improved(policy, value, np.array([0.3, 2.3]), rounds=5)
     assert improved.tolist() == [model.pair_index["x", "second"], model.pair_index["y", "better"]]
     np.testing.assert_allclose(near, [0.3, -0.7])
 
@@ -309,7 +311,7 @@ def test_gains_far_smaller_than_values_are_taken(rng):
 def precise_value(model, policy):
     moves, _, out = linear.chain_on(model, policy, np.arange(model.n_states))
     long = [array.astype(np.longdouble) for array in (moves.toarray(), out, model.reward[policy])]
-    return linear.eliminate(*long)[0].astype(np.float64)
+    return subtraction_free.eliminate(*long)[0].astype(np.float64)
 
 
 @pytest.mark.parametrize("build", [lambda: envs.grid(18, 18, slip=0.2), lambda: small_components(300)])
@@ -318,11 +320,42 @@ def test_a_value_nearby_is_corrected_to_a_rounding(build, rng):
     model = build().discounted(0.9)
     policy = rng.integers(model.pair_start[:-1], model.pair_start[1:])
     exact, right = precise_value(model, policy), model.reward[policy]
-    moves, leaving, _ = linear.chain_on(model, policy, np.arange(model.n_states))
     near = exact * (1 + 1e-8 * rng.normal(size=len(exact)))
-    found = linear._corrected(moves, leaving, right, near)
-    np.testing.assert_allclose(found, exact, rtol=8 * np.finfo(float).eps)
-    assert linear._corrected(moves, leaving, right, exact + np.abs(right).max()) is None, "not near"
+    for steps in (Steps(model), Steps(model, rng.integers(0, 100, model.n_states))):
+        found = steps.corrected(policy, right, near)
+        np.testing.assert_allclose(found, exact, rtol=8 * np.finfo(float).eps)
+        assert steps.corrected(policy, right, exact + np.abs(right).max()) is None, "not near"
+
+
+@pytest.mark.parametrize("build", [lambda: envs.grid(12, 12, slip=0.2), lambda: attempts(300), lambda: unequal()])
+def test_looking_ahead_class_by_class(build, rng):
+    """From a policy's value sweeps only rise, never beyond the optimum; rows of one length or not, columns or not."""
+    model = build()
+    policy = assumption_2(model).proper_policy
+    value, best = policy_value(model, policy), solve(model).value
+    for distance in (None, direct_routes(model)[1], rng.integers(0, 50, model.n_states)):
+        steps = Steps(model, distance)
+        q = steps.backup(value)
+        np.testing.assert_allclose(q, model.backup(value), rtol=1e-14)
+        np.testing.assert_array_equal(steps.best(q), model.best(q))
+        improved, near = steps.improved(policy, value, np.abs(value), rounds=30)
+        slack = 1e-12 * np.abs(best).max()
+        assert (near >= value - slack).all()
+        assert (near <= best + slack).all()
+        assert (policy_value(model, improved) >= near - slack).all(), "its own policy is at least as good"
+
+
+def unequal():
+    """States with one to fifty moves, which lead to one to four others."""
+    moves = {}
+    for k in range(40):
+        for a in range(50 if k == 7 else 1 + k % 3):
+            after = {str(min(k + 1 + j, 40)): 1.0 for j in range(1 + a % 4)}
+            after[str(max(k - 1 - a % 5, 0))] = 0.5
+            total = sum(after.values())
+            moves[(str(k), f"a{a}")] = Move(-1.0 - (a * 7 % 5), {s: p / total for s, p in after.items()})
+    moves[("40", "a0")] = Move(-1.0, {"goal": 1.0})
+    return from_moves("unequal", moves, start="0")
 
 
 def test_a_chain_with_far_to_go_is_not_corrected_by_sweeps():
@@ -332,9 +365,8 @@ def test_a_chain_with_far_to_go_is_not_corrected_by_sweeps():
     stuck = replace(model, next_prob=away / np.add.reduceat(away, model.next_start[:-1])[model.next_pair])
     policy, everywhere = assumption_2(stuck).proper_policy, np.arange(stuck.n_states)
     exact, right = precise_value(stuck, policy), stuck.reward[policy]
-    moves, leaving, _ = linear.chain_on(stuck, policy, everywhere)
-    assert linear._corrected(moves, leaving, right, exact) is None
-    np.testing.assert_allclose(linear.solve_chain(stuck, policy, everywhere, right, exact), exact, rtol=1e-9)
+    assert Steps(stuck).corrected(policy, right, exact) is None
+    np.testing.assert_allclose(linear.solve_chain(stuck, policy, everywhere, right), exact, rtol=1e-9)
     assert solve(stuck).max_residual <= 1e-12 * np.abs(exact).max()
 
 

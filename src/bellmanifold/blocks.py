@@ -4,12 +4,13 @@ A chain is given by its moves among the states without self-loops, the mass that
 that leaves the set. The diagonal of I - P is the mass that leaves a state, never 1 - P_ss: a state that is left with
 probability 1e-12 would lose four digits there.
 
-*Elimination* without any subtraction (Grassmann, Taksar and Heyman 1985) keeps every digit however nearly the chain is
+*Elimination* without any subtraction (`bellmanifold.subtraction_free`) keeps every digit however nearly the chain is
 trapped; it is dense. A chain in which few states close all circles is *cut* there: the others are solved in one sweep
 for the chain watched only at those states, which is small and eliminated; nothing is subtracted either. A
-*factorisation* suits large narrow graphs (grids, chains). *Iteration* suits what is left, expanders above all, where a
-factorisation would fill in. (I - P)^-1 has no negative entry, so that a residual r changes the answer by at most
-(I - P)^-1 |r|: iteration goes on until the residual is rounding, state by state, or admits that it did not get there.
+*factorisation* suits large narrow graphs (grids, chains), and, with one state left out, those that are trapped.
+*Iteration* suits what is left, expanders above all, where a factorisation would fill in. (I - P)^-1 has no negative
+entry, so that a residual r changes the answer by at most (I - P)^-1 |r|: iteration goes on until the residual is
+rounding, state by state, or admits that it did not get there.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import connected_components, depth_first_order, reverse_cuthill_mckee
 from scipy.sparse.linalg import SuperLU, spilu, spsolve_triangular
 
 from bellmanifold.compressed_rows import row_entries
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.subtraction_free import eliminate, expected_visits
 
-DENSE = 200
-"""Systems up to this size are eliminated densely, without subtraction, if a factorisation would lose digits."""
+DENSE, COMPACT = 200, 600
+"""Systems up to the first size are eliminated densely, without subtraction, if a factorisation would lose digits; up to
+the second, those that would not are factorised, whatever fills in."""
 TRAPPED, STAYS = 1e-6, 1e4
 """A pivot below this has lost too many digits; where no state is returned to more often none are lost."""
 EXPANDER = 0.1
@@ -45,59 +48,11 @@ ACCURACY = 1e-10
 FILLS_IN, LOOSE = 5000, 1e-13
 """Above this size an expander cannot be factorised in reasonable time; a residual of that share of the answer is
 accepted then."""
+ONE_THREAD = 10_000
+"""Inner products of up to this many numbers are never shared among threads."""
 ROOM = 4
 """Factors begin with room for this many times the entries of the matrix, and grow where they fill in more."""
 NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
-
-
-def eliminate(
-    moves: Shaped[np.ndarray, "n n"], out: Shaped[np.ndarray, "n"], right: Shaped[np.ndarray, "n"]
-) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "n"]]:
-    """Subtraction-free (GTH) elimination of a transient chain; works in floats and in rational numbers alike.
-
-    Args:
-        moves: probabilities among the states; the diagonal is ignored.
-        out: mass that leaves the set from each state.
-        right: right-hand side.
-
-    Returns:
-        The solution of (I - P) x = right, and the pivots, whose product is det(I - P).
-
-    >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))
-    (array([-3., -4.]), array([0.5, 1. ]))
-    """
-    moves, out, x = moves.copy(), out.copy(), right.copy()
-    pivots = np.empty_like(out)
-    for k in range(len(out) - 1, -1, -1):  # censor the chain on the states before k
-        pivots[k] = moves[k, :k].sum() + out[k]
-        share = moves[:k, k] / pivots[k]
-        moves[:k, :k] += np.outer(share, moves[k, :k])
-        out[:k] += share * out[k]
-        x[:k] += share * x[k]
-    for k in range(len(out)):
-        x[k] = (x[k] + moves[k, :k] @ x[:k]) / pivots[k]
-    return x, pivots
-
-
-def inverses(
-    moves: Float[np.ndarray, "n n batch"], out: Float[np.ndarray, "n batch"]
-) -> Float[np.ndarray, "n n batch"]:
-    """(I - P)^-1 of many small transient chains at once, without subtraction: expected visits."""
-    size = len(out)
-    moves, out = moves.copy(), out.copy()
-    visits = np.zeros_like(moves)
-    visits[np.arange(size), np.arange(size)] = 1.0
-    pivots = np.empty_like(out)
-    for k in range(size - 1, -1, -1):
-        pivots[k] = moves[k, :k].sum(axis=0) + out[k]
-        share = moves[:k, k] / pivots[k]
-        moves[:k, :k] += share[:, None] * moves[k, :k]
-        out[:k] += share * out[k]
-        visits[:k, k:] += share[:, None] * visits[k, k:]
-    for k in range(size):
-        visits[k] += (moves[k, :k, None] * visits[:k]).sum(axis=0)
-        visits[k] /= pivots[k]
-    return visits
 
 
 def solve_block(
@@ -109,9 +64,14 @@ def solve_block(
         UnsupportedError: if a large chain is trapped to rounding.
     """
     size = len(leaving)
-    if size <= DENSE:
+    if size <= COMPACT:
         answer = solve_by_factors(moves, leaving, rights, STAYS)
-        return _stacked(eliminate(moves.toarray(), out, b)[0] for b in rights.T) if answer is None else answer
+        if answer is None and size <= DENSE:
+            visits = expected_visits(moves.toarray()[None], out[None])[0]
+            answer = _stacked(visits @ right for right in rights.T)
+        answer = _watched(moves, leaving, out, rights) if answer is None else answer
+        if answer is not None:
+            return answer
     entering = np.bincount(moves.indices, minlength=size)
     hubs = entering > HUB
     if hubs.any() or not is_narrow(moves, EXPANDER * size):
@@ -128,7 +88,9 @@ def solve_block(
             good = [guess for guess in guesses if guess is not None]
             if len(good) == len(guesses):
                 return _stacked(good)
-    answer = solve_by_factors(moves, leaving, rights)
+    answer = solve_by_factors(moves, leaving, rights, STAYS)
+    answer = _watched(moves, leaving, out, rights) if answer is None else answer
+    answer = solve_by_factors(moves, leaving, rights) if answer is None else answer
     if answer is None:
         raise UnsupportedError(NEARLY_TRAPPED)
     return answer
@@ -153,6 +115,27 @@ def solve_by_factors(
             return None
     precise = matrix.astype(np.longdouble)
     return _stacked(refined(factors, precise, right) for right in rights.T)
+
+
+def _watched(
+    moves: csr_array, leaving: Float[np.ndarray, "n"], out: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
+) -> Float[np.ndarray, "n k"] | None:
+    """The same for a chain that is trapped, but meets one state again and again; None if it is trapped without it, too.
+
+    Watched at that state alone the chain moves to where it is, or leaves: with which probability is added up.
+    """
+    state = int(np.argmax(np.bincount(moves.indices, moves.data, len(leaving))))
+    others = np.delete(np.arange(len(leaving)), state)
+    meets = moves[:, [state]].toarray()[others]
+    each = np.hstack([meets, out[others, None], rights[others]])
+    first = solve_by_factors(csr_array(moves[others][:, others]), leaving[others], each, STAYS)
+    if first is None:
+        return None
+    ahead = (moves[[state]][:, others] @ first)[0]
+    answer = np.empty_like(rights)
+    answer[state] = (rights[state] + ahead[2:]) / (out[state] + ahead[1])
+    answer[others] = first[:, 2:] + first[:, :1] * answer[state]
+    return answer
 
 
 def _stacked(columns: Iterable[Float[np.ndarray, "n"]]) -> Float[np.ndarray, "n k"]:
@@ -382,7 +365,7 @@ def _conjugate_gradients(
     """
 
     def dot(a: Float[np.ndarray, "n"], b: Float[np.ndarray, "n"]) -> float:
-        return float(np.einsum("i,i", a, b))
+        return float(a @ b if len(a) <= ONE_THREAD else np.einsum("i,i", a, b))
 
     x, residual, shadow = np.zeros_like(right), right.copy(), right
     enough = 1e-24 * dot(right, right)

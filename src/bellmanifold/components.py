@@ -16,6 +16,7 @@ reaches another, so that components stay apart in the factors, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,14 +25,17 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from bellmanifold.blocks import STAYS, inverses, is_narrow, reordered, solve_block, solve_by_factors, sweep
+from bellmanifold.blocks import STAYS, is_narrow, reordered, solve_block, solve_by_factors, sweep
 from bellmanifold.compressed_rows import row_entries
+from bellmanifold.subtraction_free import expected_visits
 
-FEW = 32
-"""Components up to this size are inverted together."""
-STRIP = 1.5
-"""A chain with larger components is factorised as a whole if no move is longer than this many times the square root of
-its size, as on a grid."""
+FEW, MIDDLING = 12, 200
+"""Components up to these sizes are inverted together, then solved in one substitution or one after the other."""
+SHORT = 256
+"""Fewer small components in a row than this are taken one after the other, too."""
+STRIP, ALIKE = 1.5, 64
+"""A chain with large components, or fewer middling ones of each size, is factorised as a whole if no move is longer
+than this many times the square root of its size, as on a grid."""
 NARROW, WIDE = 16, 64
 """Nodes that are ready at once: up to the first number they are better dealt with one by one, until there are more
 than the second."""
@@ -56,7 +60,7 @@ def solve_by_components(
     count, label = connected_components(moves, connection="strong")
     if count == 1:
         return solve_block(moves, leaving, out, rights)
-    if (np.bincount(label) > FEW).any() and is_narrow(moves, STRIP * np.sqrt(len(label))):
+    if _few_alike(np.bincount(label)) and is_narrow(moves, STRIP * np.sqrt(len(label))):
         answer = solve_by_factors(moves, leaving, rights, STAYS)
         if answer is not None:
             return answer
@@ -67,8 +71,14 @@ def solve_by_components(
     moves = reordered(moves, order, place)
     start = np.append(0, np.cumsum(np.bincount(label)))
     answer = np.empty_like(rights)
-    answer[order] = _in_order(_Ordered(moves, leaving[order], out[order], label[order], start), rights[order])
+    answer[order] = _in_order(_Ordered(moves, leaving[order], out[order], start), rights[order])
     return answer
+
+
+def _few_alike(size: Int[np.ndarray, "components"]) -> bool:
+    """Are most states in large components, or too few middling ones of a size to be inverted together?"""
+    middling = size[(size > FEW) & (size <= MIDDLING)]
+    return bool(size[size > MIDDLING].sum() > 0.5 * size.sum() or len(middling) < ALIKE * len(np.unique(middling)))
 
 
 def topological(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray, "n"]:
@@ -141,14 +151,12 @@ class _Ordered:
 
     Attributes:
         moves, leaving, out: as of any chain.
-        label: each state's component.
         start: component c is start[c]:start[c + 1].
     """
 
     moves: csr_array
     leaving: Float[np.ndarray, "n"]
     out: Float[np.ndarray, "n"]
-    label: Int[np.ndarray, "n"]
     start: Int[np.ndarray, "components_plus_1"]
 
     def within(self, low: int, high: int) -> tuple[csr_array, csr_array]:
@@ -159,7 +167,21 @@ class _Ordered:
         inner = rows[1] >= low
         return _entries(rows, inner, low, high - low), _entries(rows, ~inner, 0, low)
 
+    def part(self, inner: csr_array, out: Float[np.ndarray, "m"], first: int, last: int) -> _Ordered:
+        """Some components from one to another alone, with their moves and what leaves them all."""
+        low, high = self.start[first], self.start[last]
+        return _Ordered(inner, self.leaving[low:high], out, self.start[first : last + 1] - low)
 
+    def split(self) -> tuple[csr_array, csr_array]:
+        """The moves inside components, and those between them."""
+        label = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+        own = np.repeat(label, np.diff(self.moves.indptr)) == label[self.moves.indices]
+        rows = self.moves.data, self.moves.indices, self.moves.indptr
+        return _entries(rows, own, 0, len(label)), _entries(rows, ~own, 0, len(label))
+
+
+Solver: TypeAlias = Callable[[_Ordered, Float[np.ndarray, "m k"]], Float[np.ndarray, "m k"]]
+"""Solves some components, with what leaves all of them known."""
 Rows: TypeAlias = tuple[Float[np.ndarray, "entries"], Int[np.ndarray, "entries"], Int[np.ndarray, "rows_plus_1"]]
 """Numbers, columns and starts of compressed rows."""
 
@@ -172,74 +194,108 @@ def _entries(rows: Rows, chosen: Bool[np.ndarray, "entries"], first: int, column
 
 
 def _in_order(chain: _Ordered, rights: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Solve stretches of small components and large components, alternately."""
+    """Solve stretches of small components, of middling ones, and large components, as they come."""
     answer = np.empty_like(rights)
-    large = np.flatnonzero(np.diff(chain.start) > FEW)
-    low = 0
-    starts, ends = ([*chain.start[large + k].tolist(), len(rights)] for k in (0, 1))
-    for first, last in zip(starts, ends, strict=True):
-        if first > low:
-            answer[low:first] = _solve_small(chain, (low, first), answer, rights)
-        if last > first:
-            answer[first:last] = _solve_large(chain, (first, last), answer, rights)
-        low = last
+    for first, last, solve in _stretches(np.diff(chain.start)):
+        low, high = int(chain.start[first]), int(chain.start[last])
+        inner, outer = chain.within(low, high)
+        right, out = rights[low:high], chain.out[low:high]
+        if outer.nnz:
+            right, out = right + outer @ answer[:low], out + outer.sum(axis=1)
+        answer[low:high] = solve(chain.part(inner, out, first, last), right)
     return answer
 
 
-def _solve_large(
-    chain: _Ordered, where: tuple[int, int], known: Float[np.ndarray, "n k"], rights: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "m k"]:
-    low, high = where
-    inner, outer = chain.within(low, high)
-    out = chain.out[low:high] + outer.sum(axis=1)
-    return solve_block(inner, chain.leaving[low:high], out, rights[low:high] + outer @ known[:low])
+def _stretches(size: Int[np.ndarray, "components"]) -> Iterator[tuple[int, int, Solver]]:
+    """Components from one to another in turn, and what solves them."""
+    kind = np.digitize(size, [FEW, MIDDLING], right=True)
+    ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(kind))
+    short = np.diff(ends, prepend=0) < SHORT
+    kind = np.maximum(kind, np.repeat(short, np.diff(ends, prepend=0)).astype(kind.dtype))
+    room = np.cumsum(size.astype(np.int64) ** 2) // AT_A_TIME * (kind == 1)
+    alone = np.where(kind == 2, np.arange(len(kind)), -1)
+    changes = (np.diff(kind) != 0) | (np.diff(room) != 0) | (np.diff(alone) != 0)
+    begin = np.append(0, np.flatnonzero(changes) + 1)
+    solvers = (_solve_small, _solve_middling, _solve_large)
+    for first, last in zip(begin.tolist(), [*begin[1:].tolist(), len(kind)], strict=True):
+        yield first, last, solvers[kind[first]]
 
 
-def _solve_small(
-    chain: _Ordered, where: tuple[int, int], known: Float[np.ndarray, "n k"], rights: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "m k"]:
-    """Components of up to `FEW` states, all of a stretch in one substitution."""
-    low, high = where
-    inner, outer = chain.within(low, high) if low else (chain.within(low, high)[0], None)
-    right = rights[low:high] if outer is None else rights[low:high] + outer @ known[:low]
-    label, leaving = chain.label[low:high], chain.leaving[low:high]
-    if label[-1] - label[0] + 1 == high - low:  # single states
-        return sweep(inner, leaving, right)
-    row = np.repeat(label, np.diff(inner.indptr))
-    own = row == label[inner.indices]
-    rows = inner.data, inner.indices, inner.indptr
-    between = _entries(rows, ~own, 0, high - low)
-    out = chain.out[low:high] + between.sum(axis=1)
-    if outer is not None:
-        out += outer.sum(axis=1)
-    visits = _visits(_entries(rows, own, 0, high - low), out, label - label[0])
+def _solve_large(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m k"]:
+    return solve_block(chain.moves, chain.leaving, chain.out, right)
+
+
+def _solve_middling(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m k"]:
+    """Components that are inverted together, then taken one after the other."""
+    own, between = chain.split()
+    out = chain.out + between.sum(axis=1)
+    visits: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, 0))] * (len(chain.start) - 1)
+    for members, found in _inverted(own, out, chain.start):
+        for component, one in zip(members.tolist(), found, strict=True):
+            visits[component] = one
+    right, answer = right.copy(), np.empty_like(right)
+    length = np.diff(between.indptr)
+    row = np.flatnonzero(length)  # those from which moves lead to other components
+    begin = between.indptr[row]
+    moves, landing = between.data[:, None], between.indices
+    states = chain.start.tolist()
+    rows, entries = np.searchsorted(row, chain.start).tolist(), between.indptr[chain.start].tolist()
+    for k, one in enumerate(visits):
+        low, high = states[k], states[k + 1]
+        first, last = entries[k], entries[k + 1]
+        if first < last:
+            own_rows = slice(rows[k], rows[k + 1])
+            ahead = moves[first:last] * answer[landing[first:last]]
+            right[row[own_rows]] += np.add.reduceat(ahead, begin[own_rows] - first)
+        for column in range(right.shape[1]):  # one at a time: the same numbers whatever else is solved for
+            answer[low:high, column] = one[: high - low, : high - low] @ right[low:high, column]
+    return answer
+
+
+def _solve_small(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m k"]:
+    """Components of up to `FEW` states, all of them in one substitution."""
+    size = len(right)
+    if len(chain.start) == size + 1:  # single states
+        return sweep(chain.moves, chain.leaving, right)
+    own, between = chain.split()
+    visits = _visits(own, chain.out + between.sum(axis=1), chain.start)
     onwards = csr_array(visits @ between)
     onwards.sort_indices()
-    return sweep(onwards, np.ones(high - low), visits @ right)
+    return sweep(onwards, np.ones(size), visits @ right)
 
 
-def _visits(moves: csr_array, out: Float[np.ndarray, "n"], label: Int[np.ndarray, "n"]) -> csr_array:
-    """Expected visits (I - P)^-1 of a chain whose components are small, do not move to each other, and are sorted."""
-    size = np.bincount(label)
-    start = np.append(0, np.cumsum(size))
+def _visits(moves: csr_array, out: Float[np.ndarray, "n"], start: Int[np.ndarray, "components_plus_1"]) -> csr_array:
+    """Expected visits (I - P)^-1 of a chain whose components are small and do not move to each other."""
+    size = np.diff(start)
     own = np.repeat(size, size)  # entries per row
     begin = np.append(0, np.cumsum(own))
     column = np.arange(begin[-1]) - np.repeat(begin[:-1] - np.repeat(start[:-1], size), own)
     entry = np.empty(begin[-1])
-    for width in np.unique(size).tolist():
-        members = np.flatnonzero(size == width)
-        for part in np.array_split(members, -(-len(members) * width**2 // AT_A_TIME)):
-            states = row_entries(start, part)[0]
-            found = inverses(_dense(moves, states, width), out[states].reshape(-1, width).T)
-            entry[row_entries(begin, states)[0]] = found.transpose(2, 0, 1).ravel()
+    for members, found in _inverted(moves, out, start):
+        used = np.arange(found.shape[1]) < size[members][:, None]
+        entry[row_entries(begin, row_entries(start, members)[0])[0]] = found[used[:, :, None] & used[:, None, :]]
     return csr_array((entry, column, begin), shape=moves.shape)
 
 
-def _dense(moves: csr_array, states: Int[np.ndarray, "n"], width: int) -> Float[np.ndarray, "width width batch"]:
-    """The moves inside components of one size, whose states are given one component after the other."""
-    entries, start = row_entries(moves.indptr, states)
-    row = np.repeat(np.arange(len(states)), np.diff(start))
-    first = states[::width][row // width]
-    dense = np.zeros((width, width, len(states) // width))
-    dense[row % width, moves.indices[entries] - first, row // width] = moves.data[entries]
-    return dense
+def _inverted(
+    moves: csr_array, out: Float[np.ndarray, "n"], start: Int[np.ndarray, "components_plus_1"]
+) -> Iterator[tuple[Int[np.ndarray, "some"], Float[np.ndarray, "some width width"]]]:
+    """Components of about one size at a time, and the expected visits among their states.
+
+    Those that are smaller than the largest of them get states that nobody visits.
+    """
+    size = np.diff(start)
+    unit = 2 ** np.maximum(np.frexp(size - 0.5)[1] - 3, 0)  # four widths from one power of two to the next
+    for about in np.unique(-(-size // unit) * unit).tolist():
+        members = np.flatnonzero(-(-size // unit) * unit == about)
+        width = int(size[members].max())
+        for part in np.array_split(members, -(-len(members) * width**2 // AT_A_TIME)):
+            states, first = row_entries(start, part)
+            entries, begin = row_entries(moves.indptr, states)
+            which = np.repeat(np.arange(len(part)), size[part])
+            place = np.arange(len(states)) - first[which]
+            row = np.repeat(np.arange(len(states)), np.diff(begin))
+            dense, leaves = np.zeros((len(part), width, width)), np.ones((len(part), width))
+            dense[which[row], place[row], moves.indices[entries] - start[part][which[row]]] = moves.data[entries]
+            leaves[which, place] = out[states]
+            yield part, expected_visits(dense, leaves)

@@ -27,8 +27,9 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bellmanifold.graph import EndComponent, recurrent_classes, steps_towards
-from bellmanifold.linear import eliminate, solve_chain, solve_chains
+from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.ssp import SSP, Index
+from bellmanifold.subtraction_free import eliminate
 
 EXACT_STATES = 64
 CLEARLY = 1e-9

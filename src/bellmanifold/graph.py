@@ -139,8 +139,8 @@ def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
     return _reach_possibly(model, np.append(np.zeros(model.n_states, dtype=bool), True), allowed)[1]
 
 
-def direct_routes(model: SSP) -> tuple[Policy, Float[np.ndarray, "states"]]:
-    """A pair for each state that may bring it a move nearer to the goal, and what the way there pays if it always does.
+def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+    """A pair for each state that may bring it a move nearer to the goal, how many moves that takes, and what they pay.
 
     Of several such pairs it is the one that brings the state nearest on average. From wherever the goal can be reached
     at all the policy reaches it with positive probability; it is -1 elsewhere.
@@ -151,11 +151,12 @@ def direct_routes(model: SSP) -> tuple[Policy, Float[np.ndarray, "states"]]:
     reached, towards = _search(backwards, n)
     towards = np.where(reached & (np.arange(n + 1) < n), towards, n)
     distance = _along(towards, np.ones(n))
-    nearer = np.zeros(model.n_pairs, dtype=bool)
-    nearer[model.next_pair[distance[model.next_state] < distance[model.pair_state][model.next_pair]]] = True
-    mean = np.where(nearer & reached[model.pair_state], model.expected_next(distance[:n]), np.inf)
-    policy = np.where(reached[:n], model.greedy(-mean), -1)
-    return policy, _along(towards, np.where(policy < 0, 0.0, model.reward[policy]))[:n]
+    ahead = distance[model.next_state]
+    nearer = model.over_successors(np.minimum, ahead, np.inf) < distance[model.pair_state]
+    mean = model.over_successors(np.add, model.next_prob * ahead, np.inf)
+    policy = np.where(reached[:n], model.greedy(np.where(nearer & reached[model.pair_state], -mean, -np.inf)), -1)
+    pays = _along(towards, np.where(policy < 0, 0.0, model.reward[policy]))
+    return policy, distance[:n].astype(np.int64), pays[:n]
 
 
 def _along(towards: Int[np.ndarray, "nodes"], each: Float[np.ndarray, "states"]) -> Float[np.ndarray, "nodes"]:

@@ -16,17 +16,14 @@ from jaxtyping import Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.linalg import SuperLU
 
-from bellmanifold.blocks import DENSE, EPSILON, NEARLY_TRAPPED, TRAPPED, factorise, refined, system
-from bellmanifold.blocks import eliminate as eliminate
+from bellmanifold.blocks import DENSE, NEARLY_TRAPPED, TRAPPED, factorise, refined, system
 from bellmanifold.components import solve_by_components
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP, row_entries
+from bellmanifold.subtraction_free import eliminate
 
 TINY = 40
 """Chains up to this size are always eliminated densely, without subtraction."""
-NEAR, SWEEPS, MOST = 1e-6, 10, 400
-"""What leaves a residual of at most this share of the largest reward is near the answer; sweeps between two looks at
-what is left, and at most in all, which is how many moves a chain may have to go."""
 
 
 def solve_chain(
@@ -34,7 +31,6 @@ def solve_chain(
     policy: Int[np.ndarray, "states"],
     states: Int[np.ndarray, "n"],
     right: Float[np.ndarray, "n"],
-    near: Float[np.ndarray, "n"] | None = None,
 ) -> Float[np.ndarray, "n"]:
     """Solve x = right + P x for the policy's chain on the given (transient) states.
 
@@ -42,9 +38,8 @@ def solve_chain(
         policy: the pair each state plays; only the given states are read.
         states: where the chain lives, ascending; from each of them it leaves sooner or later.
         right: what each visit pays.
-        near: what may be nearly the answer, if anything is known.
     """
-    return solve_chains(model, policy, states, [right], near)[0]
+    return solve_chains(model, policy, states, [right])[0]
 
 
 def solve_chains(
@@ -52,47 +47,14 @@ def solve_chains(
     policy: Int[np.ndarray, "states"],
     states: Int[np.ndarray, "n"],
     rights: list[Float[np.ndarray, "n"]],
-    near: Float[np.ndarray, "n"] | None = None,
 ) -> list[Float[np.ndarray, "n"]]:
-    """The same for several right-hand sides, with one factorisation; only one if something is near its answer."""
+    """The same for several right-hand sides, with one factorisation."""
     if not len(states):
         return rights
     moves, leaving, out = chain_on(model, policy, states)
     if len(states) <= DENSE:
         return [eliminate(moves.toarray(), out, right)[0] for right in rights]
-    answer = None if near is None else _corrected(moves, leaving, rights[0], near)
-    if answer is not None:
-        return [answer]
     return list(solve_by_components(moves, leaving, out, np.stack(rights, axis=1)).T)
-
-
-def _corrected(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], near: Float[np.ndarray, "n"]
-) -> Float[np.ndarray, "n"] | None:
-    """The answer by sweeps from what is near it; None if it is not near, or the chain has far to go.
-
-    Divided by the mass that leaves, the system is x = b + M x; with N = (I - M)^-1 >= 0 the answer is N b, and what
-    leaves a residual e is off by N e = e + M e + M^2 e + ... Where a term is at most a share of |b|, state by
-    state, the terms after it sum to at most that share of N |b|, which is the answer's size if b has one sign: every
-    state's answer is exact to a rounding of its own. The residual is taken in long double precision, or its
-    rounding would be summed up.
-    """
-    size = np.abs(right)
-    if np.abs(near).max() > MOST * size.mean():
-        return None
-    precise = right + (moves.astype(np.longdouble) @ near - leaving.astype(np.longdouble) * near)
-    term = (precise / leaving).astype(np.float64)
-    if not np.abs(term).max() <= NEAR * size.max():
-        return None
-    data = moves.data / np.repeat(leaving, np.diff(moves.indptr))
-    share = csr_array((data, moves.indices, moves.indptr), shape=moves.shape)
-    error, enough = term.copy(), EPSILON * size / leaving
-    for sweeps in range(1, MOST + 1):
-        term = share @ term
-        error += term
-        if sweeps % SWEEPS == 0 and (np.abs(term) <= enough).all():
-            return near + error
-    return None
 
 
 @dataclass(frozen=True, eq=False)

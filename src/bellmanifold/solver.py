@@ -16,7 +16,8 @@ step alone bounds nothing.
 
 *Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only where another
 pair is strictly better, which keeps every iterate proper. Between two linear systems it looks ahead by cheap rounds of
-modified policy iteration (Puterman and Shin 1978), and where those come near the value, sweeps replace the system.
+modified policy iteration (Puterman and Shin 1978; `bellmanifold.lookahead`), and where those come near the value,
+sweeps replace the system.
 
 *Linear programming* (`lp`): minimise sum V subject to V(s) >= r(s, a) + sum p V for all pairs, with HiGHS; the pairs
 with positive dual variable form an optimal policy, which policy iteration confirms and evaluates to full precision.
@@ -29,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy.sparse import csr_array
 
 from bellmanifold.backward import once_through
@@ -45,6 +46,7 @@ from bellmanifold.graph import (
 )
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
+from bellmanifold.lookahead import MANY, Steps
 from bellmanifold.options import Method
 from bellmanifold.ssp import SSP, require_closed
 
@@ -53,15 +55,8 @@ if TYPE_CHECKING:
 
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, are equally good."""
-ROUNDS, FEWEST, SWEEPS = 80, 5, 10
-"""Rounds of modified policy iteration between linear systems, at most and where components are small; sweeps each."""
-FEW = 0.02
-"""If no more states switch in a round than this share of the most that did, their policy is evaluated."""
-TINY = 1 / 16
-"""Gains up to this share of what may be rounding are rounding."""
-SPARE = 4
-"""Columns of pairs may have this many times as many entries as there are pairs."""
-EPSILON = float(np.finfo(np.float64).eps)
+ROUNDS, FEWEST = 80, 5
+"""Rounds of modified policy iteration between linear systems, at most and where components are small."""
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
@@ -170,17 +165,19 @@ def solve(
         )
     if method not in (None, "vi", "pi", "lp"):
         raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")
-    steps, component = _Steps(model), components(model)
+    component = components(model)
     found = once_through(model, component, may_stay=method is None) if method in (None, "vi") else None
     if found is not None:
-        return _solution(steps, *found, ("vi", 1, 0.0))
+        return _solution(Steps(model), *found, ("vi", 1, 0.0))
     if method == "lp":
-        return _linear_program(steps)
+        return _linear_program(Steps(model))
     if method == "vi":
-        return _value_iteration(steps, verdict.proper_policy, max_sweeps)
+        return _value_iteration(Steps(model), verdict.proper_policy, max_sweeps)
     if model.n_pairs == model.n_states:  # nothing to choose
+        steps = Steps(model)
         return _solution(steps, *_value_and_gross(steps, verdict.proper_policy), ("pi", 1, None))
-    start, guess = direct_routes(given)  # a discount would make every pair a way to the goal
+    start, distance, guess = direct_routes(given)  # a discount would make every pair a way to the goal
+    steps = Steps(model, distance if model.n_states >= MANY else None)
     policy = np.where(start < 0, verdict.proper_policy, start)
     rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))
     if not may_end(model).all():
@@ -193,106 +190,29 @@ def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
     return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
 
 
-class _Steps:
-    """Many steps of the Bellman operator on one problem: its law as a matrix, and pairs in columns by their state.
-
-    Column k holds the k-th pair of every state, the last one again where a state has fewer: a maximum over columns is
-    five times as quick as over rows of different lengths. Where some state has many more actions than others, columns
-    would waste memory, and rows are taken.
-    """
-
-    def __init__(self, model: SSP) -> None:
-        self.model = model
-        inner = model.next_state < model.n_states
-        start = np.append(0, np.cumsum(inner, dtype=np.int32))[model.next_start]
-        law = (model.next_prob[inner], model.next_state[inner].astype(np.int32), start)
-        self.law = csr_array(law, shape=(model.n_pairs, model.n_states))
-        actions = np.diff(model.pair_start)
-        most = int(actions.max())
-        self.columns: list[slice | Int[np.ndarray, "states"]] = []
-        if actions.min() == most:
-            self.columns = [slice(k, None, most) for k in range(most)]
-        elif most * model.n_states <= SPARE * model.n_pairs:
-            self.columns = [model.pair_start[:-1] + np.minimum(k, actions - 1) for k in range(most)]
-
-    def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-        """Action values one step ahead of state values."""
-        return np.asarray(self.model.reward + self.law @ value)
-
-    def rounding(self, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-        """How much of each action value may be rounding."""
-        return np.asarray(64 * EPSILON * (self.law @ gross + np.abs(self.model.reward)))
-
-    def best(self, q: Float[np.ndarray, "pairs"]) -> tuple[Float[np.ndarray, "states"], Policy]:
-        """The largest action value of each state, and the first pair that has it."""
-        if not self.columns:
-            return self.model.best(q), self.model.greedy(q)
-        top, which = q[self.columns[0]].copy(), np.zeros(self.model.n_states, dtype=np.int32)
-        for k, column in enumerate(self.columns[1:], start=1):
-            other = q[column]
-            better = other > top
-            np.copyto(top, other, where=better)
-            np.copyto(which, k, where=better)
-        return top, self.model.pair_start[:-1] + which
-
-    def improved(
-        self,
-        policy: Policy,
-        value: Float[np.ndarray, "states"],
-        gross: Float[np.ndarray, "states"],
-        rounds: int,
-    ) -> tuple[Policy, Float[np.ndarray, "states"]]:
-        """A better policy by modified policy iteration from a value, and a value near its own.
-
-        It works on what is gained beyond the given value V: a small gain is not lost in the rounding of a large value,
-        and among pairs that gain nothing a state keeps its own. It does not begin if V solves the equations up to
-        rounding; if it begins, it takes smaller gains, too. If V <= T V, so are all iterates, and they are at most V*.
-        Where news has a long way to go a linear system carries it faster than more rounds.
-        """
-        gain, noise = self.backup(value) - value[self.model.pair_state], self.rounding(gross)
-        noise += noise[policy][self.model.pair_state]
-        if (gain <= noise).all() and (gain[policy] >= -noise[policy]).all():
-            return policy, value
-        gain[np.abs(gain) <= TINY * noise] = 0.0
-        more, most = np.zeros_like(value), 0
-        for _ in range(rounds):
-            chain, own = self.law[policy], gain[policy]
-            for _ in range(SWEEPS):
-                more = chain @ more
-                more += own
-            q = gain + self.law @ more
-            more, best = self.best(q)
-            better = more > q[policy]
-            policy = np.where(better, best, policy)
-            switched = int(np.count_nonzero(better))
-            most = max(most, switched)
-            if switched <= FEW * most:
-                break
-        return policy, value + more
-
-
 def _value_and_gross(
-    steps: _Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None
+    steps: Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None
 ) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
     """The value of a proper policy, and what it would collect if no reward were negative: rounding errors of its value
     are small shares of that, state by state, however large values are elsewhere. A value may be known to be near."""
     model, reward = steps.model, steps.model.reward[policy]
     if reward.max() <= 0 or reward.min() >= 0:
-        value = solve_chain(model, policy, np.arange(model.n_states), reward, near)
+        value = None if near is None else steps.corrected(policy, reward, near)
+        value = policy_value(model, policy) if value is None else value
         return value, np.abs(value)
     value, gross = solve_chains(model, policy, np.arange(model.n_states), [reward, np.abs(reward)])
     return value, gross
 
 
 def _solution(
-    steps: _Steps,
+    steps: Steps,
     value: Float[np.ndarray, "states"],
     gross: Float[np.ndarray, "states"],
     how: tuple[Method, int, float | None],
 ) -> Solution:
     """The solution with a given value, of the greedy policy that collects `gross`; `how` it was found."""
     model, q = steps.model, steps.backup(value)
-    top, first = steps.best(q)
+    top, first = steps.best(q), model.greedy(q)
     size, rounding = np.maximum(np.abs(q), np.abs(model.reward)), steps.rounding(gross)
     slack = TIE * np.maximum(size, size[first][model.pair_state])
     slack += np.maximum(rounding, rounding[first][model.pair_state])
@@ -301,7 +221,7 @@ def _solution(
 
 
 def _policy_iteration(
-    steps: _Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None, rounds: int = ROUNDS
+    steps: Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None, rounds: int = ROUNDS
 ) -> Solution:
     """Policy iteration that looks ahead before each switch.
 
@@ -329,7 +249,7 @@ def _policy_iteration(
     return _solution(steps, value, gross, ("pi", iterations, None))
 
 
-def _value_iteration(steps: _Steps, policy: Policy, max_sweeps: int) -> Solution:
+def _value_iteration(steps: Steps, policy: Policy, max_sweeps: int) -> Solution:
     model = steps.model
     value = policy_value(model, policy)
     scale = float(max(np.abs(model.reward).max(), np.abs(value).max()))
@@ -338,7 +258,7 @@ def _value_iteration(steps: _Steps, policy: Policy, max_sweeps: int) -> Solution
     while sweeps < max_sweeps and slack > 4 * np.finfo(float).eps * scale:
         upper, taken = _rise(steps, value, slack, max_sweeps - sweeps)
         sweeps += taken
-        _, policy = steps.best(steps.backup(upper))
+        policy = model.greedy(steps.backup(upper))
         slack /= 32
         if not is_proper(model, policy):  # the slack outweighs the cost of some loop
             continue
@@ -355,18 +275,18 @@ def _value_iteration(steps: _Steps, policy: Policy, max_sweeps: int) -> Solution
 
 
 def _rise(
-    steps: _Steps, value: Float[np.ndarray, "states"], slack: float, most: int
+    steps: Steps, value: Float[np.ndarray, "states"], slack: float, most: int
 ) -> tuple[Float[np.ndarray, "states"], int]:
     """Value iteration with rewards raised by `slack`, upwards until no state rises by more than that."""
     sweeps, still = 0, False
     while not still and sweeps < most:
-        raised = np.maximum(value, steps.best(steps.backup(value))[0] + slack)
+        raised = np.maximum(value, steps.best(steps.backup(value)) + slack)
         still = bool((raised - value).max() <= slack)
         value, sweeps = raised, sweeps + 1
     return value, sweeps
 
 
-def _linear_program(steps: _Steps) -> Solution:
+def _linear_program(steps: Steps) -> Solution:
     from scipy.optimize import linprog
 
     model = steps.model

@@ -269,7 +269,7 @@ class SSP(Shown):
 
     def opened(self) -> SSP:
         """The same states and actions with every reward and every law open."""
-        return replace(self._with(Rows.empty(self.n_pairs)), reward=np.full(self.n_pairs, np.nan))
+        return self._with(Rows.empty(self.n_pairs), reward=np.full(self.n_pairs, np.nan))
 
     def closed_at_goal(self) -> SSP:
         """The problem with open laws leading to the goal and open rewards 0, for code that never uses open pairs."""
@@ -292,14 +292,14 @@ class SSP(Shown):
         if discount == 1.0:
             return self
         rows = self._rows.discounted(~self.open_law, discount, self.n_states)
-        return replace(self._with(rows), open_discount=self.open_discount * discount)
+        return self._with(rows, open_discount=self.open_discount * discount)
 
     @property
     def _rows(self) -> Rows:
         return Rows(self.next_start, self.next_state, self.next_prob)
 
-    def _with(self, rows: Rows) -> SSP:
-        return replace(self, next_start=rows.start, next_state=rows.state, next_prob=rows.prob)
+    def _with(self, rows: Rows, **changes: Any) -> SSP:
+        return replace(self, next_start=rows.start, next_state=rows.state, next_prob=rows.prob, **changes)
 
     def subproblem(self, pairs: Bool[np.ndarray, "pairs"], start: int | None = None) -> SSP:
         """The problem with only some pairs, none of which may lead to a state that loses all of its own.

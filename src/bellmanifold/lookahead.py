@@ -1,0 +1,199 @@
+"""Cheap steps between linear systems: Bellman's operator many times over, and sweeps of one policy's chain.
+
+A sweep x <- b + M x carries news one move further. States are swept class by class, by their distance from the goal
+modulo `CLASSES`, the nearer ones first, each with what the classes before have just got: on the way from the goal news
+comes as many moves far per sweep as there are classes. Whatever the classes, sweeps that begin with x <= b + M x only
+rise, and never beyond the solution.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+
+from bellmanifold.graph import Policy
+from bellmanifold.linear import chain_on
+from bellmanifold.ssp import SSP, row_entries
+
+CLASSES, MANY = 4, 2000
+"""Classes of states, worth while if there are many states; otherwise, and with more, calls take longer than sums."""
+FEW = 0.02
+"""If no more states switch in a round than this share of the most that did, their policy is evaluated."""
+TINY = 1 / 16
+"""Gains up to this share of what may be rounding are rounding."""
+SPARE, FILLED = 4, 1.5
+"""Columns of pairs may have this many times as many entries as there are pairs, filled rows as the law has."""
+EPSILON = float(np.finfo(np.float64).eps)
+NEAR, MOVES = 1e-6, 400
+"""What leaves a residual of at most this share of the largest reward is near the answer; how many moves a chain may
+have to go, and how many sweeps correct it at most."""
+
+
+class Steps:
+    """Many steps of the Bellman operator on one problem: its law as a matrix, and pairs in columns by their state.
+
+    Column k holds the k-th pair of every state, the last one again where a state has fewer: a maximum over columns is
+    five times as quick as over rows of different lengths. Where some state has many more actions than others, columns
+    would waste memory, and rows are taken. Likewise the rows of the law are filled up with zeros to one length where
+    that wastes little: then a policy's chain changes in place where the policy does.
+
+    Args:
+        model: the problem.
+        distance: of each state from the goal, if sweeps are to go class by class.
+    """
+
+    def __init__(self, model: SSP, distance: Int[np.ndarray, "states"] | None = None) -> None:
+        self.model = model
+        kind = np.zeros(model.n_states, dtype=np.int64) if distance is None else distance % CLASSES
+        self.order = np.argsort(kind, kind="stable")  # of the law's columns, and of the rows of a policy's chain
+        self.place = np.empty(model.n_states, dtype=np.int32)
+        self.place[self.order] = np.arange(model.n_states)
+        self.bounds = np.append(0, np.cumsum(np.bincount(kind)))
+        self.sweeps = 10 if distance is None else 4  # per round of modified policy iteration, or look at what is left
+        inner = model.next_state < model.n_states
+        start = np.append(0, np.cumsum(inner, dtype=np.int32))[model.next_start]
+        prob, state = model.next_prob[inner], self.place[model.next_state[inner]]
+        length = np.diff(start)
+        self.width = int(length.max())
+        if self.width * model.n_pairs <= FILLED * len(prob):
+            used = (np.arange(self.width) < length[:, None]).ravel()
+            given, start = (prob, state), np.arange(model.n_pairs + 1, dtype=np.int32) * self.width
+            prob, state = np.zeros(len(used)), np.zeros(len(used), dtype=np.int32)
+            prob[used], state[used] = given
+        else:
+            self.width = 0
+        self.law = csr_array((prob, state, start), shape=(model.n_pairs, model.n_states))
+        actions = np.diff(model.pair_start)
+        most = int(actions.max())
+        self.columns: list[slice | Int[np.ndarray, "states"]] = []
+        if actions.min() == most:
+            self.columns = [slice(k, None, most) for k in range(most)]
+        elif most * model.n_states <= SPARE * model.n_pairs:
+            self.columns = [model.pair_start[:-1] + np.minimum(k, actions - 1) for k in range(most)]
+
+    def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+        """Action values one step ahead of state values."""
+        return np.asarray(self.model.reward + self.law @ value[self.order])
+
+    def rounding(self, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+        """How much of each action value may be rounding."""
+        return np.asarray(64 * EPSILON * (self.law @ gross[self.order] + np.abs(self.model.reward)))
+
+    def best(self, q: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "states"]:
+        """The largest action value of each state."""
+        if len(self.columns) < 2:
+            return self.model.best(q)
+        top = np.maximum(q[self.columns[0]], q[self.columns[1]])
+        for column in self.columns[2:]:
+            np.maximum(top, q[column], out=top)
+        return top
+
+    def improved(
+        self,
+        policy: Policy,
+        value: Float[np.ndarray, "states"],
+        gross: Float[np.ndarray, "states"],
+        rounds: int,
+    ) -> tuple[Policy, Float[np.ndarray, "states"]]:
+        """A better policy by modified policy iteration from a value, and a value near its own.
+
+        It works on what is gained beyond the given value V: a small gain is not lost in the rounding of a large value,
+        and among pairs that gain nothing a state keeps its own. It does not begin if V solves the equations up to
+        rounding; if it begins, it takes smaller gains, too. If V <= T V, so are all iterates, and they are at most V*.
+        Where news has a long way to go a linear system carries it faster than more rounds.
+        """
+        gain, noise = self.backup(value) - value[self.model.pair_state], self.rounding(gross)
+        noise += noise[policy][self.model.pair_state]
+        if (gain <= noise).all() and (gain[policy] >= -noise[policy]).all():
+            return policy, value
+        gain[np.abs(gain) <= TINY * noise] = 0.0
+        policy, more, most = policy.copy(), np.zeros_like(value), 0
+        chain = self._chain(policy)
+        for _ in range(rounds):
+            own = gain[policy[self.order]]
+            for _ in range(self.sweeps):
+                chain.sweep(own, more)
+            q = self.law @ more
+            q += gain
+            top = self.best(q)
+            better = np.flatnonzero(top > q[policy])
+            policy[better] = self._first_best(q, top, better)
+            more = top[self.order]
+            most = max(most, len(better))
+            if len(better) <= FEW * most:
+                break
+            chain = self._switched(chain, policy, better)
+        return policy, value + top
+
+    def _chain(self, policy: Policy) -> _Chain:
+        return _Chain(self.law[policy[self.order]], self.bounds)
+
+    def _first_best(
+        self, q: Float[np.ndarray, "pairs"], top: Float[np.ndarray, "states"], states: Int[np.ndarray, "some"]
+    ) -> Int[np.ndarray, "some"]:
+        """The first pair of each of some states that has its largest action value."""
+        if isinstance(self.columns[0] if self.columns else None, slice):
+            each = len(self.columns)
+            return states * each + np.argmax(q.reshape(-1, each)[states], axis=1)
+        pairs, start = row_entries(self.model.pair_start, states)
+        found = q[pairs] == np.repeat(top[states], np.diff(start))
+        return np.minimum.reduceat(np.where(found, pairs, self.model.n_pairs), start[:-1])
+
+    def _switched(self, chain: _Chain, policy: Policy, states: Int[np.ndarray, "some"]) -> _Chain:
+        """A policy's chain from that of one which differs from it in some states, and which may be overwritten."""
+        if not self.width:
+            return self._chain(policy)
+        where, pairs, whole = self.place[states], policy[states], chain.whole
+        for entries, given in ((whole.data, self.law.data), (whole.indices, self.law.indices)):
+            entries.reshape(-1, self.width)[where] = given.reshape(-1, self.width)[pairs]
+        return chain
+
+    def corrected(
+        self, policy: Policy, right: Float[np.ndarray, "states"], near: Float[np.ndarray, "states"]
+    ) -> Float[np.ndarray, "states"] | None:
+        """The answer of x = right + P x by sweeps from what is near it; None if it is not, or the chain has far to go.
+
+        Divided by the mass that leaves, the system is x = b + M x; with N = (I - M)^-1 >= 0 the answer is N b, and what
+        leaves a residual e is off by the solution of d = e + M d. A sweep that changes d by at most a share of |b|,
+        state by state, leaves it off by at most that share of N |b|, which is the answer's size if b has one sign:
+        every state's answer is exact to a rounding of its own. The residual is taken in long double precision,
+        or its rounding would be summed up.
+        """
+        size = np.abs(right)
+        if np.abs(near).max() > MOVES * size.mean():
+            return None
+        moves, leaving, _ = chain_on(self.model, policy, np.arange(self.model.n_states))
+        precise = right + (moves.astype(np.longdouble) @ near - leaving.astype(np.longdouble) * near)
+        residual = (precise / leaving).astype(np.float64)[self.order]
+        if not np.abs(residual).max() <= NEAR * size.max():
+            return None
+        data = moves.data / np.repeat(leaving, np.diff(moves.indptr))
+        share = csr_array((data, self.place[moves.indices], moves.indptr), shape=moves.shape)
+        chain = _Chain(share[self.order], self.bounds)
+        error, enough = residual.copy(), (EPSILON / 4 * size / leaving)[self.order]
+        for _ in range(MOVES // self.sweeps):
+            for _ in range(self.sweeps):
+                before = error.copy()
+                chain.sweep(residual, error)
+            if (np.abs(error - before) <= enough).all():
+                return near + error[self.place]
+        return None
+
+
+class _Chain:
+    """A policy's moves, and the same in classes of states, without copies."""
+
+    def __init__(self, whole: csr_array, bounds: Int[np.ndarray, "classes_plus_1"]) -> None:
+        self.whole = whole
+        self.classes: list[tuple[slice, csr_array]] = []
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            rows, start = csr_array((high - low, whole.shape[1])), whole.indptr[low : high + 1]
+            entries = slice(start[0], start[-1])
+            rows.data, rows.indices, rows.indptr = whole.data[entries], whole.indices[entries], start - start[0]
+            self.classes.append((slice(low, high), rows))
+
+    def sweep(self, right: Float[np.ndarray, "n"], x: Float[np.ndarray, "n"]) -> None:
+        """x <- right + P x in place, class by class."""
+        for own, rows in self.classes:
+            np.add(rows @ x, right[own], out=x[own])
