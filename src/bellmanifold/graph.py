@@ -421,7 +421,7 @@ def _cascade_one_by_one(
 
 
 def _predecessors(model: SSP, keep: Pairs) -> csr_array:
-    """The kept pairs that may lead to each state, one row a state."""
+    """The kept pairs that may lead to each state, one row per state."""
     target, start = _successors(model, keep)
     law = (np.ones(len(target), dtype=np.int8), target, start)
     return csc_array(law, shape=(model.n_states + 1, model.n_pairs)).tocsr()

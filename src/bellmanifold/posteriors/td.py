@@ -230,7 +230,7 @@ def _compare(
 def _by_number_of_actions(
     model: SSP,
 ) -> list[tuple[Int[np.ndarray, "own_states"], Int[np.ndarray, "own_states actions"]]]:
-    """States that have equally many actions, and their pairs, one row a state."""
+    """States that have equally many actions, and their pairs, one row per state."""
     counts = np.diff(model.pair_start)
     groups = [(np.flatnonzero(counts == k), k) for k in np.unique(counts)]
     return [(states, model.pair_start[states][:, None] + np.arange(k)) for states, k in groups]
