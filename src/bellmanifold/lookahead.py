@@ -16,7 +16,7 @@ from bellmanifold.graph import Policy
 from bellmanifold.linear import chain_on
 from bellmanifold.ssp import SSP, row_entries
 
-CLASSES, MANY = 4, 2000
+CLASSES, MANY = 4, 8000
 """Classes of states, worth while if there are many states; otherwise, and with more, calls take longer than sums."""
 FEW = 0.02
 """If no more states switch in a round than this share of the most that did, their policy is evaluated."""
