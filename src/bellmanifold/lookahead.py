@@ -56,7 +56,7 @@ class Steps:
         prob, state = model.next_prob[inner], self.place[model.next_state[inner]]
         length = np.diff(start)
         self.width = int(length.max())
-        if self.width * model.n_pairs <= FILLED * len(prob):
+        if model.n_pairs > model.n_states and self.width * model.n_pairs <= FILLED * len(prob):
             used = (np.arange(self.width) < length[:, None]).ravel()
             given, start = (prob, state), np.arange(model.n_pairs + 1, dtype=np.int32) * self.width
             prob, state = np.zeros(len(used)), np.zeros(len(used), dtype=np.int32)
