@@ -16,7 +16,7 @@ from bellmanifold.graph import Policy
 from bellmanifold.linear import chain_on
 from bellmanifold.ssp import SSP, row_entries
 
-CLASSES, MANY = 4, 2000
+CLASSES, MANY = 4, 8000
 """Classes of states, worth while if there are many states; otherwise, and with more, calls take longer than sums."""
 FEW = 0.02
 """If no more states switch in a round than this share of the most that did, their policy is evaluated."""
@@ -56,7 +56,7 @@ class Steps:
         prob, state = model.next_prob[inner], self.place[model.next_state[inner]]
         length = np.diff(start)
         self.width = int(length.max())
-        if self.width * model.n_pairs <= FILLED * len(prob):
+        if model.n_pairs > model.n_states and self.width * model.n_pairs <= FILLED * len(prob):
             used = (np.arange(self.width) < length[:, None]).ravel()
             given, start = (prob, state), np.arange(model.n_pairs + 1, dtype=np.int32) * self.width
             prob, state = np.zeros(len(used)), np.zeros(len(used), dtype=np.int32)
