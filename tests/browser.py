@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 PROGRAM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -27,15 +27,13 @@ def browser(profile):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    try:
-        port = _port(profile, process)
-        with ExitStack() as sockets:
+    with ExitStack() as sockets:
+        try:
+            port = _port(profile, process)
             yield lambda url, **size: Page(sockets.enter_context(_connect(port)), url, **size)
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.kill()
+        finally:  # before the sockets are closed: pages that say goodbye one by one take ten seconds each
+            process.kill()
+            process.wait()
 
 
 def _port(profile, process):
@@ -54,7 +52,7 @@ def _connect(port):
 
     request = urllib.request.Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
     with urllib.request.urlopen(request) as answer:
-        return connect(json.load(answer)["webSocketDebuggerUrl"], max_size=None)
+        return connect(json.load(answer)["webSocketDebuggerUrl"], max_size=None, close_timeout=0.2)
 
 
 class Page:

@@ -56,9 +56,9 @@ def test_nets_that_agree_by_chance_are_not_certain():
     """One normal number decides. All 32 nets may agree on how many of their points pass the known reward.
 
     A net of n points is off by f/n at most, f uniform, and all agree with probability (1 - f)^32; then the error bar is
-    1/32n. False alarms: 8 of these are exceeded with probability 2 (3/4)^33 / 33 = 5e-6, in 100 cases 5e-4.
+    1/32n. False alarms: 8 of these are exceeded with probability 2 (3/4)^33 / 33 = 5e-6, in 40 cases 2e-4.
     """
-    for case, pays in enumerate(np.linspace(-1.5, 1.5, 100)):
+    for case, pays in enumerate(np.linspace(-1.5, 1.5, 40)):
         model = from_moves("problem", choice(float(pays), "untried"), start="s")
         data = bm.Dataset.from_pairs(model, [("s", "known")])
         found = bm.posterior(model, data, prior_scale=1.0, seed=case).action_probability["s", "untried"]

@@ -512,7 +512,7 @@ def test_the_real_demo(tmp_path):
     assert done.stdout.splitlines()[-1] == "report: demo/report.html"
     assert (tmp_path / "demo/report.html").stat().st_size < 8_000_000
     assert done.stdout.count("env:") == 9
-    assert "never" not in done.stdout
+    assert not re.search(r"\bnever\b", done.stdout)  # every agent finds the optimum
 
 
 def test_what_the_page_needs_is_shipped():

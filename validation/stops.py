@@ -95,7 +95,7 @@ def explored(kind: str, index: int, prior: str) -> Row:
     for episode in range(MOST_EPISODES):
         if (known := int(agent.memory.observed.sum())) > seen:
             seen = known
-            decision = decide(known_draws(agent._believed(), Budget(seed=index, rounds=1), DRAWS))
+            decision = decide(known_draws(agent._target(), Budget(seed=index, rounds=1), DRAWS))
             found, optimal = float(decision.loss.value), float(decision.optimal.value)
             true = true_loss(model, q, agent.memory.observed, decision.policy)
             for tolerance in TOLERANCES:

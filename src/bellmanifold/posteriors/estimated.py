@@ -37,10 +37,6 @@ class Estimate:
         """From numbers or arrays."""
         return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
 
-    def no_surer_than(self, least: float | np.ndarray) -> Estimate:
-        """The same with standard errors that are no less than a bound."""
-        return Estimate.of(self.value, np.maximum(self.se, least))
-
     def __len__(self) -> int:
         return len(self.value)
 

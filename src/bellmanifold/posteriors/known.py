@@ -185,7 +185,14 @@ class _Split:
         resolution = resolution_of(self.effective) if len(known.tied) else 0.0
         beaten = known.target.coupled[known.target.model.pair_state]
         beaten[chart.pairs[np.append(known.tied, known.unique)]] = False
-        return PolicyTable(known.target.coupled, chart.pairs[own], self.weight, None, resolution, certain, beaten)
+        return PolicyTable(
+            known.target.coupled,
+            chart.pairs[own],
+            self.weight,
+            resolution=resolution,
+            certain=certain,
+            beaten=beaten,
+        )
 
 
 def _split(known: Known, budget: Budget) -> _Split:

@@ -228,11 +228,11 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     tied = np.any([part.tied for part in parts], axis=0)
     certain = np.zeros(len(tied), dtype=bool)
     certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)
-    heaviest = 1.0 / (float(whole.sum()) or np.inf)  # its share of all weights: what was missed may weigh as much
-    resolution = 0.0 if certain.all() else max(resolution_of(effective), heaviest)
+    heaviest = 1.0 / (float(whole.sum()) or np.inf)
+    resolution = 0.0 if certain.all() else resolution_of(effective)
     q_mean, q_sd = moments.estimate(target)
     return Sample(
-        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, certain),
+        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, heaviest, certain),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=evidence,

@@ -92,6 +92,8 @@ class PolicyTable:
         stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
         resolution: the least standard error of a probability: a policy as probable as this may be missing, or counted
             once too often by all replicates alike; 0 for exact answers.
+        heaviest: share of the heaviest point; what was missed may weigh as much, so that it is the least standard error
+            of a probability that is this close to 0 or 1.
         certain: states whose greedy pair is known exactly, whatever the resolution; None for none, shape (states,).
         beaten: pairs that are known not to be greedy, whatever the resolution; None for none, shape (pairs,).
     """
@@ -101,6 +103,7 @@ class PolicyTable:
     weight: Weights
     stand_in: Int[np.ndarray, "pairs"] | None = None
     resolution: float = 0.0
+    heaviest: float = 0.0
     certain: Bool[np.ndarray, "states"] | None = None
     beaten: Bool[np.ndarray, "pairs"] | None = None
 
@@ -155,7 +158,13 @@ class PolicyTable:
     ) -> Estimate:
         """Weights as shares of the whole; the error is no less than what may have been missed."""
         least = self.least_error.max(initial=0.0) if resolution is None else resolution
-        return ratio(part, self.whole).no_surer_than(least)
+        return self.resolved(ratio(part, self.whole), least)
+
+    def resolved(self, found: Estimate, least: float | Float[np.ndarray, "*k"]) -> Estimate:
+        """Probabilities whose errors are no less than `least` or, close to 0 and 1, than the heaviest point's share."""
+        heaviest = np.where(np.asarray(least) > 0, self.heaviest, 0.0)
+        at_edge = (found.value < heaviest) | (found.value > 1.0 - heaviest)
+        return Estimate.of(found.value, np.maximum(found.se, np.where(at_edge, np.maximum(least, heaviest), least)))
 
 
 def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -> Estimate:
@@ -406,7 +415,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
         chosen = policy[rows]
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
-    return ratio(part, table.whole[drawn]).no_surer_than(table.least_error.max(initial=0.0))
+    return table.resolved(ratio(part, table.whole[drawn]), table.least_error.max(initial=0.0))
 
 
 def _all_reach_goal(
