@@ -7,14 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.sparse import csr_array
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import batch_walk
-from bellmanifold.posteriors.batch_walk import BatchWalker, advance, evaluate, init, step
+from bellmanifold.posteriors.batch_walk import BatchWalker, advance, draw_proposals, evaluate, init, step
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.laws import open_laws
 from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
@@ -172,3 +174,21 @@ def test_growing_data_do_not_compile_anew(rng, no_programs):
         walker.draw(1)
         counts.append([program._cache_size() for program in (batch_walk.advance, weigh_normals)])
     assert counts[1:] == counts[:-1]
+
+
+def test_every_other_law_is_proposed_anew():
+    """So many landings that a law is their share, and the total of a pair's gamma numbers their number."""
+    counts = 1e14 * np.array([[1.0, 2.0, 5.0], [4.0, 4.0, 8.0]])
+    concentration = np.array([0.5, 2.0])
+    laws = open_laws(csr_array(counts), np.arange(2), 1.0)
+    found = draw_proposals(np.random.default_rng(0), laws, 30, concentration)
+    row, landing = np.asarray(found.row), np.asarray(found.landing)
+    assert (set(row.ravel()), set(landing.ravel())) == ({0, 1}, {0, 1, 2})
+    assert (np.asarray(found.is_local) == [False, True, False, True]).all()
+    share = counts / counts.sum(axis=1, keepdims=True)
+    anew = np.exp(np.asarray(found.log_law)[:, ::2])
+    np.testing.assert_allclose(anew, np.broadcast_to(share[row[:, ::2]][..., None], anew.shape), rtol=1e-5)
+    total = np.exp(np.asarray(found.log_total))
+    np.testing.assert_allclose(total, np.broadcast_to(counts.sum(axis=1)[row][..., None], total.shape), rtol=1e-5)
+    np.testing.assert_allclose(found.shape, counts[row, landing][..., None] + concentration / 3, rtol=1e-15)
+    assert found.shift.shape == (30, 4, 2)

@@ -297,6 +297,8 @@ def test_a_loop_that_shares_pairs_with_a_closed_one():
     assert names(target, proper_cut_set(target)) == [("b", "wait")]
     assert missed_by_walks(target, batch=False) == MISSED
     assert missed_by_walks(sharing(0.1), batch=False) == ""
+    assert missed_by_walks(target, batch=True) == MISSED
+    assert missed_by_walks(sharing(0.1), batch=True) == ""
     restricted = replace(target, proper_only=True)
     found = by_importance(restricted, covering(restricted), Budget())
     assert found.trustworthy
@@ -455,3 +457,17 @@ def test_lingering_in_a_part_of_a_loop_is_not_covered():
     model = from_moves("part", moves, start="s")
     data = Dataset.from_pairs(model, [("s", "stay"), ("s", "go"), ("t", "back")])
     assert lingering_loops(relaxed_target(data, 0.0, 1.0))[1] == MISSED
+
+
+def test_a_loop_elsewhere_is_no_part_of_a_loop():
+    """Two loops with exits of their own, one of two states: staying in the other loop is no part of the first."""
+    moves = {
+        ("s", "go"): Move(-1e-6, {"t": 1.0}),
+        ("t", "back"): Move(-1e-6, {"s": 1 - 1e-6, "goal": 1e-6}),
+        ("u", "stay"): Move(-1e-6, {"u": 1 - 1e-6, "goal": 1e-6}),
+    }
+    untried = {(state, "untried"): Move(0.0, {"goal": 1.0}) for state in "stu"}
+    model = from_moves("two", moves | untried, start="s")
+    loops, missed = lingering_loops(relaxed_target(Dataset.from_pairs(model, list(moves)), 0.0, 1.0))
+    assert missed == ""
+    assert sorted([model.pair_name(pair)[0] for pair in loop.exits] for loop in loops) == [["s", "t"], ["u"]]

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.integrate import quad
 
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.inference import posterior_of
@@ -190,3 +193,40 @@ def test_many_ties_are_coded_in_several_words():
     assert summary.action_probability.value.tolist() == [0.5] * (2 * rows)
     ties = tie_problem(model, np.arange(2 * rows), np.zeros(0, dtype=np.int64))
     assert ties.code(np.stack([np.arange(0, 2 * rows, 2)] * 3)).shape == (3, 2)
+
+
+def test_as_many_ties_as_one_word_holds():
+    """63 ties of two are numbers below 2^63: the first actions are 0, the last state's second one adds 1, and so on."""
+    model = from_moves(
+        "word", {(f"s{k:02}", action): Move(-1.0, {"goal": 1.0}) for k in range(63) for action in "ab"}, start="s00"
+    )
+    ties = tie_problem(model, np.arange(126), np.zeros(0, dtype=np.int64))
+    first = np.arange(0, 126, 2)
+    last = first + (first == 124)
+    assert ties.code(np.stack([first, last, first + 1])).tolist() == [0, 1, 2**63 - 1]
+
+
+def test_points_are_doubled_until_a_split_is_accurate():
+    """Three tied actions, one of which stays with probability 3/4: it wins where 4 y, y normal, is above two others.
+
+    Its points weigh 4. 2^17 points, of 32 nets and mirrored, are too few for 1e-4. Three comparisons at 5 standard
+    errors, t with 31 degrees of freedom: a false-alarm rate of 6e-5.
+    """
+    moves = {("s", "slow"): Move(-1.0, {"s": 0.75, "goal": 0.25})}
+    moves |= {("s", action): Move(-4.0, {"goal": 1.0}) for action in ("t", "u")}
+    model = from_moves("stay", moves, start="s")
+    found = posterior_of(relaxed_target(Dataset.complete(model), 0.0, 10.0), Budget(accuracy=1e-4))
+    assert found.diagnostics["points"] in (2**18, 2**19, 2**20)
+    wins, _ = quad(lambda y: stats.norm.pdf(y) * stats.norm.cdf(4.0 * y) ** 2, -10.0, 10.0)
+    slow = 4.0 * wins / (1.0 + 3.0 * wins)
+    assert found.action_probability.value == pytest.approx([slow, *[0.5 * (1.0 - slow)] * 2], abs=5e-4)
+
+
+def test_rewards_beside_exact_ones_add_to_the_evidence():
+    """An exact reward of -1 and another of -1.4 with an sd of 0.5: its density, and the prior's of both values."""
+    model = from_moves("two", {("s", "a"): Move(-1.0, {"goal": 1.0}), ("s", "b"): Move(-2.0, {"goal": 1.0})}, start="s")
+    seen = [Observation("s", "a", -1.0), Observation("s", "b", -2.0), Observation("s", "a", -1.4, 0.5)]
+    found = bm.posterior(model, Dataset.from_pairs(model, seen), prior_scale=3.0)
+    assert found.engine == "solver"
+    density = stats.norm.logpdf([-1.0, -2.0], scale=3.0).sum() + stats.norm.logpdf(-1.4, -1.0, 0.5)
+    assert float(found.log_evidence.value) == pytest.approx(density)

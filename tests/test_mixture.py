@@ -184,6 +184,20 @@ def test_sds_of_differences_survive_cancellation(difference):
     assert found[0] == pytest.approx([difference * 1e3, np.hypot(995.0, 2e3)], rel=1e-9)
 
 
+def test_sds_of_differences_from_covariances():
+    """Rows (2, 0, 0), (1, 2, 0) and (-1, 1, 0) of a factor: lengths of their differences, without any cancellation."""
+    factor = np.array([[[2.0, 0.0, 0.0], [1.0, 2.0, 0.0], [-1.0, 1.0, 0.0]]])
+    found = engine._wall_sd(factor, np.array([[0]]), np.array([[0, 0, 1]]), np.array([[1, 2, 2]]))
+    assert found[0] == pytest.approx(np.sqrt([5.0, 10.0, 5.0]))
+
+
+def test_without_competitors_there_is_no_wall():
+    """One action, seen with a tolerance of 0.4: the bound of its one cell is the evidence itself."""
+    target = relaxed_target(Dataset.complete(bandit([-1.0])), 0.4, 1.5)
+    (bound,) = engine._bounds(cells_module.cells_of(target, 1))[0]
+    assert bound == pytest.approx(norm.logpdf(-1.0, scale=np.hypot(0.4, 1.5)))
+
+
 def test_cells_are_taken_best_first_until_the_rest_is_negligible():
     cells = walled()
     bound, _ = engine._bounds(cells)

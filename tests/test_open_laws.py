@@ -20,7 +20,10 @@ from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.draws import posterior_draws
+from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, by_sparse_walk, by_walk, walker_of
@@ -356,6 +359,22 @@ def test_a_loop_leaks_to_every_state_outside_it():
         assert bool(choose(target_of(never, concentration), "auto", Budget()).doubt) == doubted
 
 
+@pytest.mark.parametrize(("concentration", "doubted"), [(1.49, True), (1.51, False)])
+def test_one_exit_that_was_seen_counts_one(concentration, doubted):
+    """Left once, to one of two states outside: w = 1 + 2 a / 3 has to be above 2 for a variance."""
+    assert bool(lacking_variance(target_of(landed(TWO, 0.0, (3, 1, 0)), concentration))) == doubted
+
+
+def test_landings_of_a_given_law_say_nothing_about_open_ones():
+    """The second pair is known to end, however often it was seen to."""
+    model = open_model(["s"], [("s", "stay"), ("s", "exit")], [(("s", "exit"), {"goal": 1.0})])
+    stays = [Observation("s", "stay", reward=-1.0, next=name) for name in ("s", "s", "goal")]
+    data = Dataset.from_pairs(model, [*stays, *[Observation("s", "exit", reward=-2.0, next="goal")] * 3])
+    laws = closed(data, "dirichlet", 0.7)[1]
+    assert laws.landed.toarray().tolist() == [[2.0, 1.0]]
+    assert laws.log_evidence == pytest.approx(log_landings(0.7, (2, 1)))
+
+
 def test_loops_that_pay_nothing(cli, tmp_path):
     """Too little leak weight is refused with the reason; what was left once is not trusted; other things help."""
     never, once = landed(ONE, 0.0, (3, 0)), landed(ONE, 0.0, (3, 1))
@@ -408,6 +427,11 @@ def test_draws_hold_laws():
     assert draws.concentration.values.tolist() == [1.0] * len(weight)
     q, p = draws.q.values, draws.law.values[:, 0]
     np.testing.assert_allclose(q[:, 0], -1.0 + p * q.max(axis=1), rtol=1e-9)
+    effective = effective_size(weight)
+    demanding = Budget(enough=effective + 1.0, kept=2 * 8192)
+    pooled = posterior_draws(found.target, demanding)
+    assert effective_size(pooled.weight.values) > 10 * effective, "sixteen such batches are worth more"
+    near(pooled.weight.values @ pooled.law.values[:, 0], 0.5 / np.sqrt(10 * effective), exact.law[0])
 
 
 def test_engines_that_take_given_laws_only():
@@ -556,6 +580,8 @@ def test_a_kernel_without_a_tolerance_is_told():
 
 
 def test_concentrations_have_one_range():
+    for end in (1e-12, 1e12):
+        assert closed(landed(ONE, -1.0, (1, 1)), "dirichlet", end)[1].concentration.tolist() == [end]
     for found in ({"laws": "dirichlet", "concentration": 1e13}, {"laws": "dirichlet", "concentration": 1e-13}):
         with pytest.raises(BadInputError, match=r"give a number from 1e-12 to 1e\+12"):
             asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=found["concentration"])

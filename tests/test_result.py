@@ -47,7 +47,9 @@ def test_values_that_no_data_touch_keep_their_prior(rng):
         np.testing.assert_array_equal(mean.value[~own], whole.prior.mean[~own])
         np.testing.assert_array_equal(mean.se[~own], 0.0)
         np.testing.assert_array_equal(sd[~own], whole.prior.sd[~own])
+        np.testing.assert_array_equal(sd.se[~own], 0.0)
         assert (mean.se[own] > 0).all()
+        assert (sd.se[own] > 0).all()
 
 
 def test_means_and_deviations_of_weighted_values(rng):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from open_quadrature import log_landings
+from scipy import stats
 from scipy.sparse import csr_array
 
 from bellmanifold import envs
@@ -60,6 +62,33 @@ def test_a_concentration_given_laws_that_were_drawn_with_one(way):
     for power in (1, 2):
         gap = np.log(found) ** power - np.log(first) ** power
         assert abs(gap.mean()) < 5 * gap.std(ddof=1) / np.sqrt(DRAWS)
+
+
+@pytest.mark.parametrize("forgotten", [None, [True, False], [False, True], [True, True]])
+def test_a_concentration_given_some_laws_and_the_landings_of_others(forgotten):
+    """Two values, whose odds are those of densities: Dirichlet of laws that are known, Dirichlet-multinomial of others.
+
+    10,000 independent draws, within 5 standard errors, in four cases: a false alarm in 400,000 seeds.
+    """
+    rng, values, prior = np.random.default_rng(4), np.array([1.0, 2.0]), np.array([0.6, 0.4])
+    laws = replace(drawer(COUNTS).laws, concentration=values, log_prior=np.log(prior), log_posterior=np.zeros(2))
+    law = np.array([[0.001, 0.7, 0.004, 0.005, 0.04, 0.25], [0.05, 0.3, 0.009, 0.001, 0.04, 0.6]])
+    density = prior.copy()
+    for row, gone in enumerate(forgotten or [False, False]):
+        for k, a in enumerate(values):
+            told = log_landings(a, COUNTS[row]) if gone else stats.dirichlet.logpdf(law[row], np.full(6, a / 6))
+            density[k] *= np.exp(told)
+    expected = density[1] / density.sum()
+    batch = np.broadcast_to(np.log(law)[:, :, None], (2, 6, 10_000))
+    gone = None if forgotten is None else np.broadcast_to(np.array(forgotten)[:, None], (2, 10_000))
+    found = laws.concentration_given(rng, batch, gone)
+    assert set(found) == set(values)
+    assert abs((found == 2.0).mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / 10_000)
+
+
+def test_a_given_concentration_stays():
+    laws = drawer(COUNTS, 0.7).laws
+    assert laws.concentration_given(np.random.default_rng(5), np.full((2, 6, 3), -np.log(6))).tolist() == [0.7] * 3
 
 
 def test_rows_of_another_point_and_what_is_carried_over():

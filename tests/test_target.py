@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from open_quadrature import open_model
 from scipy import stats
 
 from bellmanifold.data import Dataset
@@ -11,7 +12,9 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Gaussian, Laplace, Uniform
 from bellmanifold.noise import HalfNormal
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.noise_scale import scale_table
 from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
 
@@ -118,6 +121,37 @@ def test_noise_of_other_shapes_needs_pairs_seen_once():
     with pytest.raises(UnsupportedError, match="seen once"):
         noisy_target(twice, 0.5, 2.0, Laplace())
     assert not noisy_target(seen(), 0.5, 2.0, Laplace()).observed.any()
+
+
+def test_rewards_with_sds_of_their_own_need_gaussian_noise():
+    """Noise of 0.5 and an sd of 0.25: weighed by precisions of 4 and 16."""
+    data = Dataset.from_pairs(row(), [Observation("a", "on", 1.0), Observation("a", "on", 2.0, 0.25)])
+    target = noisy_target(data, 0.5, 2.0)
+    index = target.model.pair_index["a", "on"]
+    assert target.reward[index] == pytest.approx((4.0 * 1.0 + 16.0 * 2.0) / 20.0)
+    assert target.scale[index] == pytest.approx(1.0 / np.sqrt(20.0))
+    with pytest.raises(
+        UnsupportedError, match="rewards with an sd of their own are Gaussian, and laplace noise is not"
+    ):
+        noisy_target(data, 0.5, 2.0, Laplace())
+
+
+def test_open_laws_lead_where_they_were_seen_to_or_back():
+    """Of four landings three stayed; nobody saw where `leave` led; a problem without open laws stays as it is."""
+    model = open_model(["s", "t"], [("s", "go"), ("s", "exit"), ("t", "leave")])
+    seen_to = [Observation("s", "go", -1.0, next=name) for name in ("s", "s", "t", "s")]
+    whole, laws, no_law = closed(
+        Dataset.from_pairs(model, [*seen_to, Observation("t", "leave", -1.0)]), "dirichlet", 1.0
+    )
+    data = Dataset.from_pairs(whole, [Observation("s", "go", -1.0), Observation("t", "leave", -1.0)])
+    target = relaxed_target(data, 0.1, 1.0)
+    assert target.support is whole
+    support = target.with_laws(laws, no_law).support
+    rows = [slice(*support.next_start[i : i + 2]) for i in (0, 2)]
+    assert [dict(zip(support.next_state[r].tolist(), support.next_prob[r].tolist(), strict=True)) for r in rows] == [
+        {0: 0.75, 1: 0.25},
+        {1: 1.0},
+    ]
 
 
 @pytest.mark.parametrize("noise", [0.0, -1.0, float("nan"), float("inf")])

@@ -142,6 +142,17 @@ def scattered(infer):
     return Coordinates(target, centred=True)
 
 
+def test_chains_that_have_found_the_posterior_are_recorded(rng):
+    """After one step that is where they are: some have found it, some have not."""
+    walker = walker_of(scattered(infer=False), rng, 24)
+    trace = walker.record(rng, 1)
+    there = np.isfinite(weigh_normals(walker.system, walker.point).log_weight)
+    assert 2 <= there.sum() < 24
+    assert trace.chain.tolist() == np.flatnonzero(there).tolist()
+    assert trace.lost == 24 - there.sum()
+    assert trace.value.shape[:2] == (there.sum(), 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("infer", [False, True])
 def test_records_are_counted_and_averaged(rng, infer):

@@ -25,7 +25,7 @@ from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import needs_cut
-from bellmanifold.posteriors.draws import Points, completed, covering_if_small, importance_points
+from bellmanifold.posteriors.draws import Points, completed, covering_if_small, equal_weight, importance_points
 from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
@@ -143,7 +143,7 @@ def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pair
         chart = chart_of(target, budget.chart)
     except TooLargeError:
         chart = None
-    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)))
+    return JointDraws(target, chart, q, equal_weight(len(q)))
 
 
 def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None, most: int = MOST_DRAWS) -> JointDraws:
@@ -197,7 +197,7 @@ def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: i
         count = min(count, LAW_DRAWS)
     if len(found.weight) > count:
         rows = rng.permutation(systematic(found.weight, count, rng))
-        weight = np.full(count, 1.0 / count)
+        weight = equal_weight(count)
     else:
         rows = rng.permutation(len(found.weight))
         weight = found.weight[rows]
@@ -234,7 +234,7 @@ def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
     order = np.arange(len(parts) * parts[0].q.shape[1]).reshape(len(parts), -1).T.ravel()
     q = completed(coordinates, np.concatenate([part.q for part in parts], axis=1)[:, order], rng)
     law = _laws(target, [part.laws for part in parts if part.laws], order)
-    return JointDraws(target, chart, q, np.full(len(q), 1.0 / len(q)), law, walked=True)
+    return JointDraws(target, chart, q, equal_weight(len(q)), law, walked=True)
 
 
 def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
@@ -257,7 +257,7 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
         found[:, k] = [walker.states[chain].q for chain in kept]
     q = np.concatenate(found)
     q = completed(coordinates, q.T, rng)
-    return JointDraws(target, None, q, np.full(len(q), 1.0 / len(q)), walked=True)
+    return JointDraws(target, None, q, equal_weight(len(q)), walked=True)
 
 
 def restricted(target: Target) -> Target:

@@ -260,8 +260,12 @@ def in_one_row(draws: xarray.Dataset) -> xarray.Dataset:
         for name, array in draws.data_vars.items()
     }
     coordinates = {name: array for name, array in draws.coords.items() if name not in ("chain", "draw")}
-    weight = ("draw", np.full(chains * size, 1.0 / (chains * size)))
-    return type(draws)({**variables, "weight": weight}, coordinates)
+    return type(draws)({**variables, "weight": ("draw", equal_weight(chains * size))}, coordinates)
+
+
+def equal_weight(count: int) -> Float[np.ndarray, "draws"]:
+    """What draws of equal weight weigh."""
+    return np.full(count, 1.0 / count)
 
 
 def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dataset | None:
@@ -271,8 +275,7 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
         return None
     ends = chains.ends()
     values = completed(chains.coordinates, ends.q, np.random.default_rng(budget.seed))
-    weight = np.full(len(values), 1.0 / len(values))
-    found = as_dataset(target.model, values, weight, ends.noise_scale)
+    found = as_dataset(target.model, values, equal_weight(len(values)), ends.noise_scale)
     return with_laws(found, target, [ends.laws] if ends.laws else [])
 
 
