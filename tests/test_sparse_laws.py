@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from bellmanifold import envs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart.batch import TooLargeError
+from bellmanifold.posteriors import laws as of_laws
 from bellmanifold.posteriors.laws import closed, log_dirichlet, open_laws
 from bellmanifold.posteriors.sparse_laws import Drawer
 from bellmanifold.posteriors.system import chart_of, known_chart_of
@@ -117,3 +118,12 @@ def test_laws_of_many_states_have_no_batch_chart():
     for chart in (chart_of, known_chart_of):
         with pytest.raises(TooLargeError, match="67 states are open"):
             chart(target)
+
+
+@pytest.mark.parametrize("concentration", [1e-6, 1.0, 1e6, 1e9, 1e12])
+def test_landings_keep_their_digits_at_any_concentration(concentration):
+    """A hundred pairs that led to two of ten states once each: (a/10)^2 / (a (a + 1)) for each of them."""
+    landed = csr_array((np.ones(200), (np.repeat(np.arange(100), 2), np.tile([2, 7], 100))), shape=(100, 10))
+    found = of_laws.log_landings(landed, np.array([concentration]))
+    expected = 100 * (np.log(concentration / (concentration + 1.0)) - 2.0 * np.log(10.0))
+    assert found == pytest.approx([expected], abs=1e-6)

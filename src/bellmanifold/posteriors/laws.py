@@ -34,7 +34,7 @@ from typing import TypeVar, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
-from scipy.special import gammaln, logsumexp
+from scipy.special import betaln, gammaln, logsumexp
 
 from bellmanifold.data import Dataset, Visits
 from bellmanifold.errors import BadInputError, quote
@@ -51,6 +51,8 @@ DENSE = 64
 """Problems with more states are not solved in batches, and their laws are kept as few landings."""
 LEAST_LOG = -690.0
 """Logarithm of the smallest probability: smaller ones are replaced by it."""
+CANCELS = 1e6
+"""Log gammas of larger numbers lose more digits when they are subtracted than a beta function does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,8 +309,13 @@ def log_landings(landed: csr_array, concentration: Float[np.ndarray, "knots"]) -
     total = np.asarray(landed.sum(axis=1)).ravel()
     total, counts = total[total > 0], landed.data[landed.data > 0]
     shape = concentration[:, None] / landed.shape[1]
-    rows = gammaln(concentration[:, None]) - gammaln(concentration[:, None] + total)
-    return rows.sum(axis=1) + (gammaln(shape + counts) - gammaln(shape)).sum(axis=1)
+    return _log_rising(shape, counts).sum(axis=1) - _log_rising(concentration[:, None], total).sum(axis=1)
+
+
+def _log_rising(base: Float[np.ndarray, "knots _"], count: Float[np.ndarray, "n"]) -> Float[np.ndarray, "knots n"]:
+    """log of base (base + 1) ... (base + count - 1); a difference of log gammas loses the digits of large numbers."""
+    plain = gammaln(base + count) - gammaln(base)
+    return np.where(base > CANCELS, gammaln(count) - betaln(base, count), plain)
 
 
 def log_dirichlet(
