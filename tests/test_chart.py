@@ -13,8 +13,9 @@ from bellmanifold import envs, solver
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.chart.elimination import eliminate_batch, moves_within, policy_iteration
+from bellmanifold.chart.elimination import censored, eliminate_batch, moves_within, policy_iteration
 from bellmanifold.chart.layout import Block
+from bellmanifold.chart.narrow import narrow_block
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
@@ -143,7 +144,7 @@ def test_known_pairs_without_cycles_are_solved_by_levels_where_there_are_many_st
 
 def test_padded_problems_have_a_limit():
     """Five states of one action with two successors."""
-    batch_chart(line(5), ChartLimits(entries=10))
+    assert not batch_chart(line(5), ChartLimits(entries=10)).layout.permuted, "the last state is solved where it is"
     with pytest.raises(TooLargeError, match="more than 9 entries"):
         known_chart(line(5), np.ones(5, dtype=bool), ChartLimits(entries=9))
     with pytest.raises(TooLargeError, match="more than 9 entries"):
@@ -184,6 +185,21 @@ def test_elimination_of_a_batch_against_dense_solutions(rng):
         system = np.eye(5) - moves[k]
         np.testing.assert_allclose(x[:, k], np.linalg.solve(system, right[k]), rtol=1e-12)
         assert np.prod(pivots[:, k]) == pytest.approx(np.linalg.det(system), rel=1e-12)
+
+
+def test_chains_watched_at_their_first_states_only(rng):
+    """Moves by way of the others, P + Q (I - R)^-1 S, what leaves by way of them, and log det (I - R)."""
+    moves = rng.random((2, 4, 4)) / 5
+    out = 1.0 - moves.sum(axis=2)
+    watch = jax.jit(censored, static_argnums=2)
+    log_det, inner, leaving = watch(*(jnp.asarray(np.moveaxis(array, 0, -1)) for array in (moves, out)), 2)
+    for k, (chain, leaves) in enumerate(zip(moves, out, strict=True)):
+        others = np.eye(2) - chain[2:, 2:]
+        np.testing.assert_allclose(
+            inner[..., k], chain[:2, :2] + chain[:2, 2:] @ np.linalg.solve(others, chain[2:, :2])
+        )
+        np.testing.assert_allclose(leaving[:, k], leaves[:2] + chain[:2, 2:] @ np.linalg.solve(others, leaves[2:]))
+        assert log_det[k] == pytest.approx(np.log(np.linalg.det(others)), rel=1e-12)
 
 
 def test_moves_among_the_states_of_a_block():
@@ -625,3 +641,14 @@ def test_dense_and_small_blocks_are_full_matrices(rng):
     everywhere = {str(k): 1.0 / 21 for k in range(20)} | {"goal": 1.0 / 21}
     moves = {(str(k), name): Move(-1.0, everywhere) for k in range(20) for name in ("a", "b")}
     assert batch_chart(from_moves("anywhere", moves, start="0")).layout.narrow == (None,)
+
+
+def test_blocks_are_narrow_where_eight_times_the_products_are_fewer():
+    """60 states in a row that move up to w places: 8 x 60 w^2 products against 60^3 / 3, so w = 12 is the last one."""
+    for reach, is_narrow in ((12, True), (13, False)):
+        state, away = np.arange(60), np.concatenate([np.arange(-reach, 0), np.arange(1, reach + 1)])
+        successor = state[:, None] + away
+        found = narrow_block(state, np.zeros(60, dtype=np.int64), successor, np.ones(successor.shape, dtype=bool), 60)
+        assert (found is not None) == is_narrow
+        if found is not None:
+            assert found.near.shape == (60, reach)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from problems import all_policies, chain, closure, random_problem, recurrent
@@ -8,6 +10,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import (
     end_components,
+    has_cycle,
     improper_policy,
     is_proper,
     leaving_policy,
@@ -328,6 +331,27 @@ def test_levels_of_states_without_cycles(rng):
             length[s] = max((length[t] + 1 for t in np.flatnonzero(matrix[s])), default=0)
         some = np.bincount(model.pair_state[allowed], minlength=model.n_states) > 0
         assert levels(model, allowed).tolist() == (length + some).tolist()
+
+
+def test_cycles_of_allowed_pairs():
+    """Along a line there is none, but by the move back, and by one that stays."""
+    moves = {(name, "on"): Move(-1.0, {after: 1.0}) for name, after in pairwise(["a", "b", "goal"])}
+    moves |= {("b", "back"): Move(-1.0, {"a": 1.0}), ("b", "stay"): Move(-1.0, {"b": 0.5, "goal": 0.5})}
+    model = from_moves("line", moves, start="a")
+    for more, expected in (([], False), (["back"], True), (["stay"], True)):
+        allowed = np.zeros(model.n_pairs, dtype=bool)
+        allowed[[model.pair_index["a", "on"], *(model.pair_index["b", name] for name in ["on", *more])]] = True
+        assert has_cycle(model, allowed) == expected
+
+
+def test_levels_where_states_may_stay():
+    """Moves to the own state are no circle if they may be made, and no moves either; others still are."""
+    moves = {(name, "on"): Move(-1.0, {name: 0.5, after: 0.5}) for name, after in pairwise(["a", "b", "c", "goal"])}
+    model = from_moves("may stay", moves, start="a")
+    assert levels(model) is None
+    assert levels(model, may_stay=True).tolist() == [3, 2, 1]
+    circle = from_moves("circle", {**moves, ("c", "back"): Move(-1.0, {"a": 1.0})}, start="a")
+    assert levels(circle, may_stay=True) is None
 
 
 def test_long_trap_chain_is_linear():

@@ -491,7 +491,7 @@ STEPS = 512
 @pytest.fixture
 def walkers(monkeypatch):
     """Walkers of two chains that disagree by so much, in units of 1/16, in each record, and have mixed or not."""
-    told = SimpleNamespace(gaps=[0] * 8, mixed=True, made=[], advanced=[], recorded=[])
+    told = SimpleNamespace(gaps=[0] * 8, mixed=True, made=[], advanced=[], recorded=[], keeps=None)
 
     class ToldWalker:
         def __init__(self, coordinates, chart, rng, chains, before=None):
@@ -504,6 +504,7 @@ def walkers(monkeypatch):
         def record(self, rng, steps, kept=None):
             gap = told.gaps[len(told.recorded)]
             told.recorded.append(steps)
+            told.keeps = kept is not None
             last = np.arange(STEPS) >= STEPS * (0.5 + gap / 16 * np.array([[1], [-1]]))
             value = (
                 None if told.mixed else np.arange(2.0)[:, None, None] + np.random.default_rng(0).random((2, STEPS, 1))
@@ -591,6 +592,27 @@ def test_sparse_walks_share_their_steps_among_four_chains(walkers, samples, step
     assert (walkers.recorded, walkers.advanced) == ([steps], [steps // 4])
     assert walkers.made == [(False, int(np.random.default_rng(3).integers(2**63)), 4)]
     assert result.reason == "too large: slice chains on sparse systems instead"
+
+
+def test_sparse_walks_keep_points_that_are_few_and_small(walkers):
+    """Every fourth step of four chains of 50: as many numbers as may be kept, and no more."""
+    numbers = 50 * TREE.n_pairs
+    for room, keeps in ((numbers, True), (numbers - 1, False)):
+        by_sparse_walk(complete(TREE), Budget(samples=200, kept=room), "too large")
+        assert walkers.keeps == keeps
+
+
+def test_sparse_walks_look_for_rare_moves_only(walkers):
+    """Four steps of chance 0.1 in a row leave a loop: none is rare by itself, and a large problem is searched for no
+    more than that."""
+    moves = {(f"{k}", "on"): Move(-1.0, {"0": 0.9, f"{k + 1}" if k < 3 else "goal": 0.1}) for k in range(4)} | {
+        ("0", "out"): Move(-1.0, {"goal": 1.0})
+    }
+    target = complete(from_moves("four steps", moves, start="0"), proper_only=True)
+    assert by_walk(target, Budget(samples=1), "because").doubts == (MISSED,)
+    assert by_sparse_walk(target, Budget(samples=4), "why").doubts == ()
+    rare = complete(lingering(False), proper_only=True)
+    assert by_sparse_walk(rare, Budget(samples=4), "why").doubts == (MISSED,)
 
 
 def test_what_sparse_walks_do_not_cover_is_refused_with_a_way_out(walkers):

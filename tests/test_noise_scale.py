@@ -8,7 +8,8 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.noise import HalfNormal
-from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
+from bellmanifold.observation import Observation
+from bellmanifold.posteriors.noise_scale import combined, log_scatter, scale_table
 
 ETA = np.array([0.01, 0.3, 1.0, 4.0])
 
@@ -49,6 +50,29 @@ def test_scatter_is_what_the_mean_leaves_of_the_joint_density():
             joint = sum(stats.norm.logpdf(r, g, eta).sum() for r in own)
             of_means = sum(stats.norm.logpdf(np.mean(r), g, eta / np.sqrt(len(r))) for r in own)
             assert found == pytest.approx(joint - of_means, rel=1e-12)
+
+
+def test_two_means_of_one_pair_leave_their_gap():
+    """Rewards of sd eta and of sds of their own: their joint density is that of the mean of all x scatter."""
+    plain, own, sds = [0.1, 0.4, -0.2], [1.5, 2.0], [0.5, 0.8]
+    model = rewards(plain).model
+    seen = [Observation("s", "a0", r) for r in plain] + [
+        Observation("s", "a0", *one) for one in zip(own, sds, strict=True)
+    ]
+    data = Dataset.from_pairs(model, seen)
+    for eta in (0.3, 2.0):
+        sd = np.array([eta] * 3 + sds)
+        mean, width = np.average(plain + own, weights=sd**-2), (sd**-2).sum() ** -0.5
+        found = combined(np.mean(plain), eta / np.sqrt(3), data.own_mean[0], data.own_precision[0], np)
+        assert found == pytest.approx((mean, width), rel=1e-12)
+        scatter = log_scatter(data, np.array([eta]))[0]
+        for g in (-1.0, 0.7):
+            joint = stats.norm.logpdf(plain + own, g, sd).sum()
+            assert scatter == pytest.approx(joint - stats.norm.logpdf(mean, g, width), rel=1e-12)
+
+
+def test_an_exact_reward_outweighs_others():
+    assert combined(1.5, 0.0, -4.0, 9.0, np) == (1.5, 0.0)
 
 
 @pytest.mark.parametrize(("centre", "width"), [(0.5, 0.8), (-3.0, 2.0), (10.0, 0.01), (2.5, 1e-4)])
@@ -114,3 +138,13 @@ def test_a_prior_may_leave_scales_out():
     kept = 2.0 * stats.norm.sf(0.5)
     assert table.log_mass == pytest.approx(np.log(kept), abs=1e-3)
     assert np.exp(np.interp(0.0, table.normal, table.log_scale)) == pytest.approx(stats.norm.isf(kept / 4.0), abs=2e-3)
+
+
+def test_a_prior_may_leave_out_scales_between_others():
+    """Half-normal without 1/2 to 1: normal numbers rise even so, and the quantiles beside the gap are the prior's."""
+    table = scale_table(rewards([1.0]), lambda eta: np.where((eta > 0.5) & (eta < 1.0), -np.inf, HalfNormal()(eta)))
+    assert (np.diff(table.normal) > 0).all()
+    low, high = 2.0 * stats.norm.cdf(0.5) - 1.0, 2.0 * stats.norm.sf(1.0)
+    for eta, below in ((0.3, 2.0 * stats.norm.cdf(0.3) - 1.0), (1.5, low + high - 2.0 * stats.norm.sf(1.5))):
+        found = np.exp(np.interp(stats.norm.ppf(below / (low + high)), table.normal, table.log_scale))
+        assert found == pytest.approx(eta, abs=5e-3)

@@ -142,6 +142,15 @@ def test_two_dimensions_in_the_far_tail(offset, slope):
     assert found.log_probability[0, 0] == pytest.approx(expected, rel=1e-9, abs=1e-8)
 
 
+@pytest.mark.parametrize(("offset", "slope"), [(-2.7e7, 300.0), (-2.7e7, -300.0), (-200.0, 40.0), (5.0, 1e3)])
+def test_two_dimensions_where_the_first_row_hardly_matters(offset, slope):
+    """phi(w) Phi(offset + slope w) over all w is Phi(offset / sqrt(1 + slope^2)): a peak as narrow as 1 / slope."""
+    sd = np.hypot(slope, 1.0)
+    rows = two_rows([1e9, offset / sd], [slope / sd, 1.0 / sd])
+    found = orthant._sweep(rows, *orthant._quadrature(rows)).log_probability[0, 0]
+    assert found == pytest.approx(log_ndtr(offset / sd), rel=1e-13)
+
+
 @pytest.mark.parametrize("begin", [1.0, 30.0, 1e3, 1e5])
 def test_two_dimensions_where_both_factors_fall(begin):
     """phi(w) Phi(-w) is the derivative of -Phi(-w)^2 / 2."""

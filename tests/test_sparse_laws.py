@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from bellmanifold import envs
 from bellmanifold.agents.memory import Memory
 from bellmanifold.chart.batch import TooLargeError
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import laws as of_laws
 from bellmanifold.posteriors.laws import closed, log_dirichlet, open_laws
 from bellmanifold.posteriors.sparse_laws import Drawer
@@ -43,6 +44,25 @@ def test_laws_are_dirichlet(way, concentration):
     assert (np.abs(found.mean(axis=0) - mean) < 5 * np.sqrt(variance / DRAWS)).all()
     spread = (found - mean) ** 2
     assert (np.abs(spread.mean(axis=0) - variance) < 5 * spread.std(axis=0) / np.sqrt(DRAWS)).all()
+
+
+def test_sticks_are_broken_until_hardly_anything_is_left():
+    """Every stick leaves a share whose -log is exponential with rate a, until log F + their sum is below log 1e-9.
+
+    So a Poisson number of sticks, and one more: the mean of 4,000 within 5 standard errors, less than 1 false alarm in
+    a million seeds.
+    """
+    drawn = drawer(np.tile(COUNTS[:1], (DRAWS, 1)), 2.0).draw(np.random.default_rng(4), 2.0)
+    expected = 2.0 * (drawn.log_fresh - np.log(1e-9))
+    assert (expected > 0).all()
+    assert abs((drawn.sticks - 1.0 - expected).sum()) < 5 * np.sqrt(expected.sum())
+    assert (drawn.log_fresh + drawn.log_left <= np.log(1e-9)).all()
+
+
+def test_the_largest_concentration_is_taken():
+    assert drawer(COUNTS, 40.0).laws.concentration == [40.0]
+    with pytest.raises(UnsupportedError, match="give at most 40"):
+        drawer(COUNTS, 40.5)
 
 
 @pytest.mark.parametrize("way", [pytest.param("sticks", marks=pytest.mark.slow), "gammas"])
@@ -99,7 +119,8 @@ def test_rows_of_another_point_and_what_is_carried_over():
     one, other = before.draw(rng, 1.0), before.draw(rng, 1.0)
     mixed = one.with_rows(other, np.array([1]))
     np.testing.assert_array_equal(mixed.law.toarray(), [one.law.toarray()[0], other.law.toarray()[1]])
-    assert mixed.log_fresh.tolist() == [one.log_fresh[0], other.log_fresh[1]]
+    for name in ("log_fresh", "sticks", "log_left"):
+        assert getattr(mixed, name).tolist() == [getattr(one, name)[0], getattr(other, name)[1]]
     after = drawer(more, 1.0).carried(rng, before, one).law.toarray()
     np.testing.assert_array_equal(after[0], one.law.toarray()[0])
     assert after[1, 2] > 0.0

@@ -4,11 +4,13 @@ Moves are followed with random numbers that are given; laws of largest values co
 """
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from open_quadrature import open_model
 from problems import random_problem
 from scipy import stats
 
@@ -22,11 +24,13 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import (
     SparseWalker,
     _slice,
+    _swap_idle,
     flip,
     leap,
     refresh,
@@ -35,7 +39,7 @@ from bellmanifold.posteriors.sparse_walk import (
     visit,
 )
 from bellmanifold.posteriors.system import Point, system_of
-from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh
 
 SIGMA = 2.0
@@ -444,6 +448,28 @@ def test_a_leap_of_an_idle_value_costs_nothing():
     assert not system.evaluated
     assert (there.x[0], there.q[3]) == (pytest.approx(-1.5), pytest.approx(-3.0))
     assert there.log_likelihood == here.log_likelihood
+
+
+def test_idle_laws_are_swapped_as_if_all_were_solved_anew():
+    """Other laws of pairs that are not played: their values and the likelihood of the whole point."""
+    model = open_model(["s", "t"], [("s", "a"), ("s", "b"), ("t", "c"), ("t", "d")])
+    after = [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 2), (2, 0)]
+    pair, landing = np.array(after).T
+    reward = np.array([-1.0, -3.0, -0.5, 0.0])[pair]
+    data = Dataset(model, pair, reward, np.full(len(pair), np.nan), landing)
+    whole, laws, _ = closed(data, "dirichlet", 1.0)
+    prior = ValuePrior(np.array([0.5, -1.0, 2.0, 0.0]), np.array([1.0, 2.0, 0.7, 1.5]))
+    target = replace(relaxed_target(replace(data, model=whole), 0.0, prior), laws=laws)
+    system, rng, swapped = sparse(target), np.random.default_rng(5), 0
+    for _ in range(20):
+        here = system.evaluate(rng.standard_normal(system.size), None, system.drawer.draw(rng, 1.0))
+        there = _swap_idle(system, system.drawer, here, rng)
+        anew = system.evaluate(there.x, None, there.laws)
+        swapped += not np.array_equal(here.laws.law.toarray(), there.laws.law.toarray())
+        np.testing.assert_array_equal(anew.policy, here.policy)
+        np.testing.assert_allclose(there.q, anew.q, rtol=1e-9)
+        assert there.log_likelihood == pytest.approx(anew.log_likelihood, rel=1e-9)
+    assert swapped > 4
 
 
 def test_states_that_lingering_pairs_leave_for_are_awaited():

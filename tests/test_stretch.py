@@ -243,6 +243,33 @@ def test_even_points_and_too_few_are_not_stretched():
     assert stretch.row[:2].tolist() == [known_pair(part, "a"), known_pair(part, "b")]
 
 
+class Unlikely(NetPart):
+    """The same points with other weights: a factor of e^-2000, which no floating-point number holds, or 0."""
+
+    log_factor = -2000.0
+
+    def weigh(self):
+        weighed = super().weigh()
+        least = weighed.log_weight.argmin()
+        log_weight = weighed.log_weight + self.log_factor
+        log_weight.ravel()[least] = -np.inf  # some points have no weight at all
+        return weighed._replace(log_weight=log_weight)
+
+
+def test_the_scale_of_weights_says_nothing():
+    """One point without any weight, and a scale that would underflow, change nothing; no weight at all says nothing."""
+    nets = nets_of(expensive_ways())
+    arguments = (nets.components[0], nets.systems[0], 0, PIECE, 3)
+    stretch, _ = NetPart(*arguments).learnt(EVEN, ENOUGH)
+    part = Unlikely(*arguments)
+    again, is_known = part.learnt(EVEN, ENOUGH)
+    assert is_known
+    for one, other in zip(stretch, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+    part.log_factor = -np.inf
+    assert part.learnt(EVEN, ENOUGH) == (None, False)
+
+
 def test_coins_are_not_stretched():
     """One state, one loop that is hardly ever left: weights depend on its coin, only the exit's value may change."""
     known = Known({("s", "stay"): stay(rational("-3.6e-6"), rational("1e-6"), "s")}, {"s": 1})
@@ -287,3 +314,11 @@ def test_scouts_come_before_the_points_and_are_no_more_than_they():
     nets.sample(10)
     with pytest.raises(AssertionError, match="already"):
         nets.scout(12)
+
+
+def test_points_at_the_centre_count_as_above_it():
+    """A half of the weight at the centre, a quarter a distance of 1 on either side: root mean squares of 1, 1 / 3."""
+    x = np.repeat([-0.5, 0.5, 1.5, 9.0], [128, 256, 128, 512])
+    found = learnt_stretch(x[None], np.where(x < 9.0, 1.0, 0.0), np.array([0]), 1)
+    assert (found.row[0], found.centre[0], found.below[0]) == (0, 0.5, 1.0)
+    assert found.above[0] == pytest.approx(np.sqrt(1.0 / 3.0), rel=1e-12)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray
 from by_hand import summary_of
+from scipy.sparse import csr_array
 
 import bellmanifold as bm
 from bellmanifold import envs
@@ -15,6 +16,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.kernels import Laplace
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.laws import open_laws
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 
 
@@ -72,10 +74,24 @@ def test_improper_mass_is_none_where_nothing_improper_is_left():
     assert float(summary_of(acyclic, [[1, 3]]).improper_mass_model.value) == 0.0
 
 
+def test_where_laws_are_open_or_missing_the_true_transitions_are_not_known():
+    """Staying forever has a quarter of the weight: not said where a law is open, or where one pair has none."""
+    target = two_state()
+    laws = open_laws(csr_array(np.array([[3.0, 1.0], [0.0, 2.0]])), np.arange(2))
+    none, some = np.zeros(2, dtype=bool), np.array([False, True])
+    for unknown in ({"laws": laws}, {"laws": laws, "no_law": none}, {"no_law": some}):
+        assert summary_of(replace(target, **unknown), [[1, 3]]).improper_mass_model is None
+    assert float(summary_of(replace(target, no_law=none), [[1, 3]]).improper_mass_model.value) == 0.25
+
+
 def test_what_a_picture_needs():
-    probability, seen = summary_of(two_state(), [[1, 3]]).pies()
+    """Pairs with a belief about them that were never tried are counted, and not drawn as tried."""
+    summary = summary_of(two_state(), [[1, 3]])
+    probability, seen = summary.pies()
     assert probability.tolist() == [0.25, 0.75]
-    assert seen.tolist() == [True, True]
+    assert (seen.tolist(), summary.believed) == ([True, True], 0)
+    believed = replace(summary, untried=np.array([False, True]))
+    assert (believed.pies()[1].tolist(), believed.believed) == ([True, False], 1)
 
 
 def test_the_posterior_object_of_the_interface():

@@ -13,7 +13,7 @@ from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import is_swept
 from bellmanifold.chart.sparse import sparse_chart
-from bellmanifold.chart.sweeping import MOST_TOUCHED, level_sweep
+from bellmanifold.chart.sweeping import MOST_TOUCHED, LevelSweep, level_sweep
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.graph import has_cycle, levels
@@ -75,6 +75,26 @@ def test_one_changed_value_against_solving_anew(rng, successors):
             np.testing.assert_allclose(there.q, again.q, rtol=0.0, atol=0.0 if successors == 1 else 1e-12)
             np.testing.assert_array_equal(there.policy, again.policy)
             here = there
+
+
+def test_a_state_may_become_worth_what_the_next_one_is():
+    """Worth 5, as the state with the next number always was: that is a change for whatever leads to it."""
+    moves = {
+        ("first", "go"): Move(0.0, {"second": 1.0}),
+        ("second", "go"): Move(0.0, {"fourth": 1.0}),
+        ("third", "go"): Move(5.0, {"goal": 1.0}),
+        ("fourth", "try"): Move(1.0, {"goal": 1.0}),
+    }
+    model = from_moves("beside", moves, start="first")
+    assert model.states.index("third") == model.states.index("second") + 1
+    order = np.array([model.states.index(name) for name in ("fourth", "third", "second", "first")])
+    sweep = LevelSweep(model, order, np.array([0, 2, 3, 4]))
+    pay, pair = model.reward.copy(), model.pair_index["fourth", "try"]
+    before = sweep.solve(pay)
+    assert before[model.pair_index["first", "go"]] == 1.0
+    after = sweep.moved(before, pay, pair, 5.0)
+    assert after.q.tolist() == [5.0] * 4
+    assert sorted(model.states[s] for s in after.states) == ["first", "fourth", "second"]
 
 
 def test_where_much_changes_all_is_swept_again():

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from open_quadrature import TWO, landed
 from plain_chart import PlainChart
 from scipy import integrate, stats
 from wandering import SEEN, own_priors, shared_pair, two_rings, wandering
@@ -20,6 +21,7 @@ from bellmanifold.kernels import Gaussian, Laplace, StudentT
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cuts import covering
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.system import (
     Point,
     from_normals,
@@ -323,6 +325,22 @@ def with_another_law(rng, model):
     return replace(model, next_prob=weight / np.bincount(model.next_pair, weight)[model.next_pair])
 
 
+def test_laws_of_points_are_discounted():
+    """Given as logarithms, one for each point: multiplied by the discount, and what that takes leads to the goal."""
+    data = landed(TWO, -1.0, (1, 2, 1))
+    whole, learnt, _ = closed(data, "dirichlet")
+    target = relaxed_target(replace(data, model=whole), 0.0, 2.0)
+    system = systems(Coordinates(replace(target, laws=replace(learnt, discount=0.75))))
+    law = np.array([[0.2, 0.5, 0.3], [0.6, 0.0, 0.4]])  # of two points
+    with np.errstate(divide="ignore"):
+        point = Point(*(np.zeros((n, 2)) for n in (3, 0, 0)), np.log(law.T)[None], np.ones((1, 2)))
+    found = np.asarray(system.laws(point))
+    go = target.model.pair_index["s", "go"]
+    np.testing.assert_allclose(found[go].T, 0.75 * law + [0.0, 0.0, 0.25], atol=1e-12)
+    others = np.delete(np.arange(3), go)
+    np.testing.assert_array_equal(found[others], np.repeat(np.asarray(system.law)[others, :, None], 2, axis=-1))
+
+
 def test_proposals_are_weighed_points():
     """Normal numbers, those of pairs that stand for several replaced by the largest of theirs."""
     target = noisy_target(Dataset.from_pairs(wandering(), SEEN), 0.6, 2.5, StudentT(3.0))
@@ -448,6 +466,8 @@ def test_coins_do_not_change_the_evidence(exits, mean, sd):
     tails, heads = (weigh(system, point) for point in sides)
     both = np.exp(np.concatenate([tails.log_weight, heads.log_weight]))
     assert both.mean() == pytest.approx(truth, rel=2e-4)
+    tossed = np.asarray(normal_point(random_key(5), system, BATCH).coin)
+    assert (tossed.shape, set(np.sign(tossed[0]))) == ((1, BATCH), {-1.0, 1.0}), "both sides come up"
     stays = [float(np.mean(np.asarray(side.choice) == stay)) for side in (tails, heads)]
     assert stays == pytest.approx([stats.norm.cdf(-2.0, mean, sd) ** exits, 1.0], abs=1e-4)
 

@@ -228,8 +228,13 @@ def sample(number: int, seed: int) -> list[Mutant]:
 
 
 def test_files(module: str) -> list[str]:
-    """The tests that a mutant has to pass to survive."""
+    """The tests that a mutant has to pass to survive, beside the examples of its docstrings."""
     return [f"tests/test_{name}.py" for name in TESTS[module.split("/")[-1]]]
+
+
+def examples(module: str) -> str:
+    """The test of a module's docstrings."""
+    return f"tests/test_docs.py::test_doctests[bellmanifold.{module.replace('/', '.')}]"
 
 
 def tried(mutant: Mutant, place: Path, limit: float) -> Fate:
@@ -245,7 +250,7 @@ def tried(mutant: Mutant, place: Path, limit: float) -> Fate:
     how, killed = "survived", False
     try:
         done = subprocess.run(
-            [*PYTEST, "-p", "no:xdist", *test_files(mutant.module)],
+            [*PYTEST, "-p", "no:xdist", *test_files(mutant.module), examples(mutant.module)],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -274,7 +279,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    files = sorted({name for mutant in sample(chosen.mutants, chosen.seed) for name in test_files(mutant.module)})
+    modules = {mutant.module for mutant in sample(chosen.mutants, chosen.seed)}
+    files = sorted({name for module in modules for name in (*test_files(module), examples(module))})
     subprocess.run([*PYTEST, "-n", str(chosen.workers), *files], cwd=ROOT, check=True)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
