@@ -273,10 +273,6 @@ class _Beginning(NamedTuple):
         return self.states[-1] == model.n_states or self.states[-1] in self.states[:-1]
 
 
-def _by_bound(beginning: _Beginning) -> tuple[float, tuple[int, ...]]:
-    return -beginning.bound, beginning.pairs
-
-
 class _Best:
     """The most probable of the beginnings that were added: at most `most`, and no more than memory holds.
 
@@ -313,7 +309,7 @@ class _Best:
 
     def _select(self) -> None:
         """Drop the least probable ones, of twice as many as there is room for, so that this is done now and then."""
-        ordered = sorted(self._kept, key=_by_bound)[: self.most]
+        ordered = sorted(self._kept, key=lambda one: (-one.bound, one.pairs))[: self.most]
         is_full = self._numbers > self._full
         if len(ordered) == len(self._kept) and not is_full:
             self._kept = ordered
