@@ -198,9 +198,7 @@ def solve(
         print_json(answer)
         return
     say(f"{shorten(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
-    typer.echo(
-        f"method {solution.method}, iterations {solution.iterations}, largest residual {solution.max_residual:.2g}"
-    )
+    typer.echo(solution.how)
     states = list(answer["value"])
     if len(states) > SHOWN:
         from bellmanifold.posteriors.reporting import on_the_way

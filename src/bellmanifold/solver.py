@@ -93,11 +93,17 @@ class Solution(Shown):
         """Expected optimal value of an episode."""
         return float(self.model.initial @ self.value)
 
+    @property
+    def how(self) -> str:
+        """How it was found. What rounding leaves of a residual differs from processor to processor and is not shown."""
+        residual = "below 1e-12" if self.max_residual < 1e-12 else f"{self.max_residual:.2g}"
+        return f"method {self.method}, iterations {self.iterations}, largest residual {residual}"
+
     def card(self) -> Card:
         """What it says about itself: the value at the start, optimal actions."""
         title = f"Solution({self.model}: value at the start {self.value_at_start:.6g})"
         bound = "" if self.error_bound is None else f", error at most {self.error_bound:.1g}"
-        how = f"method {self.method}, {self.iterations} iterations, largest residual {self.max_residual:.1g}{bound}"
+        how = self.how + bound
         share = self.optimal.astype(np.float64)
         return Card(title, [how], (), self._columns, lambda: picture("problem", self.model, share))
 
