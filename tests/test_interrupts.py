@@ -1,7 +1,10 @@
 """Ctrl-C that a library swallows: nothing that was computed after it is shown or kept, and the exit code is 130."""
 
 import contextlib
+import gc
 import signal
+import sys
+import time
 
 import pytest
 from toy_agents import play_here
@@ -26,6 +29,44 @@ def test_an_interrupt_that_is_swallowed_stops_at_the_end():
     with pytest.raises(StoppedError, match="interrupted: do it again"), interruptible("do it again"):
         swallow()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_is_lost_in_a_callback_comes_again(capfd):
+    """What callbacks of the garbage collector raise is printed and forgotten by Python, and JAX has such a callback."""
+
+    def callback(*_):
+        gc.callbacks.remove(callback)
+        signal.raise_signal(signal.SIGINT)
+
+    before = sys.unraisablehook
+    reached = []
+
+    def work():
+        gc.callbacks.append(callback)
+        gc.collect()
+        reached.append("after the callback")
+        time.sleep(10.0)
+        reached.append("the end")
+
+    with pytest.raises(StoppedError, match="interrupted: do it again"), interruptible("do it again"):
+        work()
+    assert reached == ["after the callback"]
+    assert capfd.readouterr().err == ""
+    assert sys.unraisablehook is before
+
+
+def test_other_exceptions_of_callbacks_are_still_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    def callback(*_):
+        gc.callbacks.remove(callback)
+        raise ValueError("of a callback")
+
+    with interruptible("do it again"):
+        gc.callbacks.append(callback)
+        gc.collect()
+    assert [str(what.exc_value) for what in told] == ["of a callback"]
 
 
 def half_a_table():

@@ -2,17 +2,23 @@
 
 Compiled code may swallow KeyboardInterrupt and go on with half of its tables (SciPy's Sobol points do), so that wrong
 numbers come out as if nothing had happened. Work that is guarded here remembers that there was an interrupt: whatever
-came of it is dropped, and the user is told how to go on.
+came of it is dropped, and the user is told how to go on. Callbacks of the garbage collector, of which JAX has one,
+cannot raise anything: Python prints what they raised and goes on. An interrupt that is lost there comes again.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from bellmanifold.errors import StoppedError
+
+AGAIN = 0.05
+"""Seconds after which an interrupt that was lost comes again."""
 
 
 @contextmanager
@@ -37,10 +43,21 @@ def interruptible(how_to_go_on: str | Callable[[], str]) -> Iterator[Callable[[]
         if noticed:
             raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
+    def again() -> None:
+        if signal.getsignal(signal.SIGINT) is notice:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def lost(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            threading.Timer(AGAIN, again).start()
+        else:
+            others(what)
+
+    before, others = signal.getsignal(signal.SIGINT), sys.unraisablehook
     ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, notice)
+        sys.unraisablehook = lost
     try:
         yield require_none
         require_none()
@@ -52,3 +69,4 @@ def interruptible(how_to_go_on: str | Callable[[], str]) -> Iterator[Callable[[]
     finally:
         if ours:
             signal.signal(signal.SIGINT, before)
+            sys.unraisablehook = others
