@@ -16,7 +16,6 @@ from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.pieces import CALL_NUMBERS, PIECE, REPLICATES
-from bellmanifold.posteriors.policies import DENSE, PolicyTable, action_probabilities
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 
 
@@ -26,21 +25,6 @@ def test_problems_with_more_pairs_than_a_call_has_room_for():
     assert model.n_pairs * PIECE > CALL_NUMBERS
     found = posterior(model, Dataset(model, np.array([0, 1]), model.reward[:2]), epsilon=0.1, samples=2**15)
     np.testing.assert_allclose(found.action_probability.value[:2], [0.5, 0.5], atol=0.02)
-
-
-def test_action_probabilities_of_many_and_of_few_weights(rng):
-    """Policies without any weight make the others few, and change nothing."""
-    model = envs.deep_sea(depth=3)
-    policy = np.unique(rng.integers(0, 2, size=(40, 6)), axis=0) + model.pair_start[:-1]
-    weight = np.where(rng.random((8, len(policy))) < 0.5, rng.random((8, len(policy))), 0.0)
-    few = np.tile(policy, (10, 1)), np.concatenate([weight, np.zeros((8, 9 * len(policy)))], axis=1)
-    found = [
-        action_probabilities(model, PolicyTable(np.ones(6, dtype=bool), *table)) for table in ((policy, weight), few)
-    ]
-    assert np.count_nonzero(weight) > DENSE * weight.size
-    assert np.count_nonzero(few[1]) <= DENSE * few[1].size
-    np.testing.assert_allclose(found[0].value, found[1].value, rtol=1e-13)
-    np.testing.assert_allclose(found[0].se, found[1].se, rtol=1e-10)
 
 
 def test_fewer_points_than_the_first_look_may_be_asked_for():

@@ -22,9 +22,10 @@ from bellmanifold.posteriors.estimated import Estimate, effective_size
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.mixture import mixture
-from bellmanifold.posteriors.nets import Nets, Sample
+from bellmanifold.posteriors.nets import Nets
 from bellmanifold.posteriors.policies import improper_mass
 from bellmanifold.posteriors.rejection import rejection
+from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk, check_sparse
@@ -72,13 +73,11 @@ def test_without_data_the_posterior_is_the_prior():
 
 
 def test_noise_is_known_or_inferred_or_there_is_none():
-    assert question.scale_of_noise(None, False) is None
-    assert question.scale_of_noise(0.5, False) == 0.5
-    assert question.scale_of_noise(None, True) == HalfNormal()
+    assert question.inferred_noise(True, None) == HalfNormal()
     own = HalfNormal(0.3)
-    assert question.scale_of_noise(None, own) is own
+    assert question.inferred_noise(own, None) is own
     with pytest.raises(BadInputError, match="leave one of the two out"):
-        question.scale_of_noise(0.5, True)
+        question.inferred_noise(True, 0.5)
 
 
 @pytest.fixture
@@ -315,16 +314,19 @@ def nets(monkeypatch):
             points = 32 * 2**log2_size
             zero = np.zeros(target.model.n_pairs)
             mass, error = told.mass.get(first.cut, (0.5, told.error(log2_size)))
-            return Sample(
+            return Result(
                 table=two_policies(target, weights_with_error(error, mass)),
                 q_mean=Estimate.of(zero, zero),
                 q_sd=Estimate.of(zero, zero),
-                log_evidence=Estimate.of(-1.0, 0.1),
-                noise_scale=None,
+                engine="chart",
+                reason=f"told nets in {first.way} coordinates",
+                dimension=first.dimension,
                 effective_sample_size=told.share.get(first.cut, told.share.get(first.way, 1.0)) * points,
-                points=points,
-                unsolvable=told.unsolvable,
-                tied_states=np.array([0]),
+                diagnostics={
+                    "points": points,
+                    "unsolvable_share": told.unsolvable,
+                    "cut": [list(target.model.pair_name(i)) for i in first.cut],
+                },
             )
 
     monkeypatch.setattr(importance, "Nets", ToldNets)
@@ -404,16 +406,11 @@ def test_points_that_may_be_held(nets):
 
 def test_what_a_result_of_points_says(nets):
     result = by_points(complete(TREE), samples=32)
-    assert result.log_evidence is not None
-    assert result.diagnostics["ties_split"] == ["0,0"]
     assert result.doubts == ("importance weights are too uneven (effective sample size 32)",), "32 points"
     for points, trusted in ((400.0, True), (399.9, False)):
         nets.share = {"non-centred": points / (32 * 2**12)}
         assert by_points(complete(TREE, proper_only=True), samples=32 * 2**12).trustworthy == trusted
     nets.share = {}
-    assert by_points(complete(LOOP, proper_only=True)).log_evidence is None, "of a part of the parameters only"
-    assert by_points(complete(LOOP, 0.0, proper_only=True)).log_evidence is not None
-    assert by_points(complete(LOOP)).log_evidence is not None
     assert by_points(complete(LOOP)).diagnostics["cut"] == [["s1", "stay"]]
 
 
@@ -471,15 +468,13 @@ def lingering(closed):
 
 
 def test_loops_that_are_hardly_ever_left_are_cut_but_not_improper(nets):
-    """Their cut needs no second one; with --proper-only it leaves closed loops closed, and the evidence is a part's."""
-    for closed, proper_only, whole in ((False, False, True), (False, True, True), (True, True, False)):
+    """Their cut needs no second one; with --proper-only it leaves closed loops closed."""
+    for closed, proper_only in ((False, False), (False, True), (True, True)):
         result = by_points(complete(lingering(closed), proper_only=proper_only))
         assert result.diagnostics["cut"] == [["a", "stay"]]
         assert "second_cut" not in result.diagnostics
-        assert (result.log_evidence is not None) == whole
     both = by_points(complete(lingering(True)))
     assert sorted(both.diagnostics["cut"]) == [["a", "stay"], ["b", "stay"]]
-    assert both.log_evidence is not None
 
 
 # Walks that find what they are told

@@ -113,15 +113,14 @@ def test_counting_the_policies_of_chains():
     assert np.isnan(PolicyTable(table.coupled, table.policy, np.zeros((1, 3))).share).all()
 
 
-@pytest.mark.parametrize("dense", [0.0, 1.0])
-def test_every_answer_against_the_policies_written_out(rng, dense):
+def test_every_answer_against_the_policies_written_out(rng):
     """Actions, whole policies and both improper masses, with stand-ins, idle states and any law."""
     masses = []
     for _ in range(12):
         model = random_problem(rng, states=int(rng.integers(2, 5)))
         target, table = random_table(rng, model, share=0.7)
         everything = written_out(model, table)
-        actions = action_probabilities(model, table, dense)
+        actions = action_probabilities(model, table)
         for i in range(model.n_pairs):
             found = actions.value[i], actions.se[i]
             assert_sum(found, everything, lambda policy, i=i: i in policy)

@@ -28,7 +28,7 @@ from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.sparse_walk import SparseWalker
-from bellmanifold.posteriors.system import known_chart_of, normal_point, system_of
+from bellmanifold.posteriors.system import chart_of, normal_point, system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
 
@@ -349,7 +349,7 @@ def test_points_that_were_weighed_before_stay():
     model = envs.swirl(2)
     agent = having_seen(model, SamplingSettings(epsilon=0.1), list(range(model.n_pairs)))
     target = agent._target()
-    chart, way = known_chart_of(target), covering(target).ways[0]
+    chart, way = chart_of(target, only_observed=True), covering(target).ways[0]
     step = sources.Weighing(way, chart, 7)
     step.pool(4)
     for found, at_once in zip(step.pool(8), sources.Weighing(way, chart, 7).pool(8), strict=True):

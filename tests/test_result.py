@@ -61,10 +61,6 @@ def test_means_and_deviations_of_weighted_values(rng):
     np.testing.assert_allclose(mean.value[own], expected.value[own])
     np.testing.assert_allclose(mean.se[own], expected.se[own])
     np.testing.assert_allclose(sd[own], deviation(weight, value)[own])
-    first = moments.mean_and_sd()
-    assert first == pytest.approx((float(expected.value[0]), deviation(weight, value)[0]))
-    nothing = np.zeros((5, 0))
-    assert Moments(moments.weight, nothing, nothing).mean_and_sd() is None
 
 
 def test_no_weight_at_all_says_nothing():
@@ -90,26 +86,24 @@ def test_pooled_parts_are_one_sample(rng, level, spread):
     np.testing.assert_allclose(pooled.estimate(target())[1][2:], deviation(weight, value)[2:], rtol=1e-4)
 
 
-def test_groups_of_rows_are_replicates(rng):
-    _, _, rows = weighed(rng, (6, 20, 4))
-    grouped = rows.grouped(2)
-    for k in range(2):
-        own = slice(3 * k, 3 * k + 3)
-        part = Moments(rows.weight[own], rows.mean[own], rows.square[own])
-        mean, sd = part.estimate(target())
-        assert grouped.weight[k] == pytest.approx(rows.weight[own].sum())
-        np.testing.assert_allclose(grouped.mean[k][2:], mean.value[2:])
-        np.testing.assert_allclose(np.sqrt(grouped.square[k] / grouped.weight[k])[2:], sd[2:])
+def test_parts_in_other_units_of_weight(rng):
+    """Weights of parts may be multiplied: that changes the sum of weights, and how the parts are mixed."""
+    one, two = (weighed(rng, (5, points, 4)) for points in (30, 7))
+    pooled = Moments.pooled([one[2], two[2]], [0.25, 3.0])
+    weight = np.concatenate([0.25 * one[0], 3.0 * two[0]], axis=1)
+    value = np.concatenate([one[1], two[1]], axis=1)
+    np.testing.assert_allclose(pooled.weight, weight.sum(axis=1))
+    np.testing.assert_allclose(pooled.mean, np.einsum("rp,rpk->rk", weight, value) / weight.sum(axis=1)[:, None])
+    np.testing.assert_allclose(pooled.estimate(target())[1][2:], deviation(weight, value)[2:])
 
 
-def test_other_units_of_weight_and_other_pairs(rng):
-    _, _, moments = weighed(rng)
-    scaled = moments.scaled(1e-200)
-    np.testing.assert_allclose(scaled.weight, 1e-200 * moments.weight)
-    np.testing.assert_allclose(scaled.estimate(target())[1], moments.estimate(target())[1])
-    other = moments.of_pairs(np.array([0, 1, 2, 2]))
-    np.testing.assert_array_equal(other.mean[:, 3], moments.mean[:, 2])
-    np.testing.assert_array_equal(other.square[:, 3], moments.square[:, 2])
+def test_pairs_that_others_stand_for(rng):
+    """Columns of pairs are those of the pair that stands for each; what is followed besides stays."""
+    _, _, moments = weighed(rng, (5, 40, 6))
+    found = moments.standing(np.array([0, 1, 2, 2]))
+    np.testing.assert_array_equal(found.weight, moments.weight)
+    np.testing.assert_array_equal(found.mean, moments.mean[:, [0, 1, 2, 2, 4, 5]])
+    np.testing.assert_array_equal(found.square, moments.square[:, [0, 1, 2, 2, 4, 5]])
 
 
 def test_draws_of_chains_weigh_the_same(rng):
@@ -134,6 +128,6 @@ def test_doubts_add_up_and_empty_ones_are_none():
 
 def test_values_too_large_to_be_squared():
     """Chains that are not yet where the posterior is may hold such: no spread, no warning."""
-    found = Moments(np.ones(2), np.array([[1e200, 1.0], [-1e200, 3.0]]), np.zeros((2, 2)))._estimate()
+    found = Moments(np.ones(2), np.array([[1e200, 1.0], [-1e200, 3.0]]), np.zeros((2, 2)))._estimate(slice(None))
     assert found[0].value.tolist() == [0.0, 2.0]
     assert found[1].value.tolist() == [np.inf, 1.0]

@@ -15,8 +15,8 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import laws as of_laws
 from bellmanifold.posteriors.laws import closed, log_dirichlet, open_laws
 from bellmanifold.posteriors.sparse_laws import Drawer
-from bellmanifold.posteriors.system import chart_of, known_chart_of
-from bellmanifold.posteriors.target import relaxed_to
+from bellmanifold.posteriors.system import chart_of
+from bellmanifold.posteriors.target import relaxed_target
 
 COUNTS = np.array([[0.0, 3, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0]])
 DRAWS = 4000
@@ -134,11 +134,11 @@ def test_laws_of_many_states_have_no_batch_chart():
     memory.add(np.array([0]), np.array([0.0]))
     memory.land(0, 1)
     whole, laws, _ = closed(memory, "dirichlet", all_rows=True)
-    target = relaxed_to(memory, memory.mean_reward.copy(), 0.0, 10.0)
+    target = relaxed_target(memory, 0.0, 10.0, reward=memory.mean_reward.copy())
     target = replace(target, model=whole, laws=laws)
-    for chart in (chart_of, known_chart_of):
+    for only_observed in (False, True):
         with pytest.raises(TooLargeError, match="67 states are open"):
-            chart(target)
+            chart_of(target, only_observed=only_observed)
 
 
 @pytest.mark.parametrize("concentration", [1e-6, 1.0, 1e6, 1e9, 1e12])

@@ -16,7 +16,7 @@ from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.estimated import effective_size, ratio
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.nets import ENOUGH, EVEN, Nets
-from bellmanifold.posteriors.pieces import PIECE, REPLICATES, NetPart
+from bellmanifold.posteriors.pieces import PIECE, REPLICATES
 from bellmanifold.posteriors.target import relaxed_target
 
 
@@ -180,13 +180,28 @@ def nets_of(known, seed=0):
     return Nets(covering(target).ways[0], batch_chart(model), seed)
 
 
+def pieces_of(nets):
+    """The first component, and a piece of points in each replicate."""
+    (arranged,) = nets.arranged
+    return arranged, (arranged.dimension, 0, PIECE, REPLICATES, 3)
+
+
+def learnt(nets, even, enough, log_factor=0.0):
+    """What points say about how to stretch others, if their weights are multiplied; the least one's becomes 0."""
+    arranged, part = pieces_of(nets)
+    log_weight = arranged.weigh(part).log_weight.ravel() + log_factor
+    log_weight[log_weight.argmin()] = -np.inf
+    return arranged.learnt(part, log_weight, even, enough)
+
+
 def values_of(known, untried):
     """What an untried value is, point by point, and how it weighs."""
     nets = nets_of(known)
-    part = NetPart(nets.components[0], nets.systems[0], 0, PIECE, 3)
-    row = part.row[known.model.pair_index[untried]]
-    x = np.concatenate([np.asarray(call.x)[:, row].ravel() for call in part.calls])
-    log_weight = part.weigh().log_weight.ravel()
+    arranged, part = pieces_of(nets)
+    row = arranged.row[known.model.pair_index[untried]]
+    calls = pieces.reference_calls(part, arranged.groups, arranged.pieces)
+    x = np.concatenate([np.asarray(call.x)[:, row].ravel() for call in calls])
+    log_weight = arranged.weigh(part).log_weight.ravel()
     return x, np.exp(log_weight - log_weight.max())
 
 
@@ -228,56 +243,40 @@ def test_posteriors_of_stretched_points_are_right(problem, least):
 def effective_share(nets):
     """The effective share of points that are not stretched."""
     drawn = nets.sample(10)
-    return drawn.effective_sample_size / drawn.points
+    return drawn.effective_sample_size / drawn.diagnostics["points"]
 
 
 def test_even_points_and_too_few_are_not_stretched():
     """Too few effective points say nothing; enough of them only where the share that is effective is small."""
     nets = nets_of(expensive_ways())
-    part = NetPart(nets.components[0], nets.systems[0], 0, PIECE, 3)
-    assert part.learnt(EVEN, 1000.0) == (None, False)
+    assert learnt(nets, EVEN, 1000.0) == (None, False)
     share = effective_share(nets_of(expensive_ways()))
-    assert part.learnt(0.5 * share, 1.0) == (None, True)
-    stretch, is_known = part.learnt(EVEN, ENOUGH)
+    assert learnt(nets, 0.5 * share, 1.0) == (None, True)
+    stretch, is_known = learnt(nets, EVEN, ENOUGH)
     assert is_known
-    assert stretch.row[:2].tolist() == [known_pair(part, "a"), known_pair(part, "b")]
-
-
-class Unlikely(NetPart):
-    """The same points with other weights: a factor of e^-2000, which no floating-point number holds, or 0."""
-
-    log_factor = -2000.0
-
-    def weigh(self):
-        weighed = super().weigh()
-        least = weighed.log_weight.argmin()
-        log_weight = weighed.log_weight + self.log_factor
-        log_weight.ravel()[least] = -np.inf  # some points have no weight at all
-        return weighed._replace(log_weight=log_weight)
+    pair = nets.components[0].target.model.pair_index
+    assert stretch.row[:2].tolist() == [pair["a", "untried0"], pair["b", "untried0"]]
 
 
 def test_the_scale_of_weights_says_nothing():
-    """One point without any weight, and a scale that would underflow, change nothing; no weight at all says nothing."""
+    """One point without any weight, and a factor of e^-2000, which would underflow, change nothing; no weight does."""
     nets = nets_of(expensive_ways())
-    arguments = (nets.components[0], nets.systems[0], 0, PIECE, 3)
-    stretch, _ = NetPart(*arguments).learnt(EVEN, ENOUGH)
-    part = Unlikely(*arguments)
-    again, is_known = part.learnt(EVEN, ENOUGH)
+    stretch, _ = learnt(nets, EVEN, ENOUGH)
+    again, is_known = learnt(nets, EVEN, ENOUGH, log_factor=-2000.0)
     assert is_known
     for one, other in zip(stretch, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
-    part.log_factor = -np.inf
-    assert part.learnt(EVEN, ENOUGH) == (None, False)
+    assert learnt(nets, EVEN, ENOUGH, log_factor=-np.inf) == (None, False)
 
 
 def test_coins_are_not_stretched():
     """One state, one loop that is hardly ever left: weights depend on its coin, only the exit's value may change."""
     known = Known({("s", "stay"): stay(rational("-3.6e-6"), rational("1e-6"), "s")}, {"s": 1})
     nets = nets_of(known)
-    part = NetPart(nets.components[0], nets.systems[0], 0, PIECE, 3)
-    assert len(part.coordinates.lingering) == 1
-    stretch, _ = part.learnt(1.0, ENOUGH)
-    assert stretch.row[stretch.row < part.arranged].tolist() == [known.model.pair_index["s", "untried0"]]
+    assert len(nets.components[0].lingering) == 1
+    stretch, _ = learnt(nets, 1.0, ENOUGH)
+    changed = stretch.row[stretch.row < len(nets.arranged[0].row)]
+    assert changed.tolist() == [known.model.pair_index["s", "untried0"]]
 
 
 def test_scouts_are_none_of_the_points_they_stretch():
@@ -289,10 +288,6 @@ def test_scouts_are_none_of_the_points_they_stretch():
     nets.sample(12)
     seeds = {part[-1] for part, _, _ in pieces._kept} - scouts
     assert len(scouts) == len(seeds) == 1
-
-
-def known_pair(part, state):
-    return part.coordinates.target.model.pair_index[state, "untried0"]
 
 
 def test_pairs_that_stand_for_several_and_coins_keep_their_law():

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.settings import DrawSettings
-from bellmanifold.posteriors.target import Target, noisy_target, relaxed_to
+from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
@@ -21,7 +21,7 @@ def target_of(memory: Memory, settings: DrawSettings) -> Target:
     prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
     if settings.noise_sd is not None:
         return noisy_target(memory, settings.noise_sd, prior)
-    return relaxed_to(memory, memory.mean_reward.copy(), settings.epsilon, prior)
+    return relaxed_target(memory, settings.epsilon, prior, reward=memory.mean_reward.copy())
 
 
 def shares(

@@ -52,7 +52,7 @@ from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import TooManyRoutesError
 from bellmanifold.posteriors.rounding import without_lost_tolerance
-from bellmanifold.posteriors.system import known_chart_of
+from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
@@ -174,7 +174,7 @@ class PosteriorSampling:
         if is_swept(target):
             return Walk(target, None, rng, self._source)
         try:
-            chart = known_chart_of(target)
+            chart = chart_of(target, only_observed=True)
         except TooLargeError:
             return Walk(target, None, rng, self._source)
         if not isinstance(self._source, Walk):

@@ -30,7 +30,7 @@ from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, s
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.sparse_walk import SparseWalker
-from bellmanifold.posteriors.system import Drawn, chart_of, known_chart_of
+from bellmanifold.posteriors.system import Drawn, chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_found, check_sparse
 
@@ -184,7 +184,7 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
     """
     target = restricted(target)
     try:
-        chart = known_chart_of(target, budget.chart)
+        chart = chart_of(target, budget.chart, only_observed=True)
     except TooLargeError as refusal:
         return _sparse(target, budget, str(refusal))
     return joint_draws(target, budget, chart, most)

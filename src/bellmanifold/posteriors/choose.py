@@ -57,8 +57,9 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
         return Choice("prior", "no observations: the posterior is the prior")
     if asked != "auto" and asked != "chart":
         return Choice(asked)
-    check_exact(target)
-    known = everything_known(target, budget) if asked == "auto" else None
+    if (target.scale[target.observed] == 0).any():
+        check_exact(target)
+    known = everything_known(target, budget) if asked == "auto" and target.is_exact else None
     if known is not None:
         return Choice("solver", "everything is known", known=known)
     doubt = ""

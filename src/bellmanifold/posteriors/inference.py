@@ -34,7 +34,7 @@ from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import largest_error
-from bellmanifold.posteriors.question import StatedLikelihood, check_flat, rewards_in, scale_of_noise, with_belief
+from bellmanifold.posteriors.question import check_flat, inferred_noise, rewards_in, stated_target, with_belief
 from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.rounding import without_lost_tolerance
@@ -127,13 +127,15 @@ def posterior(
         proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
     if no_law is not None:
         data = rewards_in(whole, data, no_law)
-    likelihood = StatedLikelihood(epsilon, kernel, noise, scale_of_noise(noise_sd, infer_noise))
-    target = likelihood.target(data, values, proper_only)
+    scale = noise_sd if infer_noise is False else inferred_noise(infer_noise, noise_sd)
+    target = stated_target(data, values, proper_only, epsilon, kernel, noise, scale)
     if no_law is not None:
         target = target.with_laws(open_laws, no_law)
     with metered("computing the posterior", progress):
         summary = posterior_of(target, budget, engine)
-    result = summary.result.doubted(among_rewards(data, likelihood.scale is None))
+    result = summary.result
+    if data.own_count.any():
+        result = result.doubted(among_rewards(data, scale is None))
     if open_laws is not None and target.laws is None:  # landings alone say it
         nothing = Estimate.of(np.zeros(0), np.zeros(0))
         result = replace(result, laws=LawSummary(nothing, open_laws.moments))
@@ -171,10 +173,12 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
         result = _run(target, choice, budget)
     if choice.engine == "importance" and result.doubts and choice.cover and not choice.cover.missed:
         result = _run(target, after_doubt(target, asked, budget, result.doubts[0]), budget)
-    if choice.engine != "solver":  # which tells near ties from ties itself
-        result = without_near_ties(target, result.doubted(choice.doubt), budget)
+    result = result.doubted(choice.doubt)
+    if target.may_tie.any() and choice.engine != "solver":  # which tells near ties from ties itself
+        result = without_near_ties(target, result, budget)
     if budget.samples is None and not result.stopped:
-        error = largest_error(target.model, result.table, budget.top)
+        error = result.largest_error
+        error = largest_error(target.model, result.table, budget.top) if error is None else error
         if error > budget.accuracy:
             result = replace(result, stopped=f"stopped at a largest standard error of {error:.1g}")
     return Summary(target, result, budget)

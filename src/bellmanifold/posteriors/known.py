@@ -85,8 +85,7 @@ class Known:
 
 def everything_known(target: Target, budget: Budget) -> Known | None:
     """The point that an exact posterior consists of; None if it has more than one, or more ties than can be split."""
-    given = target.laws is None and target.noise_scale is None and target.is_exact
-    if not given or not target.observed[target.own].all():
+    if target.laws is not None or target.noise_scale is not None or not target.observed[target.own].all():
         return None
     try:
         chart = sparse_chart(target.model, target.observed)

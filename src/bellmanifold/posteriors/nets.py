@@ -20,40 +20,17 @@ from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.stretch import Stretch
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
-from bellmanifold.posteriors.pieces import PIECE, REPLICATES, NetPart, Pieces
+from bellmanifold.posteriors.pieces import PIECE, REPLICATES, Arranged, Pieces
 from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weights_of
-from bellmanifold.posteriors.result import LawSummary, Moments
-from bellmanifold.posteriors.system import n_policies, system_of
+from bellmanifold.posteriors.result import Moments, Result, pool
+from bellmanifold.posteriors.system import system_of
 
 SCOUTS = 2, 32, 128
 """Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
 EVEN, ENOUGH = 0.5, 200.0
 """Points are stretched if less than this share of the scouts is effective, but at least this number."""
 FEW_POLICIES = 2**16
-"""Up to this many policies are counted instead of sorted."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """A weighed sample of a posterior, reduced to what answers need.
-
-    Attributes:
-        table, q_mean, q_sd, log_evidence, noise_scale, laws, effective_sample_size: as in `Result`.
-        points: number of points weighed.
-        unsolvable: share of points without a proper solution.
-        tied_states: states in which observed actions tie exactly at some point (exact posteriors only).
-    """
-
-    table: PolicyTable
-    q_mean: Estimate
-    q_sd: Estimate
-    log_evidence: Estimate
-    noise_scale: tuple[float, float] | None
-    effective_sample_size: float
-    points: int
-    unsolvable: float
-    tied_states: Int[np.ndarray, "tied"]
-    laws: LawSummary | None = None
+"""Policies whose numbers are below this are counted instead of sorted."""
 
 
 class Nets:
@@ -69,43 +46,34 @@ class Nets:
 
     def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
         self.components, self.chart, self.seed = components, chart, seed
-        self.systems = [system_of(coordinates, chart) for coordinates in components]
+        self.arranged = [Arranged.of(coordinates, system_of(coordinates, chart)) for coordinates in components]
         self.stretches: list[Stretch | None] = [None] * len(components)
         self.size = 0
         self.sums: list[_Sums] = []
-        self._latest: Sample | None = None
-
-    @property
-    def log2_size(self) -> int:
-        """Binary logarithm of the points in each net."""
-        return self.size.bit_length() - 1
 
     def scout(self, log2_size: int) -> None:
         """Stretch each component's points as other points say, of which there are no more than in nets of that size."""
         assert not self.size, "points that were weighed already had another law"
         most = REPLICATES * max(PIECE, 2**log2_size)
-        for k, (coordinates, system) in enumerate(zip(self.components, self.systems, strict=True)):
-            for nets in SCOUTS:
+        for k, arranged in enumerate(self.arranged):
+            for nets in SCOUTS if len(arranged.plain) else ():
                 if nets * PIECE > most:
                     break
-                part = NetPart(coordinates, system, 0, PIECE, self.seed + (k << 32) + (1 << 42), nets)
-                self.stretches[k], is_known = part.learnt(EVEN, ENOUGH)
+                part = (arranged.dimension, 0, PIECE, nets, self.seed + (k << 32) + (1 << 42))
+                log_weight = arranged.weigh(part).log_weight.ravel()
+                self.stretches[k], is_known = arranged.learnt(part, log_weight, EVEN, ENOUGH)
                 if is_known:
                     break
 
-    def sample(self, log2_size: int) -> Sample:
+    def sample(self, log2_size: int) -> Result:
         """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and sum up."""
-        if self._latest is not None and self.size >= 2**log2_size:
-            return self._latest
         while self.size < max(PIECE, 2**log2_size):
             more = self.size or max(PIECE, 2**log2_size)
-            for k, (coordinates, system) in enumerate(zip(self.components, self.systems, strict=True)):
-                seed = self.seed + (k << 32)
-                part = NetPart(coordinates, system, self.size, more, seed, stretch=self.stretches[k])
-                self.sums.append(_weigh(part, n_policies(self.chart)))
+            for k, arranged in enumerate(self.arranged):
+                part = (arranged.dimension, self.size, more, REPLICATES, self.seed + (k << 32))
+                self.sums.append(_sums(arranged.coordinates, arranged.weigh(part, self.stretches[k])))
             self.size += more
-        self._latest = _sample(self.components[0], self.chart, self.sums)
-        return self._latest
+        return _result(self.components[0], self.chart, self.sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,75 +95,70 @@ class _Sums:
     unsolvable: int
     square: float
     moments: Moments
-    noise_scale: Moments
+    noise_scale: Moments | None
     code: UInt64[np.ndarray, "rows"]
     choice: Int[np.ndarray, "states rows"]
     weight: Weights
     tied: Bool[np.ndarray, "states"]
 
 
-def _weigh(part: NetPart, policies: int) -> _Sums:
-    weighed = part.weigh()
+def _sums(coordinates: Coordinates, weighed: Pieces) -> _Sums:
+    """Add up pieces of points, of which the first ones belong to the first replicate, and so on."""
     top = float(weighed.log_weight.max())
     reference = top if np.isfinite(top) else 0.0
     weight = np.exp(weighed.log_weight - reference).reshape(REPLICATES, -1)
-    code, choice, by_policy = _merged(weighed, weight, policies)
-    eta = weighed.noise_scale.transpose(1, 0, 2).reshape(part.coordinates.scales, *weight.shape)
+    factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
+    mean, square = (
+        array.reshape(REPLICATES, -1, array.shape[1]).swapaxes(0, 1)
+        for array in (weighed.mean, weighed.square * factor[:, None])
+    )
+    moments = Moments(*pool((weighed.weight * factor).reshape(REPLICATES, -1).T, mean, square))
+    code, place, row = distinct(weighed.code.ravel())
+    replicate = np.repeat(np.arange(REPLICATES), weight.shape[1])
+    by_policy = weights_of(replicate, row, weight.ravel(), (REPLICATES, len(code)))
+    keep = np.asarray(by_policy.sum(axis=0)) > 0
     return _Sums(
-        top,
-        weight.size,
-        int(np.isneginf(weighed.log_weight).sum()),
-        float((weight**2).sum()),
-        part.moments(weighed, reference),
-        _weighted(weight, eta),
-        code,
-        choice,
-        by_policy,
-        np.any(weighed.tied, axis=0),
+        reference=top,
+        points=weight.size,
+        unsolvable=int(np.isneginf(weighed.log_weight).sum()),
+        square=float((weight**2).sum()),
+        moments=moments.standing(coordinates.stand_in),
+        noise_scale=None if coordinates.target.noise_scale is None else _moments_of_scale(weighed, weight),
+        code=code[keep],
+        choice=weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE].T,
+        weight=by_policy if keep.all() else by_policy[:, keep],
+        tied=np.any(weighed.tied, axis=0),
     )
 
 
-def _weighted(
-    weight: Float[np.ndarray, "replicates points"], value: Float[np.ndarray, "rows replicates points"]
-) -> Moments:
-    """Moments of some quantities, in each replicate."""
+def _moments_of_scale(weighed: Pieces, weight: Float[np.ndarray, "replicates points"]) -> Moments:
+    """Moments of the noise scale, in each replicate."""
+    eta = weighed.noise_scale.reshape(weight.shape)
     total = weight.sum(axis=1)
-    centre = np.einsum("rp,krp->rk", weight, value) / np.where(total > 0, total, 1.0)[:, None]
-    return Moments(total, centre, np.einsum("rp,krp->rk", weight, (value - centre.T[..., None]) ** 2))
-
-
-def _merged(
-    weighed: Pieces, weight: Float[np.ndarray, "replicates points"], policies: int
-) -> tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "states rows"], Weights]:
-    """Codes, choices and weights of the distinct policies that have any weight."""
-    code, place, row = distinct(weighed.code.ravel(), policies)
-    replicate = np.repeat(np.arange(len(weight)), weight.shape[1])
-    summed = weights_of(replicate, row, weight.ravel(), (len(weight), len(code)))
-    keep = np.asarray(summed.sum(axis=0)) > 0
-    choice = weighed.choice[place[keep] // PIECE, :, place[keep] % PIECE].T
-    return code[keep], choice, summed if keep.all() else summed[:, keep]
+    centre = (weight * eta).sum(axis=1) / np.where(total > 0, total, 1.0)
+    square = (weight * (eta - centre[:, None]) ** 2).sum(axis=1)
+    return Moments(total, centre[:, None], square[:, None])
 
 
 Distinct: TypeAlias = tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows"], Int[np.ndarray, "n"]]
 """Distinct codes in ascending order, a place where each is found, and the row each code has among them."""
 
 
-def distinct(codes: UInt64[np.ndarray, "n"], policies: int) -> Distinct:
-    """The distinct codes of policies: by counting if there are few possible policies, else by sorting."""
-    if policies > FEW_POLICIES:
+def distinct(codes: UInt64[np.ndarray, "n"]) -> Distinct:
+    """The distinct codes of policies: by counting if they are small numbers, else by sorting."""
+    most = int(codes.max())
+    if most >= FEW_POLICIES:
         return np.unique(codes, return_index=True, return_inverse=True)
-    place = np.full(policies, -1)
+    place = np.full(most + 1, -1)
     place[codes] = np.arange(len(codes))
     code = np.flatnonzero(place >= 0)
-    row = np.empty(policies, dtype=np.int64)
+    row = np.empty(most + 1, dtype=np.int64)
     row[code] = np.arange(len(code))
     return code.astype(np.uint64), place[code], row[codes]
 
 
 def _together(parts: list[_Sums], factor: list[float], row: Int[np.ndarray, "n"], rows: int) -> Weights:
     """The weights of all parts on one scale, by the row that each part's policies have among all of them."""
-    if len(parts) == 1:
-        return factor[0] * parts[0].weight
     begin = np.cumsum([0, *(len(part.code) for part in parts)])
     own = [entries(part.weight) for part in parts]
     replicate = np.concatenate([of for of, _, _ in own])
@@ -204,16 +167,20 @@ def _together(parts: list[_Sums], factor: list[float], row: Int[np.ndarray, "n"]
     return weights_of(replicate, where, weight, (REPLICATES, rows))
 
 
-def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> Sample:
+def _scale_together(parts: list[_Sums], factor: list[float]) -> tuple[float, float]:
+    """Mean and standard deviation of the noise scale over all parts and replicates; NaN without any weight."""
+    whole = Moments.pooled([part.noise_scale for part in parts if part.noise_scale is not None], factor)
+    weight, mean, square = pool(whole.weight, whole.mean, whole.square)
+    return (float(mean[0]), float(np.sqrt(square[0] / weight))) if weight > 0 else (np.nan, np.nan)
+
+
+def _result(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> Result:
     """Add the sums of all parts up, on one scale."""
-    target = coordinates.target
+    target, model = coordinates.target, coordinates.target.model
     top = max(part.reference for part in parts)
     reference = top if np.isfinite(top) else 0.0
     factor = [float(np.exp(part.reference - reference)) for part in parts]
-    moments, eta = (
-        Moments.pooled([getattr(part, name).scaled(scale) for scale, part in zip(factor, parts, strict=True)])
-        for name in ("moments", "noise_scale")
-    )
+    moments = Moments.pooled([part.moments for part in parts], factor)
     whole, points = moments.weight, sum(part.points for part in parts)
     square = sum(scale**2 * part.square for scale, part in zip(factor, parts, strict=True))
     effective = float(whole.sum() ** 2 / square) if square > 0 else 0.0
@@ -221,25 +188,38 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     with np.errstate(divide="ignore", invalid="ignore"):
         constant = reference + target.log_constant
         evidence = Estimate.of(np.log(mean_weight.value) + constant, mean_weight.se / mean_weight.value)
+    is_whole = target.is_exact or target.is_acyclic or coordinates.covers_improper
     codes = np.concatenate([part.code for part in parts])
     code, first, row = np.unique(codes, return_index=True, return_inverse=True)
-    summed = _together(parts, factor, row, len(code))
     policy = chart.pairs(np.concatenate([part.choice for part in parts], axis=1)[:, first])[target.coupled].T
     tied = np.any([part.tied for part in parts], axis=0)
     certain = np.zeros(len(tied), dtype=bool)
     certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)
-    heaviest = 1.0 / (float(whole.sum()) or np.inf)
-    resolution = 0.0 if certain.all() else resolution_of(effective)
     q_mean, q_sd = moments.estimate(target)
-    return Sample(
-        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, heaviest, certain),
+    return Result(
+        table=PolicyTable(
+            target.coupled,
+            policy,
+            factor[0] * parts[0].weight if len(parts) == 1 else _together(parts, factor, row, len(code)),
+            coordinates.stand_in,
+            resolution=0.0 if certain.all() else resolution_of(effective),
+            heaviest=1.0 / (float(whole.sum()) or np.inf),
+            certain=certain,
+        ),
         q_mean=q_mean,
         q_sd=q_sd,
-        log_evidence=evidence,
-        noise_scale=eta.mean_and_sd(),
-        laws=moments.laws(target),
+        log_evidence=evidence if is_whole and not target.prior.flat else None,
+        noise_scale=None if target.noise_scale is None else _scale_together(parts, factor),
+        laws=None if target.laws is None else moments.laws(target),
+        engine="chart",
+        reason=f"importance sampling in {coordinates.way} coordinates of the chart",
+        dimension=coordinates.dimension,
         effective_sample_size=effective,
-        points=points,
-        unsolvable=sum(part.unsolvable for part in parts) / points,
-        tied_states=np.sort(np.asarray(chart.layout.state)[tied]),
+        diagnostics={
+            "points": points,
+            "coordinates": coordinates.way,
+            "unsolvable_share": sum(part.unsolvable for part in parts) / points,
+            "cut": [list(model.pair_name(i)) for i in coordinates.cut],
+            "ties_split": [model.states[s] for s in np.sort(np.asarray(chart.layout.state)[tied])],
+        },
     )

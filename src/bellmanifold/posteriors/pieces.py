@@ -9,9 +9,8 @@ data of another size seldom need another program.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import jax
@@ -25,7 +24,6 @@ from bellmanifold.gaussian.stretch import Stretch, learnt_stretch, stretched
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.estimated import effective_size
-from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws
 from bellmanifold.posteriors.weight import Weighed, weigh
 
@@ -42,95 +40,81 @@ FEW_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class NetPart:
-    """Points of some nets: free pairs come first, as Sobol's first dimensions are the best.
+class Arranged:
+    """Coordinates and how a point's numbers are arranged in them.
+
+    Free pairs come first, as Sobol's first dimensions are the best. The *place* of a number is the pair it belongs to;
+    behind the pairs is that of the noise scale, and behind it those of the coins.
 
     Attributes:
         coordinates: what the numbers of a point mean.
         system: the posterior in them.
-        begin, size: which points of each net.
-        seed: fixes the nets.
-        nets: how many there are.
-        stretch: of the arranged numbers (`row`); None for none.
+        dimension: how many numbers a point has, at least 1.
+        groups: how many exchangeable pairs each free pair stands for.
+        place: of each coordinate.
+        row: the coordinate that belongs to each place; for places without one, a row of zeros behind all of them.
+        plain: coordinates that may be stretched; those of pairs that stand for several, and coins, have other laws.
+        shared: free pairs that stand for several.
+        lowered: those of them that may be drawn below their prior: their values are kept.
+        pieces: how many pieces of points are weighed in a call.
     """
 
     coordinates: Coordinates
     system: System
-    begin: int
-    size: int
-    seed: int
-    nets: int = REPLICATES
-    stretch: Stretch | None = None
+    dimension: int
+    groups: tuple[int, ...]
+    place: Int[np.ndarray, "coordinates"]
+    row: Int[np.ndarray, "places"]
+    plain: Int[np.ndarray, "plain"]
+    shared: Int[np.ndarray, "shared"]
+    lowered: Int[np.ndarray, "lowered"]
+    pieces: int
 
-    @cached_property
-    def free(self) -> Int[np.ndarray, "free"]:
-        return np.flatnonzero(self.coordinates.free)
+    @classmethod
+    def of(cls, coordinates: Coordinates, system: System) -> Arranged:
+        """Coordinates, arranged."""
+        pairs, laws = coordinates.target.model.n_pairs, coordinates.target.laws
+        free = np.flatnonzero(coordinates.free)
+        group = coordinates.alternatives[free]
+        scales = pairs + np.arange(coordinates.scales)
+        coins = pairs + len(scales) + np.arange(len(coordinates.lingering))
+        place = np.concatenate([free, scales, np.flatnonzero(coordinates.residual), coins])
+        dimension = max(1, len(place))
+        row = np.full(pairs + len(scales) + len(coins), dimension)
+        row[place] = np.arange(len(place))
+        is_plain = ~np.isin(place, coins)
+        is_plain[: len(free)] = group == 1
+        shared = free[group > 1]
+        exits = [pair for loop in coordinates.lingering for pair in loop.exits]
+        return cls(
+            coordinates,
+            system,
+            dimension,
+            tuple(group.tolist()),
+            place,
+            row,
+            plain=np.flatnonzero(is_plain),
+            shared=shared,
+            lowered=shared[np.isin(shared, exits)],
+            pieces=pieces_in_call(pairs + (laws.counts.size if laws else 0)),
+        )
 
-    @cached_property
-    def group(self) -> Int[np.ndarray, "free"]:
-        """How many exchangeable pairs each free pair stands for."""
-        return self.coordinates.alternatives[self.free]
-
-    @cached_property
-    def place(self) -> Int[np.ndarray, "coordinates"]:
-        """Where each coordinate goes: to its pair, behind the pairs to the noise scale, behind that to the coins."""
-        of, pairs = self.coordinates, self.coordinates.target.model.n_pairs
-        scales = pairs + np.arange(of.scales)
-        coins = pairs + of.scales + np.arange(len(of.lingering))
-        return np.concatenate([self.free, scales, np.flatnonzero(of.residual), coins])
-
-    @cached_property
-    def arranged(self) -> int:
-        """How many places there are."""
-        of = self.coordinates
-        return of.target.model.n_pairs + of.scales + len(of.lingering)
-
-    @cached_property
-    def key(self) -> Part:
-        return max(1, len(self.place)), self.begin, self.size, self.nets, self.seed
-
-    @cached_property
-    def row(self) -> Int[np.ndarray, "arranged"]:
-        """The coordinate that belongs to each place; for places without one, a row of zeros behind all of them."""
-        row = np.full(self.arranged, self.key[0])
-        row[self.place] = np.arange(len(self.place))
-        return row
-
-    @cached_property
-    def shared(self) -> Int[np.ndarray, "shared"]:
-        """Free pairs that stand for several."""
-        return self.free[self.group > 1]
-
-    @cached_property
-    def lowered(self) -> Int[np.ndarray, "lowered"]:
-        """Pairs that stand for several and may be drawn below their prior: their values are kept."""
-        exits = [pair for loop in self.coordinates.lingering for pair in loop.exits]
-        return self.shared[np.isin(self.shared, exits)]
-
-    @property
-    def calls(self) -> Iterator[_Call]:
-        """The points, as many at a time as a program takes."""
-        laws = self.coordinates.target.laws
-        numbers = len(self.coordinates.free) + (laws.counts.size if laws else 0)
-        return reference_calls(self.key, tuple(self.group.tolist()), pieces_in_call(numbers))
-
-    def weigh(self) -> Pieces:
-        """Weigh them all. Without the action values: those would fill the memory."""
-        laws, rng = self.coordinates.target.laws, np.random.default_rng([self.seed, self.begin, self.size])
-        stretch = Stretch.none(self.arranged) if self.stretch is None else self.stretch
+    def weigh(self, part: Part, stretch: Stretch | None = None) -> Pieces:
+        """Weigh points of some nets, which may be stretched. Without the action values: those would fill the memory."""
+        laws, (_, begin, size, _, seed) = self.coordinates.target.laws, part
+        rng = np.random.default_rng([seed, begin, size])
+        stretch = Stretch.none(len(self.row)) if stretch is None else stretch
         found = []
-        for call in self.calls:
-            drawn = drawn_laws(laws, rng, len(call.x) * PIECE)
+        for call in reference_calls(part, self.groups, self.pieces):
+            drawn = drawn_laws(laws, rng, len(call.x) * PIECE) if laws else None
             weighed = weigh_pieces(self.system, self.lowered, self.row, stretch, call.x, drawn, call.pieces)
-            found.append(self._with_members(weighed, call))
+            own = Pieces(*(np.asarray(getattr(weighed, name))[: call.pieces] for name in Pieces._fields))
+            found.append(self.with_members(own, call) if len(self.shared) else own)
             advance("points", call.pieces * PIECE)
-        return Pieces(*(np.concatenate([getattr(call, name) for call in found]) for name in Pieces._fields))
+        return Pieces(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
-    def _with_members(self, weighed: Weighed | Pieces, call: _Call) -> Pieces:
+    def with_members(self, pieces: Pieces, call: _Call) -> Pieces:
         """The pieces with moments of any one of the pairs that each stands for, instead of the largest of them."""
-        pieces = Pieces(*(np.asarray(getattr(weighed, name))[: call.pieces] for name in Pieces._fields))
-        if not len(self.shared):
-            return pieces
         prior, first, second = self.coordinates.target.prior, call.first, call.second
         if len(self.lowered):
             pairs = self.lowered[:, None]
@@ -147,34 +131,25 @@ class NetPart:
         all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
         return pieces._replace(mean=all_mean, square=all_square)
 
-    def moments(self, weighed: Pieces, reference: float) -> Moments:
-        """Moments of every pair of a coupled state, in each replicate."""
-        factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
-        found = Moments(weighed.weight * factor, weighed.mean, weighed.square * factor[:, None])
-        return found.grouped(self.nets).standing(self.coordinates.stand_in)
-
-    def learnt(self, even: float, enough: float) -> tuple[Stretch | None, bool]:
-        """What the weights of these points say about how to stretch others, and whether they say anything.
-
-        Pairs that stand for several, and coins, are not stretched: their law is another one.
+    def learnt(
+        self, part: Part, log_weight: Float[np.ndarray, "points"], even: float, enough: float
+    ) -> tuple[Stretch | None, bool]:
+        """What the weights of some points say about how to stretch others, and whether they say anything.
 
         Args:
+            part: the points.
+            log_weight: their weights.
             even: points of which this share is effective need not be stretched.
             enough: with fewer effective points nothing is said.
         """
-        may = np.ones(len(self.place), dtype=bool)
-        may[: len(self.free)] = self.group == 1
-        may[len(may) - len(self.coordinates.lingering) :] = False
-        if not may.any():
-            return None, True
-        log_weight = self.weigh().log_weight.ravel()
         top = log_weight.max()
         weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
         effective = effective_size(weight)
         if effective >= even * len(weight) or effective < enough:
             return None, effective >= enough
-        x = np.concatenate([np.asarray(call.x)[: call.pieces, np.flatnonzero(may)] for call in self.calls])
-        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[may], self.arranged), True
+        calls = reference_calls(part, self.groups, self.pieces)
+        x = np.concatenate([np.asarray(call.x)[: call.pieces, self.plain] for call in calls])
+        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row)), True
 
 
 class Pieces(NamedTuple):
@@ -213,22 +188,19 @@ class _Call(NamedTuple):
     pieces: int
 
 
-def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterator[_Call]:
-    """Points of the reference distribution, some pieces at a time; small sets are cached for the next posterior."""
-    dimension, _, size, replicates, _ = part
-    if 2 * dimension * size * replicates <= MOST_KEPT:
-        return iter(_kept_calls(part, groups, pieces))
-    return (call for only in range(replicates) for call in _calls(uniform_points(*part, only), groups, pieces))
-
-
 _kept: OrderedDict[tuple[Part, tuple[int, ...], int], list[_Call]] = OrderedDict()
 
 
-def _kept_calls(part: Part, groups: tuple[int, ...], pieces: int) -> list[_Call]:
-    """Calls that were made before, or are made now; of all that are kept the latest, as many as fit."""
+def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterable[_Call]:
+    """Points of the reference distribution, some pieces at a time.
+
+    Small sets are kept for the next posterior: of all that are kept the latest, as many as fit.
+    """
+    dimension, _, size, replicates, _ = part
+    if 2 * dimension * size * replicates > MOST_KEPT:
+        return (call for only in range(replicates) for call in _calls(uniform_points(*part, only), groups, pieces))
     key = (part, groups, pieces)
-    found = _kept.pop(key, None) or list(_calls(uniform_points(*part), groups, pieces))
-    _kept[key] = found
+    _kept[key] = found = _kept.pop(key, None) or list(_calls(uniform_points(*part), groups, pieces))
     while len(_kept) > 1 and sum(call.x.size for calls in list(_kept.values()) for call in calls) > MOST_KEPT:
         _kept.popitem(last=False)
     return found

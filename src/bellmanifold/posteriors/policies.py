@@ -16,7 +16,7 @@ weights are kept as a sparse matrix (`weights_of`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -36,7 +36,6 @@ DRAWN_POLICIES = 4096
 """Policies drawn in each replicate to find the improper mass under the true transitions."""
 FOLLOWED = 2**20
 """States of policies that are followed at a time."""
-DENSE = 0.1
 SPARSE, SMALL = 0.25, 2**18
 """Weights of which a smaller share is positive are kept as a sparse matrix, unless there are few."""
 BEAM = 16
@@ -154,57 +153,41 @@ class PolicyTable:
         return np.where(certain, 0.0, self.resolution)
 
     def share_of(
-        self, part: Float[np.ndarray, "replicates *k"], resolution: Float[np.ndarray, "*k"] | None = None
+        self,
+        part: Float[np.ndarray, "replicates *k"],
+        resolution: Float[np.ndarray, "*k"] | None = None,
+        whole: Float[np.ndarray, "replicates"] | None = None,
     ) -> Estimate:
-        """Weights as shares of the whole; the error is no less than what may have been missed."""
-        least = self.least_error.max(initial=0.0) if resolution is None else resolution
-        return self.resolved(ratio(part, self.whole), least)
+        """Weights as shares of the whole, with errors.
 
-    def resolved(self, found: Estimate, least: float | Float[np.ndarray, "*k"]) -> Estimate:
-        """Probabilities whose errors are no less than `least` or, close to 0 and 1, than the heaviest point's share."""
-        heaviest = np.where(np.asarray(least) > 0, self.heaviest, 0.0)
+        Errors are no less than the resolution or, close to 0 and 1, than the heaviest point's share.
+
+        Args:
+            part: the weights, in each replicate.
+            resolution: the least error of each; by default that of the state which is known worst.
+            whole: total weight of each replicate, unless replicates are those of the table.
+        """
+        found = ratio(part, self.whole if whole is None else whole)
+        least = self.least_error.max(initial=0.0) if resolution is None else resolution
+        heaviest = np.where(least > 0, self.heaviest, 0.0)
         at_edge = (found.value < heaviest) | (found.value > 1.0 - heaviest)
         return Estimate.of(found.value, np.maximum(found.se, np.where(at_edge, np.maximum(least, heaviest), least)))
 
 
-def action_probabilities(model: SSP, table: PolicyTable, dense: float = DENSE) -> Estimate:
-    """For each pair, the probability that its action is optimal in its state.
-
-    Args:
-        model: the problem.
-        table: policies with their weights.
-        dense: these are added up by products of matrices where a larger share of them than this is positive.
-    """
-    part = np.zeros((len(table.whole), model.n_pairs))
-    first = model.pair_start[:-1][~table.coupled]
-    part[:, first] = table.whole[:, None]
-    for state, sums in zip(np.flatnonzero(table.coupled), _sums(model, table, dense), strict=True):
-        part[:, model.pair_start[state] : model.pair_start[state + 1]] = sums
+def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
+    """For each pair, the probability that its action is optimal in its state."""
+    rows, states = table.policy.shape
+    plays = csc_array(
+        (np.ones(rows * states), table.policy.ravel(), states * np.arange(rows + 1)), (model.n_pairs, rows)
+    )
+    played = plays @ table.weight.T
+    part = np.array((played if isinstance(played, np.ndarray) else played.toarray()).T)
+    part[:, model.pair_start[:-1][~table.coupled]] = table.whole[:, None]
     stand, share = table.standing(model)
     kinds = np.add.reduceat(stand == np.arange(model.n_pairs), model.pair_start[:-1])
     undecided = (table.coupled & (kinds > 1))[model.pair_state]
     undecided &= True if table.beaten is None else ~table.beaten
     return table.share_of(part[:, stand] * share, np.where(undecided, table.least_error[model.pair_state], 0.0))
-
-
-def _sums(model: SSP, table: PolicyTable, dense: float) -> Iterator[Float[np.ndarray, "replicates actions"]]:
-    """The weight of each action of each coupled state: products of matrices where many weights are positive."""
-    weights = table.weight
-    if not isinstance(weights, np.ndarray) or np.count_nonzero(weights) <= dense * weights.size:
-        yield from _sums_of_few(model, table)
-        return
-    for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
-        pairs = np.arange(model.pair_start[state], model.pair_start[state + 1])
-        yield weights @ (column[:, None] == pairs).astype(np.float64)
-
-
-def _sums_of_few(model: SSP, table: PolicyTable) -> Iterator[Float[np.ndarray, "replicates actions"]]:
-    """The same where most weights are 0: chains share few policies."""
-    replicate, row, weight = entries(table.weight)
-    for state, column in zip(np.flatnonzero(table.coupled), table.policy.T, strict=True):
-        begin, end = model.pair_start[state], model.pair_start[state + 1]
-        slot = replicate * (end - begin) + column[row] - begin
-        yield np.bincount(slot, weight, len(table.whole) * (end - begin)).reshape(len(table.whole), -1)
 
 
 def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route]:
@@ -222,13 +205,15 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
     stand, share = table.standing(model)
     start = int(np.argmax(model.initial))
     alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
-    finished = _Best(limit, limit)
+    room = ROUTES.value
+    finished = _Best(limit, limit, room)
     while alive and limit > 0:
         expect("beginnings of routes", None, len(alive))
-        longer = _Best(BEAM * limit, limit)
+        longer = _Best(BEAM * limit, limit, room)
         for one in alive:
             for more in _extensions(model, table, one, stand, share):
-                (finished if more.is_complete(model) else longer).add(more)
+                is_complete = more.states[-1] == model.n_states or more.states[-1] in more.states[:-1]
+                (finished if is_complete else longer).add(more)
         found = finished.in_order()
         least = found[-1].bound if len(found) == limit else 0.0
         alive = [one for one in longer.in_order() if one.bound > least]
@@ -240,7 +225,8 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
     routes: list[Route] = []
     for first in range(0, len(finished), MEASURED):
         some = finished[first : first + MEASURED]
-        parts = _weights_together(table, some)
+        weight = {id(one.rows): table.of_rows(one.rows) for one in {id(one.rows): one for one in some}.values()}
+        parts = np.stack([weight[id(one.rows)] * one.share for one in some], axis=1)
         least = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
         found = table.share_of(parts, least)
         routes += [
@@ -248,16 +234,6 @@ def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> lis
             for one, value, se in zip(some, found.value, found.se, strict=True)
         ]
     return routes
-
-
-def _weights_together(table: PolicyTable, some: list[_Beginning]) -> Float[np.ndarray, "replicates some"]:
-    """The weight of each of some beginnings: of few, by one product of matrices."""
-    if not isinstance(table.weight, np.ndarray) or len(some) * len(table.policy) > SMALL:
-        return np.stack([table.of_rows(one.rows) * one.share for one in some], axis=1)
-    agrees = np.zeros((len(some), len(table.policy)))
-    for row, one in zip(agrees, some, strict=True):
-        row[one.rows] = one.share
-    return np.asarray(table.weight @ agrees.T)
 
 
 class _Beginning(NamedTuple):
@@ -269,63 +245,58 @@ class _Beginning(NamedTuple):
     share: float
     bound: float
 
-    def is_complete(self, model: SSP) -> bool:
-        return self.states[-1] == model.n_states or self.states[-1] in self.states[:-1]
 
-
+@dataclass
 class _Best:
     """The most probable of the beginnings that were added: at most `most`, and no more than memory holds.
 
-    Args:
+    Attributes:
         most: number kept if memory allows.
         asked: number of routes asked for, all of which must be kept.
+        room: numbers that memory holds. Only once there are twice as many the least probable ones are dropped, so that
+            this is done now and then.
+        kept: the beginnings.
+        numbers: that they take.
+        rows: the arrays of rows among these: one that several share is counted once.
     """
 
-    def __init__(self, most: int, asked: int) -> None:
-        self.most, self.asked = most, asked
-        self.room = ROUTES.value
-        self._kept: list[_Beginning] = []
-        self._rows: set[int] = set()
-        self._numbers = 0
-        self._full = 2 * self.room
+    most: int
+    asked: int
+    room: int
+    kept: list[_Beginning] = field(default_factory=list)
+    numbers: int = 0
+    rows: set[int] = field(default_factory=set)
 
     def add(self, one: _Beginning) -> None:
         """Keep it, at least for now."""
-        self._kept.append(one)
-        self._numbers += self._cost(one)
-        if self._numbers > self._full or len(self._kept) >= 2 * self.most:
-            self._select()
+        self.kept.append(one)
+        self.numbers += self._cost(one)
+        if self.numbers > 2 * self.room or len(self.kept) >= 2 * self.most:
+            self.in_order()
 
     def in_order(self) -> list[_Beginning]:
         """Those that are kept, the most probable first."""
-        self._select()
-        return self._kept
+        before, self.kept = len(self.kept), sorted(self.kept, key=lambda one: (-one.bound, one.pairs))[: self.most]
+        is_full = self.numbers > 2 * self.room
+        if is_full or len(self.kept) < before:
+            self.rows = set()
+            held = np.cumsum([self._cost(one) for one in self.kept], dtype=np.int64)
+            fit = int(np.searchsorted(held, self.room, side="right")) if is_full else len(held)
+            if fit < min(self.asked, len(held)) and self.asked > ALWAYS:
+                raise TooManyRoutesError(
+                    f"top is {self.asked}: that many routes take more than {self.room:,} {ROUTES.unit}: "
+                    f"give a smaller --top, or set {ROUTES.variable} if memory allows"
+                )
+            self.kept = self.kept[: max(fit, self.asked)]
+            self.numbers = int(held[len(self.kept) - 1])
+            self.room = max(self.room, self.numbers) if is_full else self.room
+        return self.kept
 
     def _cost(self, one: _Beginning) -> int:
-        """Numbers that it takes; rows that others share are counted once."""
-        new = id(one.rows) not in self._rows
-        self._rows.add(id(one.rows))
+        """Numbers that it takes."""
+        new = id(one.rows) not in self.rows
+        self.rows.add(id(one.rows))
         return OVERHEAD + 2 * len(one.pairs) + (len(one.rows) if new else 0)
-
-    def _select(self) -> None:
-        """Drop the least probable ones, of twice as many as there is room for, so that this is done now and then."""
-        ordered = sorted(self._kept, key=lambda one: (-one.bound, one.pairs))[: self.most]
-        is_full = self._numbers > self._full
-        if len(ordered) == len(self._kept) and not is_full:
-            self._kept = ordered
-            return
-        self._rows = set()
-        held = np.cumsum([self._cost(one) for one in ordered], dtype=np.int64)
-        fit = int(np.searchsorted(held, self.room, side="right")) if is_full else len(ordered)
-        if fit < min(self.asked, len(ordered)) and self.asked > ALWAYS:
-            raise TooManyRoutesError(
-                f"top is {self.asked}: that many routes take more than {self.room:,} {ROUTES.unit}: "
-                f"give a smaller --top, or set {ROUTES.variable} if memory allows"
-            )
-        self._kept = ordered[: max(fit, self.asked)]
-        self._numbers = int(held[len(self._kept) - 1]) if self._kept else 0
-        if is_full:
-            self._full = 2 * max(self.room, self._numbers)
 
 
 def _extensions(
@@ -411,7 +382,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
         chosen = policy[rows]
         played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
         part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
-    return table.resolved(ratio(part, table.whole[drawn]), table.least_error.max(initial=0.0))
+    return table.share_of(part, whole=table.whole[drawn])
 
 
 def _all_reach_goal(

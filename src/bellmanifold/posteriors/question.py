@@ -6,7 +6,7 @@ relaxed for rewards without noise, Gaussian with sufficient means, or one that c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,38 +23,37 @@ from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 
-@dataclass(frozen=True)
-class StatedLikelihood:
-    """How rewards are compared with the equations, as `bellmanifold.posterior` is told.
+def stated_target(
+    data: Dataset,
+    values: ValuePrior,
+    proper_only: bool,
+    epsilon: float | int | None,
+    kernel: KernelName,
+    noise: str | Kernel,
+    scale: float | int | LogPrior | None,
+) -> Target:
+    """The posterior with the likelihood that `bellmanifold.posterior` is told.
 
-    Attributes:
+    Args:
+        data: observations.
+        values: the prior.
+        proper_only: leave out parameters that the data show to be improper.
         epsilon, kernel: tolerance and its shape, for rewards without noise.
         noise: shape of the noise.
         scale: of the noise, or the log density of a prior over it; None for rewards without noise.
+
+    Raises:
+        BadInputError: for arguments that do not go together.
     """
-
-    epsilon: float | int | None
-    kernel: KernelName
-    noise: str | Kernel
-    scale: float | int | LogPrior | None
-
-    def target(self, data: Dataset, values: ValuePrior, proper_only: bool) -> Target:
-        """The posterior.
-
-        Raises:
-            BadInputError: for arguments that do not go together.
-        """
-        if self.scale is None:
-            if self.noise != "gaussian":
-                raise BadInputError("noise without its scale: give --noise-sd or --infer-noise too")
-            return relaxed_target(data, self.epsilon or 0.0, values, self.kernel, proper_only)
-        if self.epsilon is not None or self.kernel != "gaussian":
-            raise BadInputError(
-                "epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy"
-            )
-        shape = named_kernel(self.noise) if isinstance(self.noise, str) else self.noise
-        has_mean = isinstance(shape, Gaussian) or data.count.max(initial=0) <= 1
-        return (noisy_target if has_mean else every_visit_target)(data, self.scale, values, shape, proper_only)
+    if scale is None:
+        if noise != "gaussian":
+            raise BadInputError("noise without its scale: give --noise-sd or --infer-noise too")
+        return relaxed_target(data, epsilon or 0.0, values, kernel, proper_only)
+    if epsilon is not None or kernel != "gaussian":
+        raise BadInputError("epsilon and kernel relax deterministic rewards: leave them out where rewards are noisy")
+    shape = named_kernel(noise) if isinstance(noise, str) else noise
+    has_mean = isinstance(shape, Gaussian) or data.count.max(initial=0) <= 1
+    return (noisy_target if has_mean else every_visit_target)(data, scale, values, shape, proper_only)
 
 
 def every_visit_target(
@@ -86,17 +85,13 @@ def every_visit_target(
     return replace(by_mean, kernel=kernel, noise_scale=None, log_constant=0.0, every_visit=EveryVisit(data, model))
 
 
-def scale_of_noise(noise_sd: float | int | None, infer_noise: bool | LogPrior) -> float | int | LogPrior | None:
-    """The scale of the noise or the prior over it; None for deterministic rewards."""
-    if infer_noise is False:
-        return noise_sd
-    if infer_noise is not True and not callable(infer_noise):
-        raise BadInputError(
-            f"infer_noise is {infer_noise!r:.40}: give True or a log density; noise_sd is a known scale"
-        )
+def inferred_noise(prior: bool | LogPrior, noise_sd: float | int | None) -> LogPrior:
+    """The prior over a noise scale that is to be inferred, which must not be known then."""
+    if prior is not True and not callable(prior):
+        raise BadInputError(f"infer_noise is {prior!r:.40}: give True or a log density; noise_sd is a known scale")
     if noise_sd is not None:
         raise BadInputError("noise_sd is given, so there is no noise to infer: leave one of the two out")
-    return HalfNormal() if infer_noise is True else infer_noise
+    return HalfNormal() if prior is True else prior
 
 
 def with_belief(data: Dataset, belief: Any) -> Dataset:

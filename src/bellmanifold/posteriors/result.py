@@ -42,41 +42,22 @@ class Moments:
         return cls(np.full(len(q), float(q.shape[1])), mean, square)
 
     @classmethod
-    def pooled(cls, parts: Sequence[Moments]) -> Moments:
-        """Replicate by replicate, several parts as one."""
+    def pooled(cls, parts: Sequence[Moments], factors: Sequence[float] | None = None) -> Moments:
+        """Replicate by replicate, several parts as one; the weights of each may be multiplied by a factor."""
+        scale = np.ones((len(parts), 1)) if factors is None else np.array(factors)[:, None]
         weight, mean, square = (
             np.stack([getattr(part, name) for part in parts]) for name in ("weight", "mean", "square")
         )
-        return cls(*_pool(weight, mean, square))
-
-    def grouped(self, groups: int) -> Moments:
-        """Consecutive rows pooled into a number of replicates."""
-        pairs = self.mean.shape[1]
-        weight, mean = self.weight.reshape(groups, -1).T, self.mean.reshape(groups, -1, pairs).swapaxes(0, 1)
-        return Moments(*_pool(weight, mean, self.square.reshape(groups, -1, pairs).swapaxes(0, 1)))
-
-    def scaled(self, factor: float) -> Moments:
-        """With all weights multiplied."""
-        return replace(self, weight=factor * self.weight, square=factor * self.square)
-
-    def mean_and_sd(self) -> tuple[float, float] | None:
-        """Mean and standard deviation of the first quantity over all replicates; None if there is none."""
-        weight, centre, square = _pool(self.weight, self.mean, self.square)
-        if not len(centre):
-            return None
-        return (float(centre[0]), float(np.sqrt(square[0] / weight))) if weight > 0 else (np.nan, np.nan)
-
-    def of_pairs(self, pairs: np.ndarray) -> Moments:
-        """With each column replaced by that of another pair."""
-        return replace(self, mean=self.mean[:, pairs], square=self.square[:, pairs])
+        return cls(*pool(scale * weight, mean, scale[..., None] * square))
 
     def standing(self, stand_in: Int[np.ndarray, "pairs"]) -> Moments:
         """With each pair's column replaced by that of the pair that stands for it; other tracked quantities stay."""
-        return self.of_pairs(np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1])))
+        column = np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1]))
+        return replace(self, mean=self.mean[:, column], square=self.square[:, column])
 
     def estimate(self, target: Target) -> tuple[Estimate, Estimate]:
         """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled."""
-        mean, sd = self.of_pairs(np.arange(target.model.n_pairs))._estimate()
+        mean, sd = self._estimate(slice(target.model.n_pairs))
         own = target.coupled[target.model.pair_state]
         return (
             Estimate.of(np.where(own, mean.value, target.prior.mean), np.where(own, mean.se, 0.0)),
@@ -87,17 +68,23 @@ class Moments:
         """What open laws and their concentration have become; their columns follow those of the pairs."""
         if target.laws is None:
             return None
-        found, sd = self.of_pairs(np.arange(target.model.n_pairs, self.mean.shape[1]))._estimate()
+        found, sd = self._estimate(slice(target.model.n_pairs, None))
         knots = target.laws.concentration
         mean, spread = (found.value[-1], sd.value[-1]) if len(knots) > 1 else (knots[0], 0.0)  # known, without rounding
-        return LawSummary(Estimate(found.value[:-1], found.se[:-1]), (float(mean), float(spread)))
+        return LawSummary(found[:-1], (float(mean), float(spread)))
 
-    def _estimate(self) -> tuple[Estimate, Estimate]:
-        weight, centre, square = _pool(self.weight, self.mean, self.square)
-        found = ratio(self.weight[:, None] * (self.mean - centre), self.weight)
+    def _estimate(self, columns: slice) -> tuple[Estimate, Estimate]:
+        """Means and standard deviations of some columns over all replicates, with errors from the spread between them.
+
+        The variance has the error of the ratio of squared deviations, from the pooled mean, to weights.
+        """
+        mean, square = self.mean[:, columns], self.square[:, columns]
+        total, centre, whole = pool(self.weight, mean, square)
+        away = mean - centre
+        found = ratio(self.weight[:, None] * away, self.weight)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            spread = ratio(self.square + self.weight[:, None] * (self.mean - centre) ** 2, self.weight)
-            sd = root(Estimate(square / (weight or np.nan), spread.se))
+            spread = ratio(square + self.weight[:, None] * away**2, self.weight)
+            sd = root(Estimate(whole / (total or np.nan), spread.se))
         return Estimate.of(centre + found.value, found.se), sd
 
 
@@ -107,7 +94,7 @@ def root(variance: Estimate) -> Estimate:
     return Estimate.of(sd, np.divide(variance.se, 2.0 * sd, out=np.zeros_like(sd), where=~(sd <= 0)))
 
 
-def _pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Total weight, mean and squared deviations over the first axis."""
     total = np.asarray(weight.sum(axis=0))
     safe = np.where(total > 0, total, 1.0)
@@ -145,6 +132,7 @@ class Result:
         effective_sample_size: None where the engine has none.
         doubts: why the numbers are not to be trusted; empty if they are.
         stopped: why it stopped before the accuracy was reached; empty if it did not.
+        largest_error: of the probabilities of actions and routes, where the engine computed it.
         diagnostics: whatever else the engine measured.
         draws: makes draws of the action values, of equal weight and by chain, where the engine has its own; None: the
             chart draws them.
@@ -164,6 +152,7 @@ class Result:
     effective_sample_size: float | None = None
     doubts: tuple[str, ...] = ()
     stopped: str = ""
+    largest_error: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     draws: Callable[[], xarray.Dataset] | None = None
     points: Float[np.ndarray, "pairs points"] | None = None

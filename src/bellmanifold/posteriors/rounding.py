@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
 
 from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors.target import Target
@@ -27,7 +26,7 @@ SWEEPS = 100
 def tie_width(target: Target) -> float:
     """Residuals of this width are small beside the rewards, and rounding does not hide them."""
     width = TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
-    if LEAST_TIE_WIDTH * float(_likely(target).max(initial=0.0)) <= width:
+    if LEAST_TIE_WIDTH * float(target.prior.likely_size.max(initial=0.0)) <= width:
         return width
     return max(width, LEAST_TIE_WIDTH * largest_competing(target))
 
@@ -52,7 +51,7 @@ def largest_competing(target: Target) -> float:
 
     Values are sums of rewards and unobserved values. Where loops add up many the prior bounds them.
     """
-    model, observed, pays, likely = target.model, target.observed, np.abs(target.reward), _likely(target)
+    model, observed, pays, likely = target.model, target.observed, np.abs(target.reward), target.prior.likely_size
     size = np.where(observed, pays, likely)
     for _ in range(SWEEPS):
         ahead = np.nan_to_num(model.expected_next(model.best(size)))
@@ -63,9 +62,3 @@ def largest_competing(target: Target) -> float:
         size = np.maximum(pays, likely)
     competes = np.bincount(model.pair_state[observed], minlength=model.n_states)[model.pair_state] > 1
     return float(size[observed & competes].max(initial=0.0))
-
-
-def _likely(target: Target) -> Float[np.ndarray, "pairs"]:
-    """How large the prior thinks values are."""
-    prior = target.prior
-    return np.zeros_like(prior.sd) if prior.flat else np.abs(prior.mean) + prior.sd

@@ -170,30 +170,21 @@ class System:
         return jnp.concatenate([landings, point.concentration])
 
 
-def chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
+def chart_of(target: Target, limits: ChartLimits = LIMITS, only_observed: bool = False) -> BatchChart:
     """The chart of a posterior's problem for batches.
 
-    Raises:
-        TooLargeError: if the problem does not fit a batch.
-    """
-    _check_laws(target)
-    return batch_chart(target.model, limits)
-
-
-def known_chart_of(target: Target, limits: ChartLimits = LIMITS) -> BatchChart:
-    """The same for agents, which must not look at pairs that were not observed.
+    Args:
+        target: the posterior.
+        limits: what fits a batch.
+        only_observed: for agents, which must not look at pairs that were not observed.
 
     Raises:
-        TooLargeError: if the known part of the problem does not fit a batch.
+        TooLargeError: if the problem, or the part of it that is known, does not fit a batch, or if open laws are not
+            kept as dense tables.
     """
-    _check_laws(target)
-    return known_chart(target.model, target.observed, limits)
-
-
-def _check_laws(target: Target) -> None:
-    """Refuse open laws that are not kept as dense tables."""
     if target.laws is not None and not target.laws.fits_batch:
         raise TooLargeError(f"laws of pairs that may lead to {target.laws.nexts} states are open, too many for batches")
+    return known_chart(target.model, target.observed, limits) if only_observed else batch_chart(target.model, limits)
 
 
 def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
@@ -268,16 +259,13 @@ def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _
     return tuple(solved)
 
 
-def n_policies(chart: BatchChart) -> int:
-    """How many policies the padded actions can play; they are numbered by the digits of their choices."""
-    states, actions = chart.layout.slot.shape
-    return int(actions) ** states
-
-
 def mixer_of(chart: BatchChart) -> UInt64[np.ndarray, "states"]:
-    """What the choice of each state is multiplied by: its place value, or a random odd number if there are too many."""
+    """What the choice of each state is multiplied by, so that sums tell policies of padded actions apart.
+
+    These are place values, so that the choices are digits of a number, or random odd numbers if there are too many.
+    """
     states, actions = chart.layout.slot.shape
-    if n_policies(chart) <= NUMBERED:
+    if int(actions) ** states <= NUMBERED:
         return np.array([actions**place for place in range(states)], dtype=np.uint64)
     odd = 2 * np.random.default_rng(0x5EED).integers(0, 2**63, states, dtype=np.uint64) + 1
     return np.asarray(odd, dtype=np.uint64)

@@ -180,15 +180,24 @@ class Target:
 
 
 def relaxed_target(
-    data: Dataset,
+    data: Dataset | Visits,
     epsilon: float | int,
     prior_scale: float | int | ValuePrior,
     kernel: KernelName = "gaussian",
     proper_only: bool = False,
+    reward: Float[np.ndarray, "pairs"] | None = None,
 ) -> Target:
     """The posterior for deterministic rewards: exact for epsilon = 0, else relaxed.
 
     Rewards with an sd of their own keep it.
+
+    Args:
+        data: observations.
+        epsilon: the tolerance.
+        prior_scale: one standard deviation for all action values, or their prior.
+        kernel: shape of the tolerance.
+        proper_only: leave out parameters that the data show to be improper.
+        reward: of each pair; by default those of a `Dataset`, whose repeats must agree.
 
     Raises:
         BadInputError: for contradicting rewards, a negative epsilon or a prior scale that is not positive.
@@ -198,32 +207,26 @@ def relaxed_target(
         raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(KernelName))}")
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise BadInputError(f"epsilon is {epsilon}: give a number that is not negative (0 is the exact posterior)")
-    return relaxed_to(data, data.deterministic_reward(), epsilon, prior_scale, KERNELS[kernel], proper_only)
-
-
-def relaxed_to(
-    data: Visits,
-    reward: Float[np.ndarray, "pairs"],
-    epsilon: float | int,
-    prior_scale: float | int | ValuePrior,
-    kernel: Kernel = KERNELS["gaussian"],
-    proper_only: bool = False,
-) -> Target:
-    """The posterior for observed pairs whose rewards are known: exact for epsilon = 0, else relaxed."""
-    only_own = data.observed & (data.count == 0) & ~data.exact
-    if only_own.any() and not isinstance(kernel, Gaussian):
-        raise UnsupportedError("rewards with an sd of their own are Gaussian: leave --kernel out")
-    own = 1.0 / np.sqrt(np.where(only_own, data.own_precision, 1.0))
-    reward = np.where(only_own, data.own_mean, reward)
+    if reward is None:
+        assert isinstance(data, Dataset), "rewards of an agent's memory are given"
+        reward = data.deterministic_reward()
+    scale, log_constant = np.where(data.observed, float(epsilon), 0.0), 0.0
+    if data.own_count.any():
+        only_own = data.observed & (data.count == 0) & ~data.exact
+        if only_own.any() and kernel != "gaussian":
+            raise UnsupportedError("rewards with an sd of their own are Gaussian: leave --kernel out")
+        reward = np.where(only_own, data.own_mean, reward)
+        scale = np.where(only_own, 1.0 / np.sqrt(np.where(only_own, data.own_precision, 1.0)), scale)
+        log_constant = log_own(data, ~only_own, reward)
     return Target(
         model=data.model,
         observed=data.observed,
         reward=reward,
-        scale=np.where(only_own, own, np.where(data.observed, float(epsilon), 0.0)),
+        scale=scale,
         prior=checked_prior(data.model, prior_scale, reward, epsilon, "epsilon"),
-        kernel=kernel if epsilon > 0 else Gaussian(),
+        kernel=KERNELS[kernel] if epsilon > 0 else Gaussian(),
         proper_only=proper_only,
-        log_constant=log_own(data, ~only_own, reward),
+        log_constant=log_constant,
         epsilon=float(epsilon),
     )
 

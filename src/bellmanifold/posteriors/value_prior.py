@@ -76,15 +76,11 @@ class ValuePrior:
         """
         told = model.prior
         whole_mean, whole_sd = (told.mean, told.sd) if told is not None else (None, None)
-        sd_given = None if isinstance(scale, str) else scale
-        if isinstance(scale, str) and scale != "flat":
+        is_flat = isinstance(scale, str)
+        if is_flat and scale != "flat":
             raise BadInputError(f'prior_scale is {quote(scale)}: give a positive number, or "flat"')
-        means = _column(
-            model, "prior_mean", mean if mean is not None else whole_mean if whole_mean is not None else 0.0
-        )
-        sds = _column(
-            model, "prior_scale", sd_given if sd_given is not None else whole_sd if whole_sd is not None else SCALE
-        )
+        means = _column(model, "prior_mean", mean, whole_mean, 0.0)
+        sds = _column(model, "prior_scale", None if is_flat else scale, whole_sd, SCALE)
         if told is not None:
             means = np.where(np.isnan(told.pair_mean), means, told.pair_mean)
             sds = np.where(np.isnan(told.pair_sd), sds, told.pair_sd)
@@ -103,12 +99,17 @@ class ValuePrior:
             pair = find_pair(model, state, action, "prior")
             named = ", ".join(quote(name) for name in model.pair_name(pair))
             means[pair], sds[pair] = numbers[0], _positive(numbers[1], f"prior: the sd of ({named})")
-        return cls(means, sds, scale == "flat" if isinstance(scale, str) else False)
+        return cls(means, sds, is_flat)
 
     @property
     def scale(self) -> float:
         """The largest standard deviation; for reports."""
         return float(self.sd.max(initial=0.0))
+
+    @property
+    def likely_size(self) -> Float[np.ndarray, "pairs"]:
+        """How large values are likely to be; a flat prior does not say, and counts as 0."""
+        return np.zeros_like(self.sd) if self.flat else np.abs(self.mean) + self.sd
 
     def standardised(self, value: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch pairs"]:
         """Deviations from the mean, in standard deviations."""
@@ -132,8 +133,9 @@ def _positive(scale: Any, what: str = "prior_scale") -> float:
     return float(scale)
 
 
-def _column(model: SSP, what: str, given: Any) -> Float[np.ndarray, "pairs"]:
-    """One number for each pair."""
+def _column(model: SSP, what: str, *sources: Any) -> Float[np.ndarray, "pairs"]:
+    """One number for each pair, from the first source that is not None."""
+    given = next(source for source in sources if source is not None)
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -156,17 +158,12 @@ def checked_prior(
 ) -> ValuePrior:
     """The prior, refusing numbers whose squares and products would leave the range of floating point."""
     prior = given if isinstance(given, ValuePrior) else ValuePrior.same(model, given)
-    check_size("prior_scale", float(prior.sd.max(initial=1.0)))
-    check_size("prior_scale", float(prior.sd.min(initial=1.0)))
-    check_size("prior_mean", _largest(prior.mean))
-    check_size(name, float(width))
-    check_size("the largest reward", _largest(reward))
+    check_size("prior_scale", prior.sd)
+    check_size("prior_scale", prior.sd.min())
+    check_size("prior_mean", prior.mean)
+    check_size(name, width)
+    check_size("the largest reward", reward)
     return prior
-
-
-def _largest(numbers: Float[np.ndarray, "n"]) -> float:
-    """The number of the largest size."""
-    return float(numbers[np.argmax(np.abs(numbers))]) if len(numbers) else 0.0
 
 
 def check_rewards(data: Dataset) -> None:
@@ -176,15 +173,17 @@ def check_rewards(data: Dataset) -> None:
         BadInputError: naming the observation.
     """
     size = np.abs(np.nan_to_num(data.reward))
-    t = int(np.argmax(size)) if len(size) else 0
-    if len(size):
-        check_size(f"observations[{t}]: reward", float(data.reward[t]) if size[t] else 0.0)
+    if size.any():
+        t = int(np.argmax(size))
+        check_size(f"observations[{t}]: reward", data.reward[t])
 
 
-def check_size(what: str, number: float) -> None:
-    """Refuse a number that is too large, or too small but not 0."""
-    if number and not LARGEST**-1 <= abs(number) <= LARGEST:
+def check_size(what: str, numbers: Numbers) -> None:
+    """Refuse numbers of which the one of the largest size is too large, or too small but not 0."""
+    flat = np.ravel(numbers)
+    largest = float(flat[np.argmax(np.abs(flat))])
+    if largest and not LARGEST**-1 <= abs(largest) <= LARGEST:
         raise BadInputError(
-            f"{what} is {number:g}: it must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
+            f"{what} is {largest:g}: it must lie between {LARGEST**-1:g} and {LARGEST:g} in size (or be 0): "
             "choose other units"
         )
