@@ -1,20 +1,24 @@
 """The rooms and the direction of dependency between them, read from the import statements."""
 
 import ast
+import inspect
 import re
 import runpy
 import subprocess
 import sys
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
+from types import CodeType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bellmanifold import envs
+from bellmanifold import envs, posterior
 from bellmanifold.chart.bellman import log_likelihood, residuals, transitions
+from bellmanifold.data import Dataset
 
 SOURCES = Path(__file__).parent.parent / "src"
 SOURCE = SOURCES / "bellmanifold"
@@ -314,6 +318,42 @@ def test_a_newcomer_reads_for_an_afternoon():
     stated = re.search(r"about ([\d,]+) lines", text)
     assert stated is not None
     assert abs(int(stated[1].replace(",", "")) - lines) <= 100
+
+
+def getters() -> set[CodeType]:
+    """The code of all properties of the library, as far as it was imported."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("bellmanifold.")]
+    own = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    classes = {one for one in own if one.__module__.startswith("bellmanifold.")}
+    found = [value for one in classes for value in vars(one).values()]
+    plain = [value.fget for value in found if isinstance(value, property)]
+    cached = [value.func for value in found if isinstance(value, cached_property)]
+    return {inspect.unwrap(getter).__code__ for getter in plain + cached if getter is not None}
+
+
+def test_the_way_from_a_call_to_its_summary_is_short():
+    """An acyclic problem, after a first call: functions and properties that know posteriors, charts and Gaussians."""
+    model = envs.deep_sea(depth=3)
+    data = Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left"), ("2,0", "right")])
+    rooms = tuple(str(SOURCE / room) for room in ("posteriors", "chart", "gaussian"))
+    met: set[CodeType] = set()
+
+    def look(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(rooms) and not code.co_name.startswith("<"):
+            met.add(code)
+
+    posterior(model, data, epsilon=0.01)
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        posterior(model, data, epsilon=0.01)
+    finally:
+        sys.setprofile(before)
+    properties = met & getters()
+    assert len(met - properties) <= 62
+    assert len(properties) <= 25
+    assert len(met) > 50, "whoever looks at wrong files sees nothing"
 
 
 def test_no_module_is_long():
