@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from open_quadrature import open_model
 from wandering import SEEN, own_priors, two_rings, wandering
 
 from bellmanifold.chart.batch import batch_chart
@@ -9,7 +10,9 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.noise import HalfNormal
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 
@@ -46,6 +49,18 @@ def test_how_many_coordinates_there_are():
     exact, relaxed = (Coordinates(relaxed_target(data, epsilon, 2.5)) for epsilon in (0.0, 0.3))
     noisy = Coordinates(noisy_target(data, HalfNormal(), 2.5))
     assert [(c.size, c.dimension, c.scales) for c in (exact, relaxed, noisy)] == [(6, 2, 0), (6, 6, 0), (7, 7, 1)]
+
+
+@pytest.mark.parametrize(("concentration", "of_concentration"), [(1.0, 0), (None, 1)])
+def test_open_laws_are_coordinates_too(concentration, of_concentration):
+    """A pair that may lead to two states or the goal has two free probabilities; the concentration may be one more."""
+    model = open_model(["s", "t"], [("s", "go"), ("s", "exit"), ("t", "leave")])
+    told = [Observation(*pair, -1.0, next=name) for pair in (("s", "go"), ("t", "leave")) for name in ("s", "t", "s")]
+    whole, laws, no_law = closed(Dataset.from_pairs(model, told), "dirichlet", concentration)
+    data = Dataset.from_pairs(whole, [Observation("s", "go", -1.0), Observation("t", "leave", -1.0)])
+    found = Coordinates(relaxed_target(data, 0.1, 1.0).with_laws(laws, no_law))
+    assert found.frontier == 3, "two residuals, and the value of the exit"
+    assert found.dimension == 3 + 2 * 2 + of_concentration
 
 
 def crowd():

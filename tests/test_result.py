@@ -63,6 +63,17 @@ def test_means_and_deviations_of_weighted_values(rng):
     np.testing.assert_allclose(sd[own], deviation(weight, value)[own])
 
 
+def test_errors_of_standard_deviations_are_those_of_a_ratio(rng):
+    """Squared deviations from the mean of all, over weights: half the variance's error, in units of the sd."""
+    weight, value, moments = weighed(rng, level=3.0)
+    _, sd = moments.estimate(target())
+    mean = np.einsum("rp,rpk->k", weight, value) / weight.sum()
+    square = np.einsum("rp,rpk->rk", weight, (value - mean) ** 2)
+    variance = ratio(square, weight.sum(axis=1))
+    np.testing.assert_allclose(sd.value[2:] ** 2, variance.value[2:])
+    np.testing.assert_allclose(sd.se[2:], (0.5 * variance.se / sd.value)[2:])
+
+
 def test_no_weight_at_all_says_nothing():
     zero = np.zeros((3, 4))
     mean, sd = Moments(np.zeros(3), zero, zero).estimate(target())

@@ -1,6 +1,7 @@
 """What a posterior is made of: widths, masks, constants and the numbers that are refused."""
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -194,6 +195,28 @@ def test_sizes_that_can_be_squared(reward, epsilon, prior_scale, fine):
     else:
         with pytest.raises(BadInputError, match="other units"):
             relaxed_target(data, epsilon, prior_scale)
+
+
+def test_the_smallest_and_the_largest_of_several_sizes():
+    """Of priors both ends have to fit, of rewards and means the largest one: small ones beside it are as good as 0."""
+    own = ValuePrior(np.array([1e-200, 2.0, -3.0, 0.0, 0.0, 0.0]), np.array([1e-100, 1e100, 1.0, 1.0, 1.0, 1.0]))
+    assert relaxed_target(seen(("a", "on", 1e-200), ("b", "on", -1.0)), 0.1, own).prior is own
+    for sd in (0.99e-100, 1.01e100):
+        with pytest.raises(BadInputError, match=re.escape(f"prior_scale is {sd:g}: it must lie between 1e-100 and")):
+            relaxed_target(seen(("a", "on")), 0.1, ValuePrior(np.zeros(6), np.array([1.0, sd, 1.0, 1.0, 1.0, 1.0])))
+    with pytest.raises(BadInputError, match=r"the largest reward is -1e\+101"):
+        relaxed_target(seen(("a", "on", -1e101), ("b", "on", 1e100)), 0.1, 1.0)
+
+
+def test_draws_and_sizes_of_a_prior():
+    mean, sd = np.array([-3.0, 0.5, 2.0]), np.array([0.25, 4.0, 1.5])
+    own = ValuePrior(mean, sd)
+    number = np.random.default_rng(5).standard_normal((7, 3))
+    np.testing.assert_array_equal(own.draw(np.random.default_rng(5), 7), mean + sd * number)
+    np.testing.assert_allclose(own.standardised(own.draw(np.random.default_rng(5), 7)), number, atol=1e-12)
+    assert own.likely_size.tolist() == [3.25, 4.5, 3.5]
+    assert ValuePrior(mean, sd, flat=True).likely_size.tolist() == [0.0] * 3
+    assert own.scale == 4.0
 
 
 def test_unknown_kernel():

@@ -1,7 +1,7 @@
 """The weight of a point against its formula, written out with dense matrices and one point at a time."""
 
 from dataclasses import replace
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,16 @@ from bellmanifold.posteriors.system import (
     system_of,
 )
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
-from bellmanifold.posteriors.weight import log_mixture, lowered, propose, weigh, weigh_normals
+from bellmanifold.posteriors.weight import (
+    _CutBlock,
+    _log_acyclic,
+    _log_determinants,
+    log_mixture,
+    lowered,
+    propose,
+    weigh,
+    weigh_normals,
+)
 
 BATCH = 40
 PRIORS = pytest.mark.parametrize("own", [False, True], ids=["shared prior", "prior of each pair"])
@@ -286,6 +295,60 @@ def test_a_cut_is_weighed_by_its_balance_heuristic(rng, problem, kernel, own):
             top = prior.sum() + log_kernel[cut].sum() + correction[uncut].sum()
             expected = top - (np.logaddexp.reduce(proposals) - np.log(4.0))
             assert weighed.log_weight[k] == pytest.approx(expected, abs=1e-7)
+
+
+def knotted(chance):
+    """A loop before which four states are knotted: with or without chance, and with one, two or three actions."""
+    moves = {
+        ("z", "stay"): {"z": 1.0},
+        ("z", "out"): {"goal": 1.0},
+        ("a", "on"): {"b": 1.0},
+        ("a", "far"): {"c": 0.6, "z": 0.4},
+        ("a", "out"): {"z": 1.0},
+        ("b", "on"): {"c": 1.0},
+        ("c", "back"): {"a": 0.7, "c": 0.3},
+        ("c", "on"): {"d": 1.0},
+        ("d", "back"): {"a": 0.5, "b": 0.3, "goal": 0.2},
+        ("d", "stay"): {"d": 1.0},
+        ("d", "out"): {"goal": 1.0},
+    }
+    surely = {pair: {next(iter(law)): 1.0} for pair, law in moves.items()}
+    return from_moves("knot", {p: Move(-1.0, law) for p, law in (moves if chance else surely).items()}, start="a")
+
+
+@pytest.mark.parametrize(("chance", "way"), [(False, "sweeps"), (True, "policies")])
+@pytest.mark.parametrize("each", [False, True], ids=["one law", "a law for each point"])
+def test_determinants_of_every_subset_of_a_cut(chance, way, each):
+    """Of all policies of the knot, against dense matrices: a row of the identity where what is played is not solved."""
+    model = knotted(chance)
+    chart = batch_chart(model)
+    layout, law = chart.layout, chart.layout.sort(chart.law)
+    (block,) = (block for block in layout.blocks if block.end - block.begin == 4)
+    assert block.way == way
+    assert block.begin > 0
+    pairs = np.asarray(layout.pair)[block.own]
+    cut = [model.pair_index[pair] for pair in (("c", "back"), ("c", "on"), ("d", "back"), ("d", "stay"))]
+    unseen = model.pair_index["a", "far"]
+    places = np.flatnonzero(np.isin(pairs, cut))
+    states = np.asarray(layout.state)[block.states]
+    choice = np.array(list(product(*(range(model.pair_start[s + 1] - model.pair_start[s]) for s in states)))).T
+    law = jnp.repeat(law[..., None], choice.shape[1], axis=-1) if each else law
+    own = (law[block.own], jnp.asarray(pairs != unseen), jnp.asarray(places))
+    determinants = _log_determinants if chance else _log_acyclic
+    found = jax.jit(lambda own, choice: determinants(_CutBlock(block, layout, *own), choice))(own, jnp.asarray(choice))
+    assert found.shape == (16, 18)
+    expected = np.zeros((16, 18))
+    for subset, k in product(range(16), range(18)):
+        free = {int(pairs[place]) for digit, place in enumerate(places) if not subset >> digit & 1} | {unseen}
+        matrix = np.eye(model.n_states + 1)
+        for s, action in zip(states, choice[:, k], strict=True):
+            pair = int(model.pair_start[s] + action)
+            for e in range(model.next_start[pair], model.next_start[pair + 1]) if pair not in free else ():
+                matrix[s, model.next_state[e]] -= model.next_prob[e]
+        determinant = np.linalg.det(matrix[np.ix_(states, states)])
+        expected[subset, k] = np.log(determinant) if determinant > 1e-13 else -np.inf
+    assert 0 < np.isneginf(expected).sum() < expected.size
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(
