@@ -137,22 +137,16 @@ def eliminate_batch(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
     """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.blocks.eliminate`."""
-    n = len(out)
     pivots = []
-    for k in range(n - 1, -1, -1):
-        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
-        pivots.append(pivot)
-        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
-        moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
-        out = out.at[:k].add(share * out[k])
-        right = right.at[:k].add(share * right[k])
-    pivots = pivots[::-1]
+    for k in reversed(range(len(out))):
+        pivot, moves, (out, right) = _eliminated(k, moves, (out, right))
+        pivots.insert(0, pivot)
     x: list[Array] = []
-    for k in range(n):
+    for k, pivot in enumerate(pivots):
         total = right[k]
-        for j in range(k):
-            total = total + moves[k, j] * x[j]
-        x.append(total / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+        for j, value in enumerate(x):
+            total = total + moves[k, j] * value
+        x.append(total / _divisor(pivot))
     return jnp.stack(pivots), jnp.stack(x)
 
 
@@ -161,12 +155,25 @@ def censored(
 ) -> tuple[Float[Array, "batch"], Float[Array, "first first batch"], Float[Array, "first batch"]]:
     """The chain watched at its first states only: its moves and what leaves, and the log-determinant of the others."""
     log_det = jnp.zeros(out.shape[-1])
-    for k in range(len(out) - 1, first - 1, -1):
-        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
-        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
-        moves, out = moves[:k, :k] + share[:, None] * moves[k, :k], out[:k] + share * out[k]
+    for k in reversed(range(first, len(out))):
+        pivot, moves, (out,) = _eliminated(k, moves, (out,))
         log_det = log_det + jnp.log(pivot)
-    return log_det, moves, out
+    return log_det, moves[:first, :first], out[:first]
+
+
+def _eliminated(
+    k: int, moves: Float[Array, "own own batch"], sides: tuple[Float[Array, "own batch"], ...]
+) -> tuple[Float[Array, "batch"], Array, tuple[Array, ...]]:
+    """The pivot of state k, the last that is left, and the chain of those before it: moves, what leaves, other sides."""
+    pivot = jnp.sum(moves[k, :k], axis=0) + sides[0][k]
+    share = moves[:k, k] / _divisor(pivot)
+    moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
+    return pivot, moves, tuple(side.at[:k].add(share * side[k]) for side in sides)
+
+
+def _divisor(pivot: Float[Array, "batch"]) -> Float[Array, "batch"]:
+    """What to divide by; where a chain never leaves, its pivot of 0 stands for it, and its values for nothing."""
+    return jnp.where(pivot > 0, pivot, 1.0)
 
 
 def eliminate_in_loops(
@@ -184,7 +191,7 @@ def eliminate_in_loops(
         before = (states < k)[:, None]
         row = jnp.where(before, moves[k], 0.0)
         pivot = jnp.sum(row, axis=0) + out[k]
-        share = jnp.where(before, moves[:, k], 0.0) / jnp.where(pivot > 0, pivot, 1.0)
+        share = jnp.where(before, moves[:, k], 0.0) / _divisor(pivot)
         return moves + share[:, None] * row, out + share * out[k], right + share * right[k], pivots.at[k].set(pivot)
 
     begin = (moves, out, right, jnp.ones_like(out))
@@ -192,7 +199,7 @@ def eliminate_in_loops(
 
     def up(k: Int[Array, ""], x: Float[Array, "own batch"]) -> Float[Array, "own batch"]:
         known = jnp.sum(jnp.where((states < k)[:, None], moves[k] * x, 0.0), axis=0)
-        return x.at[k].set((right[k] + known) / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+        return x.at[k].set((right[k] + known) / _divisor(pivots[k]))
 
     return pivots, jax.lax.fori_loop(0, len(states), up, jnp.zeros_like(right))
 
