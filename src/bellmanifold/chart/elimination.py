@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bellmanifold.chart.narrow import Narrow
+from bellmanifold.chart.narrow import Narrow, divisor
 
 STRICTLY = 1e-14
 """How much better, relative to the values at hand, an action must be to be switched to."""
@@ -24,7 +24,7 @@ _Iterate = tuple[Array, Array, Array, Array, Array]
 Evaluate: TypeAlias = Callable[[Int[Array, "own batch"]], tuple[Array, Array]]
 """Pivots and state values of a policy."""
 UNROLLED = 16
-"""Up to this many actions are added up one by one."""
+"""Up to this many actions are added up one by one: a sum over an axis is compiled to slow loops."""
 CPU_BATCH = 128
 """Points that narrow blocks are solved for at a time on a processor: their matrices stay in its cache."""
 
@@ -46,7 +46,7 @@ def policy_iteration(
     eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
 
     def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array]:
-        return eliminate(_chosen(inside, policy), _chosen(out, policy), _chosen(start, policy))
+        return eliminate(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
 
     def ahead(values: Float[Array, "own batch"]) -> Float[Array, "actions own batch"]:
         if inside.shape[-1] == 1:
@@ -78,8 +78,8 @@ def narrow_policy_iteration(
 
     def solve(start: Float[Array, "actions own part"]) -> tuple[Array, Array, Array]:
         def evaluate(policy: Int[Array, "own part"]) -> tuple[Array, Array]:
-            moves = _chosen(table.T[..., None], policy[narrow.source])
-            return narrow.eliminate(moves, _chosen(out[..., None], policy), _chosen(start, policy))
+            moves = chosen(table.T[..., None], policy[narrow.source])
+            return narrow.eliminate(moves, chosen(out[..., None], policy), chosen(start, policy))
 
         return _improved(start, first, evaluate, ahead)
 
@@ -94,16 +94,18 @@ def narrow_policy_iteration(
     return q, pivots, proper
 
 
-def _chosen(table: Float[Array, "actions own *rest"], policy: Int[Array, "own batch"]) -> Float[Array, "own *rest_"]:
+def chosen(
+    table: Shaped[Array, "actions own *rest _"], policy: Int[Array, "own batch"]
+) -> Shaped[Array, "own *rest batch"]:
     """What belongs to the chosen action of each state."""
-    if table.ndim == 3 and len(table) <= UNROLLED:  # a sum over the first axis is compiled to slow loops
-        total = jnp.where(policy == 0, table[0], 0.0)
-        for action in range(1, len(table)):
-            total = total + jnp.where(policy == action, table[action], 0.0)
-        return total
-    here = jnp.arange(len(table))[:, None, None] == policy
-    here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
-    return jnp.sum(jnp.where(here, table, 0.0), axis=0)
+    policy = jnp.expand_dims(policy, tuple(range(1, table.ndim - 2)))
+    if len(table) > UNROLLED:
+        here = jnp.expand_dims(jnp.arange(len(table)), tuple(range(1, table.ndim))) == policy
+        return jnp.sum(jnp.where(here, table, 0), axis=0)
+    total = jnp.where(policy == 0, table[0], 0)
+    for action in range(1, len(table)):
+        total = total + jnp.where(policy == action, table[action], 0)
+    return total
 
 
 def _improved(
@@ -120,7 +122,7 @@ def _improved(
         pivots, values = evaluate(policy)
         proper = jnp.all(pivots > 0, axis=0)
         q = start + ahead(jnp.where(proper, values, 0.0))
-        now = _chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
+        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
         top = jnp.max(q, axis=0)
         switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
         policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
@@ -146,7 +148,7 @@ def eliminate_batch(
         total = right[k]
         for j, value in enumerate(x):
             total = total + moves[k, j] * value
-        x.append(total / _divisor(pivot))
+        x.append(total / divisor(pivot))
     return jnp.stack(pivots), jnp.stack(x)
 
 
@@ -166,14 +168,9 @@ def _eliminated(
 ) -> tuple[Float[Array, "batch"], Array, tuple[Array, ...]]:
     """The pivot of state k, the last that is left, and the chain of those before it: moves, what leaves, other sides."""
     pivot = jnp.sum(moves[k, :k], axis=0) + sides[0][k]
-    share = moves[:k, k] / _divisor(pivot)
+    share = moves[:k, k] / divisor(pivot)
     moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
     return pivot, moves, tuple(side.at[:k].add(share * side[k]) for side in sides)
-
-
-def _divisor(pivot: Float[Array, "batch"]) -> Float[Array, "batch"]:
-    """What to divide by; where a chain never leaves, its pivot of 0 stands for it, and its values for nothing."""
-    return jnp.where(pivot > 0, pivot, 1.0)
 
 
 def eliminate_in_loops(
@@ -191,7 +188,7 @@ def eliminate_in_loops(
         before = (states < k)[:, None]
         row = jnp.where(before, moves[k], 0.0)
         pivot = jnp.sum(row, axis=0) + out[k]
-        share = jnp.where(before, moves[:, k], 0.0) / _divisor(pivot)
+        share = jnp.where(before, moves[:, k], 0.0) / divisor(pivot)
         return moves + share[:, None] * row, out + share * out[k], right + share * right[k], pivots.at[k].set(pivot)
 
     begin = (moves, out, right, jnp.ones_like(out))
@@ -199,7 +196,7 @@ def eliminate_in_loops(
 
     def up(k: Int[Array, ""], x: Float[Array, "own batch"]) -> Float[Array, "own batch"]:
         known = jnp.sum(jnp.where((states < k)[:, None], moves[k] * x, 0.0), axis=0)
-        return x.at[k].set((right[k] + known) / _divisor(pivots[k]))
+        return x.at[k].set((right[k] + known) / divisor(pivots[k]))
 
     return pivots, jax.lax.fori_loop(0, len(states), up, jnp.zeros_like(right))
 
