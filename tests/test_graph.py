@@ -212,7 +212,7 @@ def test_longest_paths_of_graphs_without_cycles(rng):
 
 
 def distances(model, target, allowed=None):
-    """Least number of moves by allowed pairs from each state, and from the goal, to the target; infinite without one."""
+    """Least number of moves by allowed pairs from each state, and the goal, to the target; infinite without a way."""
     matrix, distance = moves_of(model, allowed), np.where(target, 0.0, np.inf)
     for _ in range(model.n_states):
         distance = np.minimum(distance, np.where(matrix > 0, distance, np.inf).min(axis=1) + 1)

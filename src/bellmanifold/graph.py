@@ -319,7 +319,7 @@ def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) 
     while len(states):
         value[states] = solve_chain(model, policy, states, at_once[policy[states]])
         ahead = model.expected_next(value)
-        best = model.greedy(np.where(keep, ahead, -1.0))[states]
+        best = model.greedy(np.where(keep, ahead, -np.inf))[states]
         switch = ahead[best] > value[states] + STRICTLY
         if not switch.any():
             break

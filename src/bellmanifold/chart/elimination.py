@@ -166,7 +166,7 @@ def censored(
 def _eliminated(
     k: int, moves: Float[Array, "own own batch"], sides: tuple[Float[Array, "own batch"], ...]
 ) -> tuple[Float[Array, "batch"], Array, tuple[Array, ...]]:
-    """The pivot of state k, the last that is left, and the chain of those before it: moves, what leaves, other sides."""
+    """The pivot of state k, the last that is left, and the chain of those before: moves, what leaves, other sides."""
     pivot = jnp.sum(moves[k, :k], axis=0) + sides[0][k]
     share = moves[:k, k] / divisor(pivot)
     moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
