@@ -9,6 +9,7 @@ from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import (
+    _cascade,
     components,
     direct_routes,
     end_components,
@@ -422,6 +423,30 @@ def test_levels_where_states_may_stay():
     assert levels(model, may_stay=True).tolist() == [3, 2, 1]
     circle = from_moves("circle", {**moves, ("c", "back"): Move(-1.0, {"a": 1.0})}, start="a")
     assert levels(circle, may_stay=True) is None
+
+
+@pytest.mark.parametrize("wide", [1, 30, 100])
+def test_pairs_that_may_lead_to_states_without_a_pair_are_dropped_in_one_go(rng, wide):
+    """Until nothing changes, as round by round; for few states that are left without a pair at a time, and for many."""
+    rounds = 0
+    for _ in range(40 if wide == 1 else 3):
+        model = random_problem(rng, states=int(rng.integers(2, 6)) * wide, actions=2, goal_share=0.6)
+        keep, ignored = rng.random(model.n_pairs) < 0.7, rng.random(model.n_states) < 0.2
+        expected = keep.copy()
+        while True:
+            left = set(model.pair_state[expected].tolist())
+            dead = {s for s in np.flatnonzero(~ignored).tolist() if s not in left}
+            risky = [i for i in np.flatnonzero(expected) if dead & set(successors(model, i))]
+            if not risky:
+                break
+            expected[risky] = False
+            rounds += 1
+        _cascade(model, keep, ignored)
+        np.testing.assert_array_equal(keep, expected)
+    assert rounds > 4
+    nothing = np.zeros(model.n_pairs, dtype=bool)
+    _cascade(model, nothing, ignored)
+    assert not nothing.any()
 
 
 def test_long_trap_chain_is_linear():
