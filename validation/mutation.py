@@ -81,7 +81,7 @@ TESTS = {
     "route": ("policies", "summary"),
     "sequential": ("sequential", "orthant"),
     "sobol": ("sobol", "points"),
-    "sparse": ("sparse_chart", "nearby"),
+    "sparse": ("nearby", "sparse_chart", "sweeping"),
     "sparse_laws": ("sparse_laws", "open_laws"),
     "sparse_system": ("sparse_walk", "sparse_chart"),
     "sparse_walk": ("sparse_walk", "sparse_chart"),
