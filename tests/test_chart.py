@@ -274,7 +274,8 @@ def test_policy_iteration_counts_its_switches_down(monkeypatch):
 
     monkeypatch.setattr(jax.lax, "while_loop", plain_loop)
     inside, out = jnp.array([[[0.5]], [[0.0]]])[..., None], jnp.array([[0.5], [1.0]])[..., None]
-    q, pivots, proper = policy_iteration(inside, out, jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64))
+    start, first = jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64)
+    q, pivots, proper = policy_iteration(inside, out, start, first, lambda values: jnp.sum(inside * values, axis=2))
     assert left == [59, 0]
     np.testing.assert_array_equal(q[:, 0, 0], [-1.75, -1.5])
     assert (float(pivots[0, 0]), bool(proper[0])) == (1.0, True)

@@ -222,7 +222,7 @@ def test_switches_are_strict():
     chart = sparse_chart(two_ways(), np.array([True, True, True, True, False]))
     policy, q = np.array([0, 3]), np.array([3.0, 3.0 + 3e-12, 5.0, 5.0])
     assert chart._switched(q, policy) is None
-    q[1] = 3.0 + 6e-12
+    q[1] = 3.0 + 4.5e-12
     assert chart._switched(q, policy).tolist() == [1, 3]
     q[2] = 6.0
     assert chart._switched(q, policy).tolist() == [1, 2]

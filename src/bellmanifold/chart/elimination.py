@@ -23,6 +23,8 @@ _Iterate = tuple[Array, Array, Array, Array, Array]
 """Policy, pivots, action values, properness, and how many more switches are allowed."""
 Evaluate: TypeAlias = Callable[[Int[Array, "own batch"]], tuple[Array, Array]]
 """Pivots and state values of a policy."""
+Ahead: TypeAlias = Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]]
+"""What pairs may expect of state values."""
 UNROLLED = 16
 """Up to this many actions are added up one by one: a sum over an axis is compiled to slow loops."""
 CPU_BATCH = 128
@@ -34,6 +36,7 @@ def policy_iteration(
     out: Float[Array, "actions own _"],
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
+    ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """Solve a block for every member of the batch at once.
 
@@ -42,16 +45,12 @@ def policy_iteration(
         out: mass leaving the block, likewise.
         start: what each pair collects before the block is entered again; -inf for actions that do not exist.
         first: action slots of a proper policy.
+        ahead: what each pair may expect of the block's state values.
     """
     eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
 
     def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array]:
         return eliminate(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
-
-    def ahead(values: Float[Array, "own batch"]) -> Float[Array, "actions own batch"]:
-        if inside.shape[-1] == 1:
-            return jnp.einsum("aij,jb->aib", inside[..., 0], values)
-        return jnp.sum(inside * values, axis=2)
 
     return _improved(start, first, evaluate, ahead)
 
@@ -62,7 +61,7 @@ def narrow_policy_iteration(
     out: Float[Array, "actions own"],
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
-    ahead: Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]],
+    ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """The same where states have few neighbours; a part of the batch after the other where that helps.
 
@@ -112,7 +111,7 @@ def _improved(
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
     evaluate: Evaluate,
-    ahead: Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]],
+    ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """Action values, pivots and properness of the policies in which no switch makes anything better."""
     size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
