@@ -138,7 +138,7 @@ def eliminate_batch(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
     """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.blocks.eliminate`."""
-    pivots = []
+    pivots: list[Array] = []
     for k in reversed(range(len(out))):
         pivot, moves, (out, right) = _eliminated(k, moves, (out, right))
         pivots.insert(0, pivot)
