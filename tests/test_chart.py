@@ -511,6 +511,7 @@ def test_windows_agree_with_blocks(rng, successors):
         np.testing.assert_allclose(found[0], found[1], atol=1e-12)
         seen.append(int((chart.layout.windows >= 0).sum()))
     assert seen == sorted(seen)
+    assert seen[0] == 12, "one level of 90 states"
     assert seen[-1] > 12, "the windows should be many"
 
 
