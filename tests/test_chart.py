@@ -135,6 +135,39 @@ def test_random_cycles_are_taken_up_to_a_size_and_certain_ones_of_any():
         assert found == (block(5, 6, "sweeps", 0),), "no known pair is random and on a cycle"
 
 
+def test_the_largest_random_component_is_named():
+    """Two of them, of three and of five states; the limits of what a chart takes are those that messages name."""
+    moves = {}
+    for name, states in (("a", 3), ("b", 5)):
+        for k in range(states):
+            moves[f"{name}{k}", "on"] = Move(-1.0, {f"{name}{(k + 1) % states}": 0.5, "goal": 0.5})
+    model = from_moves("two rings", moves, start="a0")
+    with pytest.raises(TooLargeError, match="a strong component has 5 states: a batch chart takes at most 2"):
+        batch_chart(model, ChartLimits(block=2))
+    assert [block.way for block in batch_chart(model, ChartLimits(block=5)).layout.blocks] == ["policies"] * 2
+    assert ChartLimits() == ChartLimits(block=40, swept=64, entries=20_000)
+
+
+def test_policies_to_begin_with(rng):
+    """As the graph says, by sorted state; any will do where nothing is met again, and none where a state is trapped."""
+    acyclic = batch_chart(line(5))
+    everything = np.ones(5, dtype=bool)
+    np.testing.assert_array_equal(acyclic.first_policy(~everything), np.zeros(5))
+    model = ring(4)
+    chart, out = batch_chart(model), np.arange(5) == model.pair_index["000", "out"]
+    assert chart.first_policy(~out) is not None
+    assert chart.first_policy(~out, avoided=out) is None
+    for _ in range(8):
+        model = random_problem(rng, states=4, successors=2)
+        chart, solved = batch_chart(model), rng.random(model.n_pairs) < 0.7
+        if all(block.way == "once" for block in chart.layout.blocks):
+            continue
+        found, expected = chart.first_policy(solved), leaving_policy(model, solved)
+        assert (found is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_array_equal(chart.pairs(np.asarray(found)), expected)
+
+
 def test_known_pairs_without_cycles_are_solved_by_levels_where_there_are_many_states():
     limits, known = ChartLimits(swept=9), np.ones(10, dtype=bool)
     assert known_chart(line(9), known[:9], limits).layout.blocks == (block(9, 9, "sweeps", 1),)
@@ -241,7 +274,8 @@ def test_policy_iteration_counts_its_switches_down(monkeypatch):
 
     monkeypatch.setattr(jax.lax, "while_loop", plain_loop)
     inside, out = jnp.array([[[0.5]], [[0.0]]])[..., None], jnp.array([[0.5], [1.0]])[..., None]
-    q, pivots, proper = policy_iteration(inside, out, jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64))
+    start, first = jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64)
+    q, pivots, proper = policy_iteration(inside, out, start, first, lambda values: jnp.sum(inside * values, axis=2))
     assert left == [59, 0]
     np.testing.assert_array_equal(q[:, 0, 0], [-1.75, -1.5])
     assert (float(pivots[0, 0]), bool(proper[0])) == (1.0, True)
@@ -477,6 +511,7 @@ def test_windows_agree_with_blocks(rng, successors):
         np.testing.assert_allclose(found[0], found[1], atol=1e-12)
         seen.append(int((chart.layout.windows >= 0).sum()))
     assert seen == sorted(seen)
+    assert seen[0] == 12, "one level of 90 states"
     assert seen[-1] > 12, "the windows should be many"
 
 

@@ -18,7 +18,7 @@ def brute_gain(model, component):
         closed = recurrent(model, policy) & inside
         if not closed.any() or not np.isin(policy[closed], component.pairs).all():
             continue
-        for members in recurrent_classes(model, policy, closed):
+        for members in (own for own in recurrent_classes(model, policy) if closed[own[0]]):
             matrix = chain(model, policy)[np.ix_(members, members)]
             system = np.vstack([matrix.T - np.eye(len(members)), np.ones(len(members))])
             law = np.linalg.lstsq(system, np.append(np.zeros(len(members)), 1.0), rcond=None)[0]

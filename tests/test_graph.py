@@ -9,6 +9,9 @@ from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import (
+    _cascade,
+    components,
+    direct_routes,
     end_components,
     has_cycle,
     improper_policy,
@@ -16,12 +19,14 @@ from bellmanifold.graph import (
     leaving_policy,
     levels,
     longest_paths,
+    may_end,
     reach_goal,
     reach_probability,
     reachable,
     reaches_goal,
     recurrent_classes,
     state_graph,
+    steps_to_goal,
     steps_towards,
     strong_components,
 )
@@ -185,13 +190,11 @@ def test_reachable_against_the_closure(rng):
 def test_strong_components_rise_from_the_goal_backwards(rng):
     """States share a number if each reaches the other; whoever can only be left has the larger one."""
     for model in problems(rng, 40):
-        allowed = rng.random(model.n_pairs) < 0.7
-        for keep in (None, allowed):
-            label = strong_components(model, keep)
-            reach = closure(moves_of(model, keep)[:-1, :-1])
-            np.testing.assert_array_equal(label[:, None] == label, reach & reach.T)
-            assert (label[:, None] >= label)[reach].all()
-            assert sorted(set(label.tolist())) == list(range(label.max() + 1))
+        label = strong_components(model)
+        reach = closure(moves_of(model)[:-1, :-1])
+        np.testing.assert_array_equal(label[:, None] == label, reach & reach.T)
+        assert (label[:, None] >= label)[reach].all()
+        assert sorted(set(label.tolist())) == list(range(label.max() + 1))
 
 
 def test_longest_paths_of_graphs_without_cycles(rng):
@@ -209,23 +212,90 @@ def test_longest_paths_of_graphs_without_cycles(rng):
             assert longest_paths(csr_array(matrix)) is None
 
 
-def test_a_step_towards_a_target_may_come_nearer(rng):
-    """Distances in numbers of moves: a step may lead to a state that is one nearer; -1 where there is no way."""
-    for model in problems(rng, 60):
-        target = rng.random(model.n_states) < 0.3
-        matrix = moves_of(model)[:-1, :-1]
-        distance = np.where(target, 0.0, np.inf)
-        for _ in range(model.n_states):
-            through = np.where(matrix > 0, distance, np.inf).min(axis=1) + 1
-            distance = np.minimum(distance, through)
-        policy = steps_towards(model, target)
+def distances(model, target, allowed=None):
+    """Least number of moves by allowed pairs from each state, and the goal, to the target; infinite without a way."""
+    matrix, distance = moves_of(model, allowed), np.where(target, 0.0, np.inf)
+    for _ in range(model.n_states):
+        distance = np.minimum(distance, np.where(matrix > 0, distance, np.inf).min(axis=1) + 1)
+    return distance
+
+
+@pytest.mark.parametrize("aim", ["states", "states, by allowed pairs", "goal"])
+def test_a_step_towards_a_target_may_come_nearer(rng, aim):
+    """Distances in numbers of moves: a step may lead to a state that is one nearer, the first pair of those that lead
+    to one and the same; -1 where there is no way."""
+    for model in problems(rng, 40):
+        target, allowed = np.append(rng.random(model.n_states) < 0.3, False), rng.random(model.n_pairs) < 0.8
+        if aim == "goal":
+            target = np.append(np.zeros(model.n_states, dtype=bool), True)
+            policy = steps_to_goal(model, allowed)
+        elif aim == "states":
+            allowed = np.ones(model.n_pairs, dtype=bool)
+            policy = steps_towards(model, target[:-1])
+        else:
+            policy = steps_towards(model, target[:-1], allowed)
+        distance = distances(model, target, allowed)
         for s, i in enumerate(policy):
             if target[s] or np.isinf(distance[s]):
                 assert i == -1
                 continue
             assert model.pair_state[i] == s
-            after = model.next_state[model.next_start[i] : model.next_start[i + 1]]
-            assert np.append(distance, np.inf)[after].min() == distance[s] - 1
+            assert allowed[i]
+            nearer = [j for j in successors(model, i) if distance[j] == distance[s] - 1]
+            assert nearer
+            before = [j for j in range(model.pair_start[s], i) if allowed[j]]
+            assert not any(set(nearer) <= set(successors(model, j)) for j in before)
+
+
+def successors(model, pair):
+    return model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist()
+
+
+def test_direct_routes_come_nearest_to_the_goal_on_average(rng):
+    """Of the pairs that may come nearer, one whose landings are nearest on average, a state from which
+    no way leads to the goal counting as farther than any; what the route pays is summed along some shortest way."""
+    lost = 0
+    for model in problems(rng, 60):
+        n = model.n_states
+        policy, distance, pays = direct_routes(model)
+        exact = distances(model, np.append(np.zeros(n, dtype=bool), True))
+        lost += np.isinf(exact).any() and np.isfinite(exact[:-1]).any()
+        exact = np.where(np.isinf(exact), n + 1, exact)
+        np.testing.assert_array_equal(distance, exact[:-1])
+        mean = [model.next_prob[model.next_pair == i] @ exact[successors(model, i)] for i in range(model.n_pairs)]
+        ways = {n: {0.0}}
+        for s in np.argsort(distance, kind="stable").tolist():
+            own = range(model.pair_start[s], model.pair_start[s + 1])
+            if distance[s] > n:
+                assert policy[s] == -1
+                assert pays[s] == 0.0
+                continue
+            nearer = [i for i in own if min(exact[successors(model, i)]) < distance[s]]
+            least = min(mean[i] for i in nearer)
+            assert mean[policy[s]] == pytest.approx(least, rel=1e-12)
+            assert policy[s] in nearer
+            following = {j for i in own for j in successors(model, i) if exact[j] == distance[s] - 1}
+            ways[s] = {model.reward[policy[s]] + paid for j in following for paid in ways[j]}
+            assert min(abs(pays[s] - paid) for paid in ways[s]) < 1e-12
+    assert lost > 3
+
+
+def test_pairs_that_may_end_at_once(rng):
+    """Wherever open laws lie, of which nothing is known, and where there is nothing else."""
+    for model in problems(rng, 30):
+        for share in (0.0, 0.4, 1.0):
+            rows = np.flatnonzero(rng.random(model.n_pairs) < share)
+            nothing = np.zeros(len(rows) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+            opened = model.with_rows(rows, *nothing)
+            expected = [model.n_states in successors(opened, i) for i in range(model.n_pairs)]
+            assert may_end(opened).tolist() == expected
+
+
+def test_no_move_leads_to_a_component_with_a_larger_number(rng):
+    for model in problems(rng, 40):
+        number, reach = components(model), closure(moves_of(model)[:-1, :-1])
+        np.testing.assert_array_equal(number[:, None] == number, reach & reach.T)
+        assert (number[:, None] >= number)[reach].all()
 
 
 def test_leaving_policies_play_the_first_free_pair_or_lead_to_one(rng):
@@ -233,14 +303,15 @@ def test_leaving_policies_play_the_first_free_pair_or_lead_to_one(rng):
     seen = set()
     for model in problems(rng, 40):
         solved = rng.random(model.n_pairs) < 0.8
+        avoided = ~solved & (rng.random(model.n_pairs) < 0.5) if rng.random() < 0.5 else np.zeros(model.n_pairs, bool)
         ended = {}
         for policy in all_policies(model):
             matrix = chain(model, policy)
             for s, i in enumerate(policy):
                 if not solved[i]:
                     matrix[s] = np.eye(model.n_states + 1)[-1]
-            ended[tuple(policy)] = closure(matrix)[:, -1].all()
-        found = leaving_policy(model, solved)
+            ended[tuple(policy)] = closure(matrix)[:, -1].all() and not avoided[policy].any()
+        found = leaving_policy(model, solved, avoided if avoided.any() else None)
         seen.add(found is None)
         if found is None:
             assert not any(ended.values())
@@ -248,7 +319,7 @@ def test_leaving_policies_play_the_first_free_pair_or_lead_to_one(rng):
         assert ended[tuple(found)]
         for s, i in enumerate(found):
             own = np.arange(model.pair_start[s], model.pair_start[s + 1])
-            free = own[~solved[own]]
+            free = own[~solved[own] & ~avoided[own]]
             assert not len(free) or i == free[0]
     assert seen == {True, False}
 
@@ -271,7 +342,7 @@ def test_recurrent_classes_are_closed_and_connected(rng):
         for component in end_components(model):
             within = np.isin(np.arange(model.n_states), component.states)
             policy = improper_policy(model, component)
-            classes = recurrent_classes(model, policy, within)
+            classes = [own for own in recurrent_classes(model, policy) if within[own[0]]]
             assert (
                 sorted(s for own in classes for s in own) == np.flatnonzero(within & recurrent(model, policy)).tolist()
             )
@@ -352,6 +423,30 @@ def test_levels_where_states_may_stay():
     assert levels(model, may_stay=True).tolist() == [3, 2, 1]
     circle = from_moves("circle", {**moves, ("c", "back"): Move(-1.0, {"a": 1.0})}, start="a")
     assert levels(circle, may_stay=True) is None
+
+
+@pytest.mark.parametrize("wide", [1, 30, 100])
+def test_pairs_that_may_lead_to_states_without_a_pair_are_dropped_in_one_go(rng, wide):
+    """Until nothing changes, as round by round; for few states that are left without a pair at a time, and for many."""
+    rounds = 0
+    for _ in range(40 if wide == 1 else 3):
+        model = random_problem(rng, states=int(rng.integers(2, 6)) * wide, actions=2, goal_share=0.6)
+        keep, ignored = rng.random(model.n_pairs) < 0.7, rng.random(model.n_states) < 0.2
+        expected = keep.copy()
+        while True:
+            left = set(model.pair_state[expected].tolist())
+            dead = {s for s in np.flatnonzero(~ignored).tolist() if s not in left}
+            risky = [i for i in np.flatnonzero(expected) if dead & set(successors(model, i))]
+            if not risky:
+                break
+            expected[risky] = False
+            rounds += 1
+        _cascade(model, keep, ignored)
+        np.testing.assert_array_equal(keep, expected)
+    assert rounds > 4
+    nothing = np.zeros(model.n_pairs, dtype=bool)
+    _cascade(model, nothing, ignored)
+    assert not nothing.any()
 
 
 def test_long_trap_chain_is_linear():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import all_policies, chain, closure, random_problem, recurrent
+from problems import all_policies, chain, closure, random_problem
 
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
@@ -22,7 +22,7 @@ def literal_assumption_2(model):
             proper_exists = True
             continue
         gains = []
-        for members in recurrent_classes(model, policy, recurrent(model, policy)):
+        for members in recurrent_classes(model, policy):
             matrix = chain(model, policy)[np.ix_(members, members)]
             system = np.vstack([matrix.T - np.eye(len(members)), np.ones(len(members))])
             law = np.linalg.lstsq(system, np.append(np.zeros(len(members)), 1.0), rcond=None)[0]

@@ -5,8 +5,8 @@ import pytest
 from plain_chart import PlainChart
 
 from bellmanifold import envs
-from bellmanifold.chart.nearby import LARGEST, Base, Laws, Played
-from bellmanifold.chart.sparse import sparse_chart
+from bellmanifold.chart.nearby import LARGEST, MOST_SWITCHED, Base, Laws, Played
+from bellmanifold.chart.sparse import BASES, KEPT, sparse_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.graph import reaches_goal
 from bellmanifold.linear import factorised_chain
@@ -75,3 +75,75 @@ def test_points_of_a_walk_are_those_of_plain_policy_iteration(rng):
         assert found.log_det == pytest.approx(expected.log_det, abs=1e-9)
         start = found.policy
     assert 1 <= len(chart._bases) <= 4
+
+
+def test_visits_are_columns_of_the_inverse(rng):
+    """Asked for one after the other, and some again: expected visits of the base's chain, none of the goal."""
+    model, chart = half_seen(rng, 9)
+    played = chart._play(chart._own(chart.solve(model.reward, 5 * rng.normal(size=model.n_pairs) - 10.0).policy))
+    base, states = Base(chart.laws, played), len(played.policy)
+    inverse = np.linalg.inv(np.eye(states) - chart.moves.toarray()[played.policy])
+    for some in ([3], [5, 3, 0], [states - 1, 5]):
+        found = base.visits(np.array(some))
+        np.testing.assert_allclose(found[:-1], inverse[:, some], rtol=1e-10, atol=1e-12)
+        assert (found[-1] == 0.0).all()
+    assert base.differs(played.policy) == 0
+
+
+def test_a_point_is_found_from_a_policy_nearby(rng):
+    """Without a new factorisation, after small steps: as plain policy iteration finds it."""
+    model, chart = half_seen(rng, 9)
+    plain = PlainChart(model, np.isin(np.arange(model.n_pairs), chart.pairs[chart.solved]))
+    value = 5 * rng.normal(size=model.n_pairs) - 10.0
+    start = chart.solve(model.reward, value).policy
+    for _ in range(6):
+        value = value + 0.5 * rng.normal(size=model.n_pairs)
+        pay = np.where(chart.solved, model.reward[chart.pairs], value[chart.pairs])
+        found, expected = chart._solve_nearby(pay, value, chart._own(start)), plain.solve(model.reward, value)
+        assert found is not None
+        np.testing.assert_allclose(found.q, expected.q, rtol=1e-10, atol=1e-9)
+        assert found.log_det == pytest.approx(expected.log_det, abs=1e-9)
+        np.testing.assert_array_equal(found.policy[chart.states], expected.policy[chart.states])
+        start = found.policy
+    assert len(chart._bases) == 1
+
+
+def switched(chart, policy, count):
+    """The same policy, but in so many states an unsolved pair is played that was not."""
+    free = [(chart.ended.pair_state[i], i) for i in np.flatnonzero(~chart.solved) if i not in policy]
+    other = policy.copy()
+    for state, pair in list(dict(free).items())[:count]:
+        other[state] = pair
+    assert (other != policy).sum() == count
+    return other
+
+
+def test_the_last_bases_serve_policies_that_are_near(rng):
+    """Up to half of the switches that are allowed a policy is near; of more bases than are kept the first goes."""
+    model, chart = half_seen(rng, 14)
+    policy = chart._own(chart.solve(model.reward, 5 * rng.normal(size=model.n_pairs) - 20.0).policy)
+    first = chart._base(policy)
+    assert first is chart._base(switched(chart, policy, MOST_SWITCHED // 2))
+    second = chart._base(switched(chart, policy, MOST_SWITCHED // 2 + 1))
+    assert second is not first
+    assert chart._bases == [first, second]
+    chart._bases[1:] = [Base(chart.laws, second.played) for _ in range(BASES - 1)]
+    far = chart._base(switched(chart, policy, 2 * (MOST_SWITCHED // 2) + 2))
+    assert far is chart._bases[-1]
+    assert first not in chart._bases
+    assert len(chart._bases) == BASES
+
+
+def test_the_last_chains_are_remembered(rng):
+    """Least recently played first out; an improper policy is none of them."""
+    model, chart = half_seen(rng, 9)
+    policy = chart._own(chart.solve(model.reward, 5 * rng.normal(size=model.n_pairs) - 10.0).policy)
+    policies = [switched(chart, policy, k) for k in range(KEPT + 1)]
+    chart._recent.clear()
+    played = [chart._play(one) for one in policies[:KEPT]]
+    assert chart._play(policies[0]) is played[0]
+    chart._play(policies[KEPT])
+    expected = [*policies[2:KEPT], policies[0], policies[KEPT]]
+    assert list(chart._recent) == [one.tobytes() for one in expected]
+    for one in chart._recent.values():
+        np.testing.assert_array_equal(one.inside, np.flatnonzero(chart.solved[one.policy]))

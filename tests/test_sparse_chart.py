@@ -14,7 +14,7 @@ from scipy.sparse.linalg import splu
 
 from bellmanifold import blocks, envs, linear
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.chart.sparse import sparse_chart
+from bellmanifold.chart.sparse import SWEEPS, sparse_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
@@ -185,6 +185,79 @@ def test_observed_pairs_that_trap_a_state_are_refused():
         sparse_chart(model, seen)
     with pytest.raises(UnsupportedError, match="never reach the goal nor an unobserved pair from some state"):
         batch_chart(model).solve(seen, jnp.zeros((3, 1)), jnp.zeros((3, 1)))
+
+
+def two_ways():
+    """A state with two ways to the next, which ends or goes back, and a third state that nothing leads to."""
+    moves = {("a", "x"): Move(0.0, {"b": 1.0}), ("a", "y"): Move(0.0, {"b": 0.5, "goal": 0.5})}
+    moves |= {("b", "back"): Move(0.0, {"a": 1.0}), ("b", "out"): Move(0.0, {"goal": 1.0})}
+    return from_moves("two ways", moves | {("c", "x"): Move(0.0, {"a": 1.0})}, start="a")
+
+
+def test_points_hold_what_was_given_where_nothing_is_solved():
+    """Nothing solved: values stay, nothing has a determinant, and first pairs are played. What M~ does not hold keeps
+    its value; a start that names other pairs begins elsewhere; a loop that pays has no solution."""
+    model, value = two_ways(), np.array([-2.5, -1.5, -3.5, -4.5, -7.5])
+    point = sparse_chart(model, np.zeros(5, dtype=bool)).solve(np.zeros(5), value)
+    np.testing.assert_array_equal(point.q, value)
+    assert (point.log_det, point.policy.tolist()) == (0.0, [0, 2, 4])
+    solved = np.array([True, False, True, False, False])
+    chart = sparse_chart(model, solved)
+    assert chart.states.tolist() == [0, 1]
+    assert chart.pairs.tolist() == [0, 1, 2, 3]
+    payment = np.array([-1.0, np.nan, 0.25, np.nan, np.nan])
+    for start in (None, np.array([0, 3, 4]), np.array([4, 4, 4])):
+        point = chart.solve(payment, value, start)
+        np.testing.assert_array_equal(point.q, [-2.25, -1.5, -1.25, -4.5, -7.5])
+        assert (point.log_det, point.policy.tolist()) == (0.0, [1, 2, 4])
+    only = sparse_chart(model, solved, counts=np.arange(5) == 3)
+    assert only.pairs.tolist() == [0, 2, 3]
+    lost = chart.solve(np.array([1.0, 0.0, -0.5, 0.0, 0.0]), value)
+    assert (lost.log_det, lost.policy) == (0.0, None)
+    np.testing.assert_array_equal(lost.q, value)
+
+
+def test_switches_are_strict():
+    """Better by more than rounding of the value at hand, 1e-12 (1 + |value|); the first of equals."""
+    chart = sparse_chart(two_ways(), np.array([True, True, True, True, False]))
+    policy, q = np.array([0, 3]), np.array([3.0, 3.0 + 3e-12, 5.0, 5.0])
+    assert chart._switched(q, policy) is None
+    q[1] = 3.0 + 4.5e-12
+    assert chart._switched(q, policy).tolist() == [1, 3]
+    q[2] = 6.0
+    assert chart._switched(q, policy).tolist() == [1, 2]
+    assert chart._switched(-q[[1, 0, 2, 3]], np.array([0, 3])).tolist() == [1, 3]
+
+
+def test_sweeps_carry_news_between_policies():
+    """Eight moves down a corridor whose end has become better: policies switch that far at once."""
+    moves = {
+        (f"{k:02}", "on"): Move(-1.0, {f"{k + 1:02}" if k < 11 else "goal": 0.9, f"{k:02}": 0.1}) for k in range(12)
+    }
+    moves |= {(f"{k:02}", "out"): Move(-4.0, {"goal": 1.0}) for k in range(12)}
+    model = from_moves("corridor", moves, start="00")
+    chart = sparse_chart(model, np.ones(24, dtype=bool))
+    policy = model.pair_start[:-1] + 1
+    before = q = model.reward + chart.moves @ np.full(12, -4.0)
+    for _ in range(SWEEPS):
+        q = model.reward + chart.moves @ model.best(q)
+    found = chart._ahead(model.reward, before, policy)
+    np.testing.assert_array_equal(found, chart._switched(q, policy))
+    assert (found != chart._switched(before, policy)).sum() > 1
+
+
+def test_one_other_value_with_cycles_is_solved_anew(rng):
+    """Not by sweeps: the same as solving with that value from the start."""
+    model = envs.grid(5, 5, slip=0.1)
+    chart = sparse_chart(model, rng.random(model.n_pairs) < 0.6)
+    assert chart.sweep is None
+    value = rng.normal(size=model.n_pairs) - 5.0
+    pair = int(chart.pairs[np.flatnonzero(~chart.solved)[3]])
+    moved = chart.moved(chart.solve(model.reward, value), model.reward, pair, 2.5)
+    value[pair] = 2.5
+    again = chart.solve(model.reward, value)
+    np.testing.assert_allclose(moved.q, again.q, atol=1e-9)
+    assert moved.q[pair] == 2.5
 
 
 def test_a_step_that_finds_nothing_stays_where_it_is(rng):

@@ -110,11 +110,36 @@ def test_where_much_changes_all_is_swept_again():
     assert (there.q == np.where(solved, 4.0, 5.0)).all()
 
 
+def star(leaves):
+    """States that lead to one, whose value is not known."""
+    moves = {(f"s{k}", "go"): Move(-1.0, {"last": 1.0}) for k in range(leaves)}
+    model = from_moves("star", {**moves, ("last", "try"): Move(-2.0, {"goal": 1.0})}, start="s0")
+    return model, model.pair_state != model.states.index("last")
+
+
+@pytest.mark.parametrize(("leaves", "is_answered"), [(MOST_TOUCHED - 1, True), (MOST_TOUCHED, False)])
+def test_so_many_states_are_looked_at_one_by_one(leaves, is_answered):
+    model, solved = star(leaves)
+    sweep = level_sweep(model, solved)
+    assert sweep is not None
+    pay = np.where(solved, -1.0, -2.0)
+    (pair,) = np.flatnonzero(~solved)
+    found = sweep.moved(sweep.solve(pay), pay, int(pair), 5.0)
+    assert (found is not None) == is_answered
+    if found is not None:
+        np.testing.assert_array_equal(found.q, np.where(solved, 4.0, 5.0))
+        np.testing.assert_array_equal(np.sort(found.states), np.arange(model.n_states))
+        np.testing.assert_array_equal(np.sort(found.greedy), np.arange(model.n_pairs))
+
+
 def test_narrow_levels_and_cycles_are_not_swept():
-    moves = {(f"{k}", "go"): Move(-1.0, {f"{k + 1}" if k < 29 else "goal": 1.0}) for k in range(30)}
-    corridor = from_moves("corridor", moves, start="0")
-    everything = np.ones(corridor.n_pairs, dtype=bool)
-    assert level_sweep(corridor, everything) is None
+    """Eight states of a level on average are enough, be there a single level beside those without moves, or two."""
+    for depth in (1, 2):
+        for states, is_swept_at in ((8 * (depth + 1), True), (8 * (depth + 1) - 1, False)):
+            moves = {(f"{k:02}", "go"): Move(-1.0, {"goal": 1.0}) for k in range(states)}
+            moves |= {(f"{k:02}", "on"): Move(-1.0, {"00": 1.0}) for k in range(1, states if depth == 2 else 1)}
+            model = from_moves("wide", moves, start="00")
+            assert (level_sweep(model, np.ones(model.n_pairs, dtype=bool)) is not None) == is_swept_at
     grid = envs.grid(12, 12)
     assert level_sweep(grid, np.ones(grid.n_pairs, dtype=bool)) is None
 

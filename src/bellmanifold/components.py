@@ -88,8 +88,12 @@ def topological(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray
     """
     source = np.repeat(label, np.diff(moves.indptr))
     target = label[moves.indices]
-    if not (target > source).any():
-        return label.astype(np.int64)
+    return by_depth(label, moves) if (target > source).any() else label.astype(np.int64)
+
+
+def by_depth(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray, "n"]:
+    """Such numbers, those of components first from which only short ways lead, from component to component."""
+    source, target = np.repeat(label, np.diff(moves.indptr)), label[moves.indices]
     between = source != target
     count = int(label.max()) + 1
     condensed = csr_array((np.ones(int(between.sum())), (source[between], target[between])), shape=(count, count))

@@ -92,9 +92,8 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
 
 
 def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains | _RationalChains) -> _Iterate:
-    everywhere = np.ones(inside.n_states, dtype=bool)
     for _ in range(MAX_ITERATIONS):
-        classes = recurrent_classes(inside, policy, everywhere)
+        classes = recurrent_classes(inside, policy)
         gains = chains.gains(policy, classes)
         best = max(range(len(classes)), key=lambda c: gains[c])
         loop, gain = classes[best], gains[best]

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from bellmanifold.components import NARROW, WIDE, longest_paths, topological
+from bellmanifold.components import NARROW, WIDE, by_depth, longest_paths, topological
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
@@ -81,9 +81,7 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
     Pairs that may leave their strong component are dropped, then states left without a pair and the pairs
     that may lead to those, until nothing changes.
     """
-    keep = (all_pairs(model) if allowed is None else allowed).copy()
-    nowhere = np.zeros(model.n_states, dtype=bool)
-    keep &= ~_touches(model, np.append(nowhere, True))
+    keep = (all_pairs(model) if allowed is None else allowed) & ~_touches(model, _goals(model))
     while True:
         _, component = connected_components(state_graph(model, keep), connection="strong")
         own = np.repeat(component[model.pair_state], np.diff(model.next_start))
@@ -91,7 +89,7 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
         if not leaves.any():
             break
         keep &= ~leaves
-        _cascade(model, keep, nowhere)
+        _cascade(model, keep, np.zeros(model.n_states, dtype=bool))
     pairs = np.flatnonzero(keep)
     labels = component[model.pair_state[pairs]]
     order = np.argsort(labels, kind="stable")
@@ -111,8 +109,7 @@ def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | No
     Returns:
         The states, and the pair each of them plays; -1 for goals and for states that cannot.
     """
-    goals = np.append(np.zeros(model.n_states, dtype=bool) if also_goals is None else also_goals, True)
-    return _reach_surely(model, goals, all_pairs(model) if allowed is None else allowed)
+    return _reach_surely(model, _goals(model, also_goals), all_pairs(model) if allowed is None else allowed)
 
 
 def leaving_policy(model: SSP, solved: Pairs, avoided: Pairs | None = None) -> Policy | None:
@@ -130,31 +127,29 @@ def leaving_policy(model: SSP, solved: Pairs, avoided: Pairs | None = None) -> P
 
 def steps_towards(model: SSP, target: States, allowed: Pairs | None = None) -> Policy:
     """For each state that can reach the target by allowed pairs, one that may bring it a step nearer; else -1."""
-    keep = ~target[model.pair_state] if allowed is None else allowed & ~target[model.pair_state]
-    return _reach_possibly(model, np.append(target, False), keep)[1]
+    keep = all_pairs(model) if allowed is None else allowed
+    return _reach_possibly(model, np.append(target, False), keep & ~target[model.pair_state])[1]
 
 
 def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
     """For each state that can reach the goal by allowed pairs, one that may bring it a step nearer; else -1."""
-    return _reach_possibly(model, np.append(np.zeros(model.n_states, dtype=bool), True), allowed)[1]
+    return _reach_possibly(model, _goals(model), allowed)[1]
 
 
 def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], Float[np.ndarray, "states"]]:
     """A pair for each state that may bring it a move nearer to the goal, how many moves that takes, and what they pay.
 
     Of several such pairs it is the one that brings the state nearest on average. From wherever the goal can be reached
-    at all the policy reaches it with positive probability; it is -1 elsewhere.
+    at all the policy reaches it with positive probability; elsewhere it is -1, and the way longer than any.
     """
     n = model.n_states
-    target, start = _successors(model, all_pairs(model))
-    backwards = _edges(target, np.append(start[model.pair_start], start[-1])).T.tocsr()
-    reached, towards = _search(backwards, n)
-    towards = np.where(reached & (np.arange(n + 1) < n), towards, n)
-    distance = _along(towards, np.ones(n))
+    reached, towards, _ = _search_backwards(model, _goals(model), all_pairs(model))
+    towards = np.where((towards >= 0) & (towards < n), towards, n)[:-1]
+    distance = _along(towards, np.where(reached[:-1], 1.0, n + 1.0))
     ahead = distance[model.next_state]
     nearer = model.over_successors(np.minimum, ahead, np.inf) < distance[model.pair_state]
     mean = model.over_successors(np.add, model.next_prob * ahead, np.inf)
-    policy = np.where(reached[:n], model.greedy(np.where(nearer & reached[model.pair_state], -mean, -np.inf)), -1)
+    policy = np.where(reached[:-1], model.greedy(np.where(nearer, -mean, -np.inf)), -1)
     pays = _along(towards, np.where(policy < 0, 0.0, model.reward[policy]))
     return policy, distance[:n].astype(np.int64), pays[:n]
 
@@ -165,6 +160,11 @@ def _along(towards: Int[np.ndarray, "nodes"], each: Float[np.ndarray, "states"])
     while (towards < len(each)).any():  # each round doubles how far everyone has looked
         total, towards = total + total[towards], towards[towards]
     return total
+
+
+def _goals(model: SSP, also: States | None = None) -> Nodes:
+    """The goal, and states to be taken for goals, too."""
+    return np.append(np.zeros(model.n_states, dtype=bool) if also is None else also, True)
 
 
 def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:
@@ -183,23 +183,41 @@ def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Po
 
 def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Policy]:
     """Who reaches the target with positive probability by kept pairs, and a pair of each that comes nearer to it."""
-    n = model.n_states
-    root = n + 1  # all of the target as one node
+    reached, nearer, (aim, start) = _search_backwards(model, target, keep)
+    step = aim == np.repeat(nearer[: model.n_states], np.diff(start))
+    pair = np.repeat(np.flatnonzero(keep), np.diff(model.next_start)[keep])[step]
+    policy = np.full(model.n_states, model.n_pairs)
+    np.minimum.at(policy, model.pair_state[pair], pair)
+    return reached, np.where(policy < model.n_pairs, policy, -1)
+
+
+def _search_backwards(
+    model: SSP, target: Nodes, keep: Pairs
+) -> tuple[Nodes, Int[np.ndarray, "nodes"], tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "states_plus_1"]]]:
+    """Who reaches the target by kept pairs, by way of whom first, and all moves, state by state.
+
+    All of the target is one node, behind the goal.
+    """
     aim, start = _successors(model, keep)
-    start = start[model.pair_start]
+    root, start = model.n_states + 1, start[model.pair_start]
     aim[target[aim]] = root
     reached, nearer = _search(_edges(aim, np.append(start, [start[-1]] * 2)).T.tocsr(), root)
-    step = aim == np.repeat(nearer[:n], np.diff(start))
-    pair = np.repeat(np.flatnonzero(keep), np.diff(model.next_start)[keep])[step]
-    policy = np.full(n, model.n_pairs)
-    np.minimum.at(policy, model.pair_state[pair], pair)
-    return reached[: n + 1] | target, np.where(policy < model.n_pairs, policy, -1)
+    return reached[:-1] | target, nearer, (aim, start)
 
 
 def may_end(model: SSP) -> Pairs:
     """Which pairs may lead to the goal at once? In a discounted problem all of them do."""
-    last = model.next_state[np.maximum(model.next_start[1:] - 1, 0)] == model.n_states  # the goal comes last
-    return last & ~model.open_law if len(model.next_state) else np.zeros(model.n_pairs, dtype=bool)
+    if not len(model.next_state):
+        return np.zeros(model.n_pairs, dtype=bool)
+    last = model.next_state[model.next_start[1:] - 1]  # the goal comes last
+    return (last == model.n_states) & ~model.open_law
+
+
+def _played(model: SSP, policy: Policy) -> Pairs:
+    """The pairs that a policy plays."""
+    played = np.zeros(model.n_pairs, dtype=bool)
+    played[policy] = True
+    return played
 
 
 def is_proper(model: SSP, policy: Policy) -> bool:
@@ -217,14 +235,7 @@ def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> Stat
     """
     if ends is None and may_end(model)[policy].all():
         return np.ones(model.n_states, dtype=bool)
-    allowed = np.zeros(model.n_pairs, dtype=bool)
-    allowed[policy if ends is None else policy[~ends]] = True
-    also = np.zeros(0, dtype=np.int64) if ends is None else np.flatnonzero(ends)
-    played = np.flatnonzero(allowed[model.next_pair])
-    source = np.append(model.next_state[played], np.full(len(also), model.n_states))
-    target = np.append(model.pair_state[model.next_pair[played]], also)
-    backwards = _graph(source, target, model.n_states + 1)
-    return _search(backwards, model.n_states)[0][: model.n_states]
+    return _search_backwards(model, _goals(model, ends), _played(model, policy))[0][:-1]
 
 
 def improper_policy(model: SSP, component: EndComponent) -> Policy:
@@ -235,18 +246,15 @@ def improper_policy(model: SSP, component: EndComponent) -> Policy:
     return policy
 
 
-def recurrent_classes(model: SSP, policy: Policy, within: States) -> list[Int[np.ndarray, "_"]]:
-    """The closed classes of a policy's chain on a set of states that the chain does not leave."""
-    allowed = np.zeros(model.n_pairs, dtype=bool)
-    allowed[policy[within]] = True
-    graph = state_graph(model, allowed)
+def recurrent_classes(model: SSP, policy: Policy) -> list[Int[np.ndarray, "_"]]:
+    """The closed classes of a policy's chain, without the goal."""
+    graph = state_graph(model, _played(model, policy))
     count, component = connected_components(graph, connection="strong")
     edges = graph.tocoo()
     is_open = np.zeros(count, dtype=bool)
     crossing = component[edges.row] != component[edges.col]
     is_open[component[edges.row[crossing]]] = True
-    closed = within & ~is_open[component[:-1]]
-    order = np.flatnonzero(closed)
+    order = np.flatnonzero(~is_open[component[:-1]])
     labels = component[order]
     return [order[labels == c] for c in np.unique(labels)]
 
@@ -263,11 +271,9 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
         may_stay: a move to the own state is no circle.
     """
     keep = all_pairs(model) if allowed is None else allowed
-    if not may_stay and (keep[model.next_pair] & (model.next_state == model.pair_state[model.next_pair])).any():
-        return None
-    graph = state_graph(model, keep)[: model.n_states, : model.n_states].tocsr()
+    graph = state_graph(model, keep)[:-1, :-1].tocsr()
     if may_stay:
-        graph.data[np.repeat(np.arange(model.n_states), np.diff(graph.indptr)) == graph.indices] = 0.0
+        graph.setdiag(0.0)
         graph.eliminate_zeros()
     depth = longest_paths(graph)
     if depth is None:
@@ -279,10 +285,9 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
 
 def has_cycle(model: SSP, allowed: Pairs) -> bool:
     """Can a state be met again by allowed pairs?"""
-    if (allowed[model.next_pair] & (model.next_state == model.pair_state[model.next_pair])).any():
-        return True
-    count, _ = connected_components(state_graph(model, allowed), connection="strong")
-    return bool(count <= model.n_states)
+    graph = state_graph(model, allowed)
+    count, _ = connected_components(graph, connection="strong")
+    return bool(count <= model.n_states or graph.diagonal().any())
 
 
 def components(model: SSP) -> Int[np.ndarray, "states"]:
@@ -291,21 +296,13 @@ def components(model: SSP) -> Int[np.ndarray, "states"]:
     return topological(connected_components(graph, connection="strong")[1], graph)[: model.n_states]
 
 
-def strong_components(model: SSP, allowed: Pairs | None = None) -> Int[np.ndarray, "states"]:
+def strong_components(model: SSP) -> Int[np.ndarray, "states"]:
     """A number for each state, rising along every move's reverse: states share it if each reaches the other.
 
-    A component's number is larger than that of every other component it can move to.
+    Of two components the one from which the longer way leads, from component to component, has the larger number.
     """
-    graph = state_graph(model, all_pairs(model) if allowed is None else allowed)[: model.n_states, : model.n_states]
-    count, label = connected_components(graph, connection="strong")
-    edges = graph.tocoo()
-    between = label[edges.row] != label[edges.col]
-    condensed = _graph(label[edges.row[between]], label[edges.col[between]], count)
-    depth = longest_paths(condensed)
-    assert depth is not None, "a condensation has no cycle"
-    rank = np.empty(count, dtype=np.int64)
-    rank[np.argsort(depth, kind="stable")] = np.arange(count)
-    return rank[label]
+    graph = state_graph(model, all_pairs(model))[:-1, :-1].tocsr()
+    return by_depth(connected_components(graph, connection="strong")[1], graph)
 
 
 def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> Float[np.ndarray, "pairs"]:
@@ -317,27 +314,18 @@ def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) 
     keep = all_pairs(model) if allowed is None else allowed
     sure, _ = _reach_surely(model, np.append(target, False), keep)
     possible, policy = _reach_possibly(model, np.append(sure, False), keep)
-    unknown = possible[:-1] & ~sure
-    value = sure.astype(np.float64)
-    if unknown.any():
-        value = _improve_reachability(model, keep, policy, unknown, value)
-    certain = model.over_successors(np.logical_and, np.append(sure, False)[model.next_state], False)
-    return np.where(certain, 1.0, np.minimum(model.expected_next(value), 1.0))
-
-
-def _improve_reachability(
-    model: SSP, keep: Pairs, policy: Policy, unknown: States, value: Float[np.ndarray, "states"]
-) -> Float[np.ndarray, "states"]:
-    states = np.flatnonzero(unknown)
-    at_once = model.expected_next(value)
-    while True:
+    states, value = np.flatnonzero(possible[:-1] & ~sure), sure.astype(np.float64)
+    ahead = at_once = model.expected_next(value)
+    while len(states):
         value[states] = solve_chain(model, policy, states, at_once[policy[states]])
-        ahead = np.where(keep, model.expected_next(value), -1.0)
-        best = model.greedy(ahead)
-        switch = unknown & (ahead[best] > value + STRICTLY)
+        ahead = model.expected_next(value)
+        best = model.greedy(np.where(keep, ahead, -np.inf))[states]
+        switch = ahead[best] > value[states] + STRICTLY
         if not switch.any():
-            return np.clip(value, 0.0, 1.0)
-        policy = np.where(switch, best, policy)
+            break
+        policy[states[switch]] = best[switch]
+    certain = model.over_successors(np.logical_and, np.append(sure, False)[model.next_state], False)
+    return np.where(certain, 1.0, np.minimum(ahead, 1.0))
 
 
 def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "pairs_plus_1"]]:
@@ -354,15 +342,9 @@ def _edges(target: Int[np.ndarray, "edges"], start: Int[np.ndarray, "nodes_plus_
     return csr_array((np.ones(len(target)), target, start), shape=(nodes, nodes))
 
 
-def _graph(source: Int[np.ndarray, "edges"], target: Int[np.ndarray, "edges"], nodes: int) -> csr_array:
-    graph = csr_array((np.ones(len(source)), (source, target)), shape=(nodes, nodes))
-    graph.data[:] = 1.0
-    return graph
-
-
 def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int[np.ndarray, "nodes"]]:
     """Breadth-first search: which nodes are met, and from which node each was met first."""
-    order, parent = breadth_first_order(graph, root, directed=True, return_predecessors=True)
+    order, parent = breadth_first_order(graph, root)
     met = np.zeros(graph.shape[0], dtype=bool)
     met[order] = True
     return met, parent.astype(np.int64)
@@ -379,20 +361,19 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
     States in `ignored` are taken to be dealt with already.
     """
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
-    pairs = np.flatnonzero(keep & _touches(model, np.append((left == 0) & ~ignored, False)))
-    into: csr_array | None = None
-    while len(pairs):
-        keep[pairs] = False
-        np.subtract.at(left, model.pair_state[pairs], 1)
-        touched = np.unique(model.pair_state[pairs])
-        dead = touched[(left[touched] == 0) & ~ignored[touched]]
-        if not len(dead):
-            return
-        into = _predecessors(model, keep) if into is None else into
+    dead = np.flatnonzero((left == 0) & ~ignored)
+    if not keep.any():
+        return
+    into = _predecessors(model, keep)
+    while len(dead):
         if len(dead) <= NARROW:
             dead = _cascade_one_by_one(model, keep, left, ignored, into, dead)
         pairs = np.unique(into.indices[row_entries(into.indptr, dead)[0]])
         pairs = pairs[keep[pairs]]
+        keep[pairs] = False
+        np.subtract.at(left, model.pair_state[pairs], 1)
+        touched = np.unique(model.pair_state[pairs])
+        dead = touched[(left[touched] == 0) & ~ignored[touched]]
 
 
 def _cascade_one_by_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -100,19 +101,13 @@ def runs_of_states(
         cyclic: which components have a cycle.
         order: of the states.
     """
-    runs: list[tuple[int, int]] = []
-    n, place = len(component), np.append(np.argsort(order), -1)
-    start = model.next_start[model.pair_start]
+    place, start = np.append(np.argsort(order), -1), model.next_start[model.pair_start]
     latest = [place[model.next_state[start[s] : start[s + 1]]].max(initial=-1) for s in order]
-    begin = 0
-    while begin < n:
-        end = begin + 1
-        if cyclic[component[begin]]:
-            while end < n and component[end] == component[begin]:
-                end += 1
-        else:
-            while end < n and not cyclic[component[end]] and latest[end] < begin:
-                end += 1
-        runs.append((begin, end))
-        begin = end
-    return runs
+    begins = [0]
+    for k in range(1, len(order)):
+        begin = begins[-1]
+        share_a_cycle = component[k] == component[begin]
+        are_free = not cyclic[component[begin]] and not cyclic[component[k]] and latest[k] < begin
+        if not (share_a_cycle or are_free):
+            begins.append(k)
+    return list(pairwise([*begins, len(order)]))

@@ -47,7 +47,7 @@ class Sums(NamedTuple):
     def of(self, values: Float[Array, "entries *chains"]) -> Float[Array, "rows *chains"]:
         """The sum of every row."""
         weight = jnp.expand_dims(self.weight, tuple(range(2, 1 + values.ndim)))
-        if not 0 < self.entry.shape[1] <= UNROLLED:
+        if self.entry.shape[1] > UNROLLED:
             return jnp.sum(weight * values[self.entry], axis=1)
         total = weight[:, 0] * values[self.entry[:, 0]]
         for k in range(1, self.entry.shape[1]):

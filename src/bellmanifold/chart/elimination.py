@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bellmanifold.chart.narrow import Narrow
+from bellmanifold.chart.narrow import Narrow, divisor
 
 STRICTLY = 1e-14
 """How much better, relative to the values at hand, an action must be to be switched to."""
@@ -23,8 +23,10 @@ _Iterate = tuple[Array, Array, Array, Array, Array]
 """Policy, pivots, action values, properness, and how many more switches are allowed."""
 Evaluate: TypeAlias = Callable[[Int[Array, "own batch"]], tuple[Array, Array]]
 """Pivots and state values of a policy."""
+Ahead: TypeAlias = Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]]
+"""What pairs may expect of state values."""
 UNROLLED = 16
-"""Up to this many actions are added up one by one."""
+"""Up to this many actions are added up one by one: a sum over an axis is compiled to slow loops."""
 CPU_BATCH = 128
 """Points that narrow blocks are solved for at a time on a processor: their matrices stay in its cache."""
 
@@ -34,6 +36,7 @@ def policy_iteration(
     out: Float[Array, "actions own _"],
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
+    ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """Solve a block for every member of the batch at once.
 
@@ -42,16 +45,12 @@ def policy_iteration(
         out: mass leaving the block, likewise.
         start: what each pair collects before the block is entered again; -inf for actions that do not exist.
         first: action slots of a proper policy.
+        ahead: what each pair may expect of the block's state values.
     """
     eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
 
     def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array]:
-        return eliminate(_chosen(inside, policy), _chosen(out, policy), _chosen(start, policy))
-
-    def ahead(values: Float[Array, "own batch"]) -> Float[Array, "actions own batch"]:
-        if inside.shape[-1] == 1:
-            return jnp.einsum("aij,jb->aib", inside[..., 0], values)
-        return jnp.sum(inside * values, axis=2)
+        return eliminate(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
 
     return _improved(start, first, evaluate, ahead)
 
@@ -62,7 +61,7 @@ def narrow_policy_iteration(
     out: Float[Array, "actions own"],
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
-    ahead: Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]],
+    ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """The same where states have few neighbours; a part of the batch after the other where that helps.
 
@@ -78,8 +77,8 @@ def narrow_policy_iteration(
 
     def solve(start: Float[Array, "actions own part"]) -> tuple[Array, Array, Array]:
         def evaluate(policy: Int[Array, "own part"]) -> tuple[Array, Array]:
-            moves = _chosen(table.T[..., None], policy[narrow.source])
-            return narrow.eliminate(moves, _chosen(out[..., None], policy), _chosen(start, policy))
+            moves = chosen(table.T[..., None], policy[narrow.source])
+            return narrow.eliminate(moves, chosen(out[..., None], policy), chosen(start, policy))
 
         return _improved(start, first, evaluate, ahead)
 
@@ -94,23 +93,25 @@ def narrow_policy_iteration(
     return q, pivots, proper
 
 
-def _chosen(table: Float[Array, "actions own *rest"], policy: Int[Array, "own batch"]) -> Float[Array, "own *rest_"]:
+def chosen(
+    table: Shaped[Array, "actions own *rest _"], policy: Int[Array, "own batch"]
+) -> Shaped[Array, "own *rest batch"]:
     """What belongs to the chosen action of each state."""
-    if table.ndim == 3 and len(table) <= UNROLLED:  # a sum over the first axis is compiled to slow loops
-        total = jnp.where(policy == 0, table[0], 0.0)
-        for action in range(1, len(table)):
-            total = total + jnp.where(policy == action, table[action], 0.0)
-        return total
-    here = jnp.arange(len(table))[:, None, None] == policy
-    here = here.reshape(here.shape[:2] + (1,) * (table.ndim - here.ndim) + here.shape[2:])
-    return jnp.sum(jnp.where(here, table, 0.0), axis=0)
+    policy = jnp.expand_dims(policy, tuple(range(1, table.ndim - 2)))
+    if len(table) > UNROLLED:
+        here = jnp.expand_dims(jnp.arange(len(table)), tuple(range(1, table.ndim))) == policy
+        return jnp.sum(jnp.where(here, table, 0), axis=0)
+    total = jnp.where(policy == 0, table[0], 0)
+    for action in range(1, len(table)):
+        total = total + jnp.where(policy == action, table[action], 0)
+    return total
 
 
 def _improved(
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
     evaluate: Evaluate,
-    ahead: Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]],
+    ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """Action values, pivots and properness of the policies in which no switch makes anything better."""
     size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
@@ -120,7 +121,7 @@ def _improved(
         pivots, values = evaluate(policy)
         proper = jnp.all(pivots > 0, axis=0)
         q = start + ahead(jnp.where(proper, values, 0.0))
-        now = _chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
+        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
         top = jnp.max(q, axis=0)
         switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
         policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
@@ -137,22 +138,16 @@ def eliminate_batch(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
     """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.blocks.eliminate`."""
-    n = len(out)
-    pivots = []
-    for k in range(n - 1, -1, -1):
-        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
-        pivots.append(pivot)
-        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
-        moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
-        out = out.at[:k].add(share * out[k])
-        right = right.at[:k].add(share * right[k])
-    pivots = pivots[::-1]
+    pivots: list[Array] = []
+    for k in reversed(range(len(out))):
+        pivot, moves, (out, right) = _eliminated(k, moves, (out, right))
+        pivots.insert(0, pivot)
     x: list[Array] = []
-    for k in range(n):
+    for k, pivot in enumerate(pivots):
         total = right[k]
-        for j in range(k):
-            total = total + moves[k, j] * x[j]
-        x.append(total / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+        for j, value in enumerate(x):
+            total = total + moves[k, j] * value
+        x.append(total / divisor(pivot))
     return jnp.stack(pivots), jnp.stack(x)
 
 
@@ -161,12 +156,20 @@ def censored(
 ) -> tuple[Float[Array, "batch"], Float[Array, "first first batch"], Float[Array, "first batch"]]:
     """The chain watched at its first states only: its moves and what leaves, and the log-determinant of the others."""
     log_det = jnp.zeros(out.shape[-1])
-    for k in range(len(out) - 1, first - 1, -1):
-        pivot = jnp.sum(moves[k, :k], axis=0) + out[k]
-        share = moves[:k, k] / jnp.where(pivot > 0, pivot, 1.0)
-        moves, out = moves[:k, :k] + share[:, None] * moves[k, :k], out[:k] + share * out[k]
+    for k in reversed(range(first, len(out))):
+        pivot, moves, (out,) = _eliminated(k, moves, (out,))
         log_det = log_det + jnp.log(pivot)
-    return log_det, moves, out
+    return log_det, moves[:first, :first], out[:first]
+
+
+def _eliminated(
+    k: int, moves: Float[Array, "own own batch"], sides: tuple[Float[Array, "own batch"], ...]
+) -> tuple[Float[Array, "batch"], Array, tuple[Array, ...]]:
+    """The pivot of state k, the last that is left, and the chain of those before: moves, what leaves, other sides."""
+    pivot = jnp.sum(moves[k, :k], axis=0) + sides[0][k]
+    share = moves[:k, k] / divisor(pivot)
+    moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
+    return pivot, moves, tuple(side.at[:k].add(share * side[k]) for side in sides)
 
 
 def eliminate_in_loops(
@@ -184,7 +187,7 @@ def eliminate_in_loops(
         before = (states < k)[:, None]
         row = jnp.where(before, moves[k], 0.0)
         pivot = jnp.sum(row, axis=0) + out[k]
-        share = jnp.where(before, moves[:, k], 0.0) / jnp.where(pivot > 0, pivot, 1.0)
+        share = jnp.where(before, moves[:, k], 0.0) / divisor(pivot)
         return moves + share[:, None] * row, out + share * out[k], right + share * right[k], pivots.at[k].set(pivot)
 
     begin = (moves, out, right, jnp.ones_like(out))
@@ -192,7 +195,7 @@ def eliminate_in_loops(
 
     def up(k: Int[Array, ""], x: Float[Array, "own batch"]) -> Float[Array, "own batch"]:
         known = jnp.sum(jnp.where((states < k)[:, None], moves[k] * x, 0.0), axis=0)
-        return x.at[k].set((right[k] + known) / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+        return x.at[k].set((right[k] + known) / divisor(pivots[k]))
 
     return pivots, jax.lax.fori_loop(0, len(states), up, jnp.zeros_like(right))
 

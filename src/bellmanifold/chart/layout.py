@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from bellmanifold.chart.elimination import chosen
 from bellmanifold.chart.narrow import Narrow
 from bellmanifold.chart.ways import Block as Block
 from bellmanifold.chart.ways import Law as Law
@@ -93,10 +94,7 @@ class Layout:
         self, block: Block, table: Shaped[Array, "own *rest _"], choice: Int[Array, "own_states batch"]
     ) -> Shaped[Array, "own_states *rest batch"]:
         """The rows of a table that belong to the chosen actions of a block's states."""
-        by_action = as_table(table, self.slots(block), block.actions, 0)
-        here = choice[:, None] == jnp.arange(by_action.shape[1])[:, None]
-        here = here.reshape(here.shape[:2] + (1,) * (by_action.ndim - 3) + here.shape[2:])
-        return jnp.sum(jnp.where(here, by_action, 0), axis=1)
+        return chosen(as_table(table, self.slots(block), block.actions, 0).swapaxes(0, 1), choice)
 
     def greedy(self, q: Values) -> tuple[Int[Array, "states batch"], Float[Array, "states batch"]]:
         """The first best action of each state (of sorted states, counted from 0), and its value."""

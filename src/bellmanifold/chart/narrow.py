@@ -77,7 +77,7 @@ class Narrow:
             matrix, out, right, pivots = kept
             state, near, row = self.state[k], self.near[k], matrix[self.row[k]]
             pivot = jnp.sum(row, axis=0) + out[state]
-            share = matrix[self.column[k]] / jnp.where(pivot > 0, pivot, 1.0)
+            share = matrix[self.column[k]] / divisor(pivot)
             joined = (share[:, None] * row).reshape(-1, batch)
             return (
                 matrix.at[self.update[k].ravel()].add(joined, mode="promise_in_bounds"),
@@ -93,9 +93,14 @@ class Narrow:
         def up(step: Int[Array, ""], x: Float[Array, "own_and_none batch"]) -> Float[Array, "own_and_none batch"]:
             k = states - 1 - step
             total = right[self.state[k]] + jnp.sum(matrix[self.row[k]] * x[self.near[k]], axis=0)
-            return x.at[self.state[k]].set(total / jnp.where(pivots[k] > 0, pivots[k], 1.0))
+            return x.at[self.state[k]].set(total / divisor(pivots[k]))
 
         return pivots, jax.lax.fori_loop(0, states, up, jnp.zeros((states + 1, batch)))[:-1]
+
+
+def divisor(pivot: Float[Array, "batch"]) -> Float[Array, "batch"]:
+    """What to divide by; where a chain never leaves, its pivot of 0 stands for it, and its values for nothing."""
+    return jnp.where(pivot > 0, pivot, 1.0)
 
 
 def narrow_block(

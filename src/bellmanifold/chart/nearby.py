@@ -73,8 +73,7 @@ class Base:
 
     def __init__(self, laws: Laws, played: Played) -> None:
         self.laws, self.played, self.policy = laws, played, played.policy
-        states = len(self.policy)
-        self._moves: csr_array | None = None
+        self._moves, states = laws.moves[self.policy[played.inside]], len(self.policy)
         self._visits = np.zeros((states + 1, states))
         self._known = np.zeros(states, dtype=bool)
 
@@ -88,8 +87,6 @@ class Base:
             assert factors is not None, "the chain has factors"
             own = columns[inside]
             columns[inside] = 0.0
-            if self._moves is None:
-                self._moves = self.laws.moves[self.policy[inside]]
             columns[inside] = factors.solve(np.asarray(own + self._moves @ columns))
             self._visits[:-1, new] = columns
             self._known[new] = True

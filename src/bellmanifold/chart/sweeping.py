@@ -70,7 +70,7 @@ class LevelSweep:
     @cached_property
     def is_sure(self) -> bool:
         """Does every pair lead to one place?"""
-        return bool((self.model.next_prob == 1.0).all()) and len(self.model.next_state) == self.model.n_pairs
+        return bool((self.model.next_prob == 1.0).all())
 
     @cached_property
     def _moves(

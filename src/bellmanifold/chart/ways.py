@@ -156,18 +156,15 @@ def iterate(
         return as_table(table, own.slot, actions, fill).swapaxes(0, 1)
 
     def ahead(values: Float[Array, "own_states part"]) -> Float[Array, "actions own_states part"]:
-        inside = (own.law - own.leaving)[..., 0]
-        following = jnp.zeros((len(inside), values.shape[-1]))
-        for k in range(inside.shape[1]):  # of successors outside, which count for nothing, any will do
-            following = following + inside[:, k, None] * values[own.successor[:, k] - own.block.begin]
-        return by_action(following, 0.0)
+        # of successors outside, which count for nothing, any will do
+        return by_action(expected_next(own.successor - own.block.begin, own.law - own.leaving, values), 0.0)
 
     begin, leaves = by_action(start, -jnp.inf), by_action(out, 0.0)
     if narrow is not None and own.law.shape[-1] == 1:
         found, pivots, proper = narrow_policy_iteration(narrow, own.law[..., 0], leaves[..., 0], begin, first, ahead)
     else:
         inside = moves_within(own.successor, own.law, own.block.begin, own.block.end)
-        found, pivots, proper = policy_iteration(by_action(inside, 0.0), leaves, begin, first)
+        found, pivots, proper = policy_iteration(by_action(inside, 0.0), leaves, begin, first, ahead)
     by_state = found.swapaxes(0, 1).reshape(-1, batch)
     q = by_state if actions else jnp.zeros_like(start).at[own.slot.ravel()].set(by_state, mode="drop")
     return q, jnp.sum(jnp.log(jnp.where(proper, pivots, 1.0)), axis=0), proper
