@@ -72,23 +72,26 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     keep = np.zeros(model.n_pairs, dtype=bool)
     keep[component.pairs] = True
     inside = model.subproblem(keep, start=int(component.states[0]))
-    reward = inside.reward
-    found = _howard(inside, inside.greedy(reward), _FloatChains(inside))
-    scale = np.abs(reward).max() + 1e-4 * np.abs(found.relative).max()  # rounding grows with the relative values
+    reward, policy = inside.reward, inside.greedy(inside.reward)
+    least, most = float(reward.min()), float(reward.max())
+    if least == most:  # every policy earns just that
+        everywhere = np.ones(inside.n_states, dtype=bool)
+        loop = _in_order(inside, policy, recurrent_classes(inside, policy, everywhere)[0])
+        return MeanReward(most, int(np.sign(most)), component.states[loop], component.pairs[policy[loop]])
+    found = _howard(inside, policy, _FloatChains(inside))
+    clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
     gain, upper = float(found.gain), float(found.gain + found.excess)
     sign, decided = int(np.sign(gain)), True
-    if reward.min() == reward.max():
-        gain = float(reward[0])
-        sign = int(np.sign(gain))
-    elif not (upper < -CLEARLY * scale or gain > CLEARLY * scale):
+    if most < 0 or least > 0:  # so is every mean of rewards
+        sign = int(np.sign(most))
+    elif not (upper < -clearly or gain > clearly):
         if inside.n_states <= EXACT_STATES:
             found = _howard(inside, found.policy, _RationalChains(inside))
             gain, sign = float(found.gain), (found.gain > 0) - (found.gain < 0)
         else:
             sign, decided = _sign_at(inside, found)
     loop = _in_order(inside, found.policy, found.loop)
-    pairs = component.pairs[found.policy[loop]]
-    return MeanReward(gain, sign, component.states[loop], pairs, decided)
+    return MeanReward(gain, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
 
 
 def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains | _RationalChains) -> _Iterate:
