@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -25,6 +25,20 @@ def require_policy(model: SSP, policy: object) -> None:
         )
     if found.shape != (model.n_states,) or found.dtype.kind not in "iu":
         raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
+
+
+def visited(model: SSP, policy: Int[np.ndarray, "states"], states: Iterable[int]) -> Iterator[int]:
+    """The states that a policy may come to from some states, themselves included."""
+    found = set(states)
+    waiting = list(found)
+    while waiting:
+        here = waiting.pop()
+        yield here
+        pair = policy[here]
+        for state in model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist():
+            if state not in found and state < model.n_states:
+                found.add(state)
+                waiting.append(state)
 
 
 def chooser(

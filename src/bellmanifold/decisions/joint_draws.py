@@ -12,13 +12,14 @@ is judged on the other, and the spread between blocks gives standard errors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.chart.batch import BatchChart, TooLargeError
+from bellmanifold.chart.batch import BatchChart, ChartLimits, TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.batch_walk import BatchWalker
@@ -146,20 +147,25 @@ def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pair
     return JointDraws(target, chart, q, equal_weight(len(q)))
 
 
-def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None, most: int = MOST_DRAWS) -> JointDraws:
+def joint_draws(
+    target: Target,
+    budget: Budget,
+    most: int = MOST_DRAWS,
+    laid_out: Callable[[Target, ChartLimits], BatchChart] = chart_of,
+) -> JointDraws:
     """Draws from a posterior: by importance where that weighs well, else by walking.
 
     Args:
         target: the posterior; it must leave no improper policy any mass.
         budget: bounds the work.
-        chart: of the problem, if there is one already.
         most: no more importance draws than this.
+        laid_out: makes the chart of the problem.
 
     Raises:
         UnsupportedError: where no draws can be made.
     """
     try:
-        chart = chart_of(target, budget.chart) if chart is None else chart
+        chart = laid_out(target, budget.chart)
     except TooLargeError as refusal:
         return _sparse(target, budget, str(refusal))
     cover = covering_if_small(target, budget)
@@ -182,12 +188,9 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
 
     Parameters that are known to be improper are left out.
     """
-    target = restricted(target)
-    try:
-        chart = known_chart_of(target, budget.chart)
-    except TooLargeError as refusal:
-        return _sparse(target, budget, str(refusal))
-    return joint_draws(target, budget, chart, most)
+    if target.loops and not target.is_exact and target.laws is None:
+        target = replace(target, proper_only=True)
+    return joint_draws(target, budget, most, known_chart_of)
 
 
 def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
@@ -258,10 +261,3 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
     q = np.concatenate(found)
     q = completed(coordinates, q.T, rng)
     return JointDraws(target, None, q, equal_weight(len(q)), walked=True)
-
-
-def restricted(target: Target) -> Target:
-    """The same posterior without parameters that are known to be improper, if it has any."""
-    if not target.loops or target.is_exact or target.proper_only or target.laws is not None:
-        return target
-    return replace(target, proper_only=True)
