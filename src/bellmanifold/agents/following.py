@@ -29,14 +29,15 @@ def require_policy(model: SSP, policy: object) -> None:
 
 def visited(model: SSP, policy: Int[np.ndarray, "states"], states: Iterable[int]) -> Iterator[int]:
     """The states that a policy may come to from some states, themselves included."""
+    start, after, goal = model.next_start, model.next_state, model.n_states
     found = set(states)
     waiting = list(found)
     while waiting:
         here = waiting.pop()
         yield here
         pair = policy[here]
-        for state in model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist():
-            if state not in found and state < model.n_states:
+        for state in after[start[pair] : start[pair + 1]].tolist():
+            if state not in found and state < goal:
                 found.add(state)
                 waiting.append(state)
 
