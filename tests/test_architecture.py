@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "health": {"display", "errors", "gain", "graph", "maps", "options", "ssp"},
     "backward": {"components", "graph", "linear", "ssp"},
     "lookahead": {"graph", "linear", "ssp"},
-    "solver": {"backward", "display", "errors", "graph", "health", "linear", "lookahead", "options", "ssp"},
+    "solver": {"backward", "display", "errors", "graph", "health", "linear", "lookahead", "options"}
+    | {"problem_table", "ssp"},
     "envs": {"assembly", "errors", "limits", "ssp"},
     "observation": {"errors"},
     "data": {"display", "errors", "naming", "observation", "problem_table", "ssp"},
@@ -69,7 +70,7 @@ MAY_IMPORT = {
     | {"problem_table", "solver", "ssp"},
     "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "problem_table", "ssp"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
-    "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors", "ssp"},
+    "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {
         "assembly",
         "chart",

@@ -437,7 +437,9 @@ def require_same_problem(model: SSP, data: Dataset) -> None:
 
 
 def require_plain(data: Dataset, what: str) -> None:
-    """Raise for rewards with an sd of their own, where a method assumes equally noisy or exact rewards."""
+    """Raise unless these are data of a whole problem whose rewards are exact or equally noisy, as `what` assumes."""
+    require_data(data)
+    require_closed(data.model, what)
     own = ~np.isnan(data.sd)
     if own.any():
         raise BadInputError(

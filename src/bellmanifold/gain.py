@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bellmanifold.graph import EndComponent, recurrent_classes, steps_towards
-from bellmanifold.linear import solve_chain, solve_chains
+from bellmanifold.linear import solve_chains
 from bellmanifold.ssp import SSP, Index
 from bellmanifold.subtraction_free import eliminate
 
@@ -72,26 +72,28 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     keep = np.zeros(model.n_pairs, dtype=bool)
     keep[component.pairs] = True
     inside = model.subproblem(keep, start=int(component.states[0]))
-    reward = inside.reward
-    found = _howard(inside, inside.greedy(reward), _FloatChains(inside))
-    scale = np.abs(reward).max() + 1e-4 * np.abs(found.relative).max()  # rounding grows with the relative values
+    reward, policy = inside.reward, inside.greedy(inside.reward)
+    least, most = float(reward.min()), float(reward.max())
+    if least == most:  # every policy earns just that
+        loop = _in_order(inside, policy, recurrent_classes(inside, policy)[0])
+        return MeanReward(most, int(np.sign(most)), component.states[loop], component.pairs[policy[loop]])
+    found = _howard(inside, policy, _Chains(inside))
+    clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
     gain, upper = float(found.gain), float(found.gain + found.excess)
     sign, decided = int(np.sign(gain)), True
-    if reward.min() == reward.max():
-        gain = float(reward[0])
-        sign = int(np.sign(gain))
-    elif not (upper < -CLEARLY * scale or gain > CLEARLY * scale):
+    if most < 0 or least > 0:  # so is every mean of rewards
+        sign = int(np.sign(most))
+    elif not (upper < -clearly or gain > clearly):
         if inside.n_states <= EXACT_STATES:
             found = _howard(inside, found.policy, _RationalChains(inside))
             gain, sign = float(found.gain), (found.gain > 0) - (found.gain < 0)
         else:
             sign, decided = _sign_at(inside, found)
     loop = _in_order(inside, found.policy, found.loop)
-    pairs = component.pairs[found.policy[loop]]
-    return MeanReward(gain, sign, component.states[loop], pairs, decided)
+    return MeanReward(gain, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
 
 
-def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains | _RationalChains) -> _Iterate:
+def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains) -> _Iterate:
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
         gains = chains.gains(policy, classes)
@@ -113,60 +115,67 @@ def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _FloatChains
     return _Iterate(policy, loop, gain, relative, top.max())
 
 
-class _FloatChains:
+class _Chains:
     """Evaluation of policies in floating point."""
 
+    zero: Any = 0.0
+
     def __init__(self, inside: SSP) -> None:
-        self.inside = inside
+        self.inside, self.reward = inside, inside.reward
 
     def tolerance(self, relative: Float[np.ndarray, "states"]) -> float:
-        return float(1e-13 * (np.abs(self.inside.reward).max() + np.abs(relative).max()))
+        return float(1e-13 * (np.abs(self.reward).max() + np.abs(relative).max()))
 
-    def ahead(self, relative: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
-        return self.inside.backup(relative)
+    def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
+        return self.inside.expected_next(value)
 
-    def solve(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: np.ndarray) -> np.ndarray:
-        return solve_chain(self.inside, policy, states, right)
+    def solve(
+        self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], rights: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        return solve_chains(self.inside, policy, states, rights)
 
-    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "_"]]) -> list[float]:
+    def ahead(self, relative: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
+        """What each pair pays and leads to."""
+        return np.asarray(self.reward + self.expected(relative))
+
+    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
         """The gain of each class, from one solve for all of them."""
-        inside = self.inside
-        first = np.array([own[0] for own in classes])
+        first = policy[[own[0] for own in classes]]
         rest = np.sort(np.concatenate([own[1:] for own in classes]))
-        collected, steps = np.zeros(inside.n_states), np.zeros(inside.n_states)
-        each = [inside.reward[policy[rest]], np.ones(len(rest))]
-        collected[rest], steps[rest] = solve_chains(inside, policy, rest, each)
-        total = inside.backup(collected)[policy[first]]
-        length = 1.0 + inside.expected_next(steps)[policy[first]]
-        return [float(gain) for gain in total / length]
+        collected, steps = np.full((2, self.inside.n_states), self.zero)
+        each = [self.reward[policy[rest]], np.full(len(rest), self.zero + 1)]
+        collected[rest], steps[rest] = self.solve(policy, rest, each)
+        return (self.ahead(collected)[first] / (1 + self.expected(steps)[first])).tolist()
 
     def relative_values(self, policy: Int[np.ndarray, "states"], zero: Index, gain: Any) -> np.ndarray:
         """h with h(zero) = 0, for a policy whose only closed class holds `zero`."""
         rest = np.delete(np.arange(self.inside.n_states), int(zero))
-        relative = np.zeros(self.inside.n_states)
-        relative[rest] = self.solve(policy, rest, self.inside.reward[policy[rest]] - gain)
+        relative = np.full(self.inside.n_states, self.zero)
+        relative[rest] = self.solve(policy, rest, [self.reward[policy[rest]] - gain])[0]
         return relative
 
 
-class _RationalChains:
-    """Evaluation of policies in rational arithmetic, for small components."""
+class _RationalChains(_Chains):
+    """The same in rational arithmetic, for small components."""
+
+    zero = Fraction(0)
 
     def __init__(self, inside: SSP) -> None:
-        self.inside = inside
+        super().__init__(inside)
         self.reward = np.array([as_given(r) for r in inside.reward], dtype=object)
         self.prob = rational_rows(inside)
 
-    def tolerance(self, relative: Shaped[np.ndarray, "states"]) -> int:
-        return 0
+    def tolerance(self, relative: Shaped[np.ndarray, "states"]) -> float:
+        return 0.0
 
-    def ahead(self, relative: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
-        entries = self.prob * relative[self.inside.next_state]
-        return self.reward + np.add.reduceat(entries, self.inside.next_start[:-1])
+    def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
+        return np.add.reduceat(self.prob * value[self.inside.next_state], self.inside.next_start[:-1])
 
-    def solve(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], right: np.ndarray) -> np.ndarray:
+    def solve(
+        self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], rights: list[np.ndarray]
+    ) -> list[np.ndarray]:
         n, number = len(states), {int(s): k for k, s in enumerate(states)}
-        moves = np.full((n, n), Fraction(0), dtype=object)
-        out = np.full(n, Fraction(0), dtype=object)
+        moves, out = np.full((n, n), self.zero), np.full(n, self.zero)
         for k, pair in enumerate(policy[states]):
             for e in range(self.inside.next_start[pair], self.inside.next_start[pair + 1]):
                 column = number.get(int(self.inside.next_state[e]))
@@ -174,24 +183,7 @@ class _RationalChains:
                     out[k] += self.prob[e]
                 elif column != k:
                     moves[k, column] += self.prob[e]
-        return eliminate(moves, out, right)[0]
-
-    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "_"]]) -> list[Fraction]:
-        result = []
-        for own in classes:
-            collected = np.full(self.inside.n_states, Fraction(0), dtype=object)
-            steps = collected.copy()
-            collected[own[1:]] = self.solve(policy, own[1:], self.reward[policy[own[1:]]])
-            steps[own[1:]] = self.solve(policy, own[1:], np.full(len(own) - 1, Fraction(1), dtype=object))
-            first = policy[own[0]]
-            result.append(self.ahead(collected)[first] / (1 + (self.ahead(steps) - self.reward)[first]))
-        return result
-
-    def relative_values(self, policy: Int[np.ndarray, "states"], zero: Index, gain: Any) -> np.ndarray:
-        rest = np.delete(np.arange(self.inside.n_states), int(zero))
-        relative = np.full(self.inside.n_states, Fraction(0), dtype=object)
-        relative[rest] = self.solve(policy, rest, self.reward[policy[rest]] - gain)
-        return relative
+        return [eliminate(moves, out, right)[0] for right in rights]
 
 
 def as_given(number: float) -> Fraction:

@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.data import Dataset, require_data, require_plain
+from bellmanifold.data import Dataset, require_plain
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.parametrisation import tabular
 from bellmanifold.posteriors.budget import Budget
@@ -40,7 +40,6 @@ from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.priors import NormalPrior
-from bellmanifold.ssp import require_closed
 
 Point = Float[Array, "parameters"]
 
@@ -106,7 +105,7 @@ def manifold(
     >>> round(float(found.log_density(jnp.array([0.0, -0.5]))) + 0.125, 6)
     -0.693147
     """
-    _check_known(data)
+    require_plain(data, "hausdorff.manifold")
     observed = int(data.observed.sum())
     if observed > parameters:
         raise UnsupportedError(
@@ -122,12 +121,6 @@ def manifold(
     return Manifold(data, q_of, log_prior)
 
 
-def _check_known(data: Dataset) -> None:
-    require_data(data)
-    require_closed(data.model, "hausdorff.manifold")
-    require_plain(data, "hausdorff.manifold")
-
-
 def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) -> Manifold:
     """The manifold of a table with prior N(0, prior_scale^2 I), its density normalised by the chart's evidence.
 
@@ -139,7 +132,7 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
     Raises:
         UnsupportedError: where the exact posterior does not exist, or importance sampling finds no evidence.
     """
-    _check_known(data)
+    require_plain(data, "hausdorff.manifold")
     target = relaxed_target(data, 0.0, prior_scale)
     check_exact(target)
     result = by_importance(target, covering(target), Budget(seed=seed))

@@ -13,7 +13,7 @@ is the largest probability of ever reaching the component after pair i, the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,6 @@ class Verdict:
     """Assumption 2 for one problem.
 
     Attributes:
-        holds: the answer.
         proper_policy: a pair for each state that together reach the goal surely; -1 where impossible.
         stranded: states from which no policy reaches the goal with probability 1, shape (stranded,).
         components: goal-free maximal end components; not looked for where they lose plainly and nobody asks.
@@ -56,12 +55,16 @@ class Verdict:
         reasons: a sentence for everything that breaks the assumption; empty if it holds.
     """
 
-    holds: bool
     proper_policy: Int[np.ndarray, "states"]
     stranded: Int[np.ndarray, "stranded"]
-    components: list[EndComponent]
-    means: list[MeanReward | None]
-    reasons: list[str]
+    components: list[EndComponent] = field(default_factory=list)
+    means: list[MeanReward | None] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """The answer."""
+        return not self.reasons
 
 
 def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
@@ -77,11 +80,11 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
         return None if every_move_costs and not all_means else best_mean_reward(model, component)
 
     if may_end(model).all():
-        return Verdict(True, model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64), [], [], [])
+        return Verdict(model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64))
     arrives, policy = reach_goal(model)
     stranded = np.flatnonzero(~arrives)
     if not (len(stranded) or all_means) and _loops_cost(model):
-        return Verdict(True, policy, stranded, [], [], [])
+        return Verdict(policy, stranded)
     components = end_components(model)
     means = [mean(component) for component in components]
     reasons = []
@@ -92,7 +95,7 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
             f"give {them} a way that cannot miss the goal"
         )
     reasons += [complaint(model, best) for best in means if best is not None and best.sign >= 0]
-    return Verdict(not reasons, policy, stranded, components, means, reasons)
+    return Verdict(policy, stranded, components, means, reasons)
 
 
 def _loops_cost(model: SSP) -> bool:

@@ -48,6 +48,7 @@ from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.lookahead import MANY, Steps
 from bellmanifold.options import Method
+from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP, require_closed
 
 if TYPE_CHECKING:
@@ -108,10 +109,8 @@ class Solution(Shown):
         return Card(title, [how], (), self._columns, lambda: picture("problem", self.model, share))
 
     def _columns(self) -> Columns:
-        names = [self.model.pair_name(i) for i in range(self.model.n_pairs)]
         return {
-            "state": [state for state, _ in names],
-            "action": [action for _, action in names],
+            **name_columns(self.model, range(self.model.n_pairs)),
             "q": self.q.tolist(),
             "optimal": self.optimal.tolist(),
             "value_of_state": self.value[self.model.pair_state].tolist(),

@@ -74,10 +74,8 @@ class BayesTDMax(BayesTD):
 class BayesTDEnsemble(BayesTD):
     """`bayes-td-en`."""
 
-    def __init__(self, model: SSP, settings: EnsembleSettings) -> None:
-        super().__init__(model, settings)
-        self.members = settings.members
+    settings: EnsembleSettings
 
     def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
         """The posterior after an episode."""
-        return td.update_td_en(self.posterior, target, rng, self.members)
+        return td.update_td_en(self.posterior, target, rng, self.settings.members)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -25,6 +25,21 @@ def require_policy(model: SSP, policy: object) -> None:
         )
     if found.shape != (model.n_states,) or found.dtype.kind not in "iu":
         raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
+
+
+def visited(model: SSP, policy: Int[np.ndarray, "states"], states: Iterable[int]) -> Iterator[int]:
+    """The states that a policy may come to from some states, themselves included."""
+    start, after, goal = model.next_start, model.next_state, model.n_states
+    found = set(states)
+    waiting = list(found)
+    while waiting:
+        here = waiting.pop()
+        yield here
+        pair = policy[here]
+        for state in after[start[pair] : start[pair + 1]].tolist():
+            if state not in found and state < goal:
+                found.add(state)
+                waiting.append(state)
 
 
 def chooser(

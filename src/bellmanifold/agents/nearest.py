@@ -13,14 +13,14 @@ from jaxtyping import Float, Int
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.planning import way_home
-from bellmanifold.agents.settings import NearestSettings
+from bellmanifold.agents.settings import PlanSettings
 from bellmanifold.ssp import SSP
 
 
 class Nearest:
     """Explores until nothing new can be reached, then plays the best it knows."""
 
-    def __init__(self, model: SSP, settings: NearestSettings) -> None:
+    def __init__(self, model: SSP, settings: PlanSettings) -> None:
         self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.diagnostics: dict[str, float] = {}

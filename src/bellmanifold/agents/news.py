@@ -35,6 +35,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from bellmanifold.agents.following import visited
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import way_home
 from bellmanifold.graph import steps_towards
@@ -92,18 +93,9 @@ class Knowledge:
             policy: the pair each state plays, -1 for any that is not known.
             states: where it begins; by default wherever episodes do.
         """
-        model = self.model
-        found = set(np.flatnonzero(model.initial).tolist() if states is None else states)
-        waiting = list(found)
-        while waiting:
-            pair = int(policy[waiting.pop()])
-            if pair < 0 or self.news[pair] or not self.known[pair]:
-                return True
-            for state in model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist():
-                if state not in found and state < model.n_states:
-                    found.add(state)
-                    waiting.append(state)
-        return False
+        begin = np.flatnonzero(self.model.initial).tolist() if states is None else states
+        telling = (policy < 0) | self.news[policy] | ~self.known[policy]
+        return any(telling[state] for state in visited(self.model, policy, begin))
 
     def towards_news(self, otherwise: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy that goes the shortest way to news, and plays something else where there is none to reach."""

@@ -135,11 +135,11 @@ def kind_of(agent: Any) -> AgentKind:
         name = type(agent).__name__
         _require_agent(agent, "the agent")
         return AgentKind(
-            name, "your own", records.NearestSettings, partial(_copied, agent), needs_laws=False, own_order=True
+            name, "your own", records.PlanSettings, partial(_copied, agent), needs_laws=False, own_order=True
         )
     if callable(agent):
         name = str(getattr(agent, "__name__", type(agent).__name__))
-        return AgentKind(name, "your own", records.NearestSettings, partial(_made, agent), needs_laws=False)
+        return AgentKind(name, "your own", records.PlanSettings, partial(_made, agent), needs_laws=False)
     raise BadInputError(
         f"agent is {kind_of_value(agent)}: give a name ({', '.join(list(AGENTS)[:3])}, ...), an object with "
         "policy(rng) and observe(pairs, rewards), or a class whose objects have these methods"
@@ -195,7 +195,7 @@ def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = No
     >>> make_agent("bayes-td", envs.two_state(), {"epsilon": 0.1}).settings.epsilon
     0.1
     """
-    kind = find_agent(kind) if isinstance(kind, str) else kind
+    kind = kind_of(kind)
     world = open_world(problem)
     check_supported(kind, world, options or {})
     return kind.build(world.model, options or {})
@@ -232,12 +232,8 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
 
 
 def _call(module: str, name: str, *arguments: Any) -> Any:
+    """Call a class or function of a module in this room, which is imported only then."""
     return getattr(import_module(f"bellmanifold.agents.{module}"), name)(*arguments)
-
-
-def _imported(module: str, name: str) -> Callable[..., Any]:
-    """A class or function of a module in this room, imported when it is called."""
-    return partial(_call, module, name)
 
 
 KINDS = (
@@ -245,13 +241,13 @@ KINDS = (
         "bayes-br",
         "Thompson sampling from the relaxed posterior",
         records.SamplingSettings,
-        _imported("posterior_sampling", "PosteriorSampling"),
+        partial(_call, "posterior_sampling", "PosteriorSampling"),
     ),
     AgentKind(
         "manifold",
         "Thompson sampling from the exact posterior",
         records.SamplingSettings,
-        _imported("posterior_sampling", "PosteriorSampling"),
+        partial(_call, "posterior_sampling", "PosteriorSampling"),
         fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False, "stated_noise": False},
         needs_exact_rewards=True,
     ),
@@ -259,61 +255,61 @@ KINDS = (
         "bayes-br-hmc",
         "the same by Hamiltonian Monte Carlo, as the paper ran it",
         records.HMCSettings,
-        _imported("bayes_hmc", "BayesHMC"),
+        partial(_call, "bayes_hmc", "BayesHMC"),
         fixed={"replan": False},
-        make_block=_imported("bayes_hmc", "block_of_agents"),
+        make_block=partial(_call, "bayes_hmc", "block_of_agents"),
     ),
     AgentKind(
         "bayes-td",
         "Bayesian TD on the best of the previous means",
         records.DrawSettings,
-        _imported("bayes_td", "BayesTD"),
+        partial(_call, "bayes_td", "BayesTD"),
     ),
     AgentKind(
         "bayes-td-en",
         "Bayesian TD on an ensemble of previous samples",
         records.EnsembleSettings,
-        _imported("bayes_td", "BayesTDEnsemble"),
+        partial(_call, "bayes_td", "BayesTDEnsemble"),
     ),
     AgentKind(
         "bayes-td-max",
         "Bayesian TD on the previous mean of the best",
         records.DrawSettings,
-        _imported("bayes_td", "BayesTDMax"),
+        partial(_call, "bayes_td", "BayesTDMax"),
     ),
     AgentKind(
         "psrl",
         "solves a problem drawn from a Dirichlet posterior of the laws",
         records.PSRLSettings,
-        _imported("psrl", "PSRL"),
+        partial(_call, "psrl", "PSRL"),
         needs_laws=False,
     ),
     AgentKind(
         "rlsvi",
         "randomised least-squares value iteration",
         records.RLSVISettings,
-        _imported("rlsvi", "RLSVI"),
+        partial(_call, "rlsvi", "RLSVI"),
         needs_laws=False,
     ),
     AgentKind(
         "q-learning",
         "epsilon-greedy Q-learning from an optimistic start",
         records.QLearningSettings,
-        _imported("q_learning", "QLearning"),
+        partial(_call, "q_learning", "QLearning"),
         needs_laws=False,
     ),
     AgentKind(
         "ucb-q",
         "Q-learning with upper confidence bounds",
         records.UCBQSettings,
-        _imported("ucb_q", "UCBQ"),
+        partial(_call, "ucb_q", "UCBQ"),
         needs_laws=False,
     ),
     AgentKind(
         "nearest",
         "the shortest way to what was not seen, without a posterior",
-        records.NearestSettings,
-        _imported("nearest", "Nearest"),
+        records.PlanSettings,
+        partial(_call, "nearest", "Nearest"),
     ),
 )
 AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}

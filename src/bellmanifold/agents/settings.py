@@ -92,7 +92,7 @@ flag = partial(option, allows=lambda x: isinstance(x, bool), wanted="true or fal
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """What agents that name policies share.
+    """What agents that name policies share; all that `nearest`, and agents of one's own, have.
 
     Attributes:
         replan: episodes go on when a state repeats, and the agent looks again when it has seen something new.
@@ -226,8 +226,3 @@ class UCBQSettings:
     bonus: float = not_negative(0.001)
     horizon: int | None = whole(None)
     start_value: float = number(1.0)
-
-
-@dataclass(frozen=True)
-class NearestSettings(PlanSettings):
-    """`nearest`, which has nothing to set but what agents that name policies share."""

@@ -123,7 +123,6 @@ class PosteriorOptions:
 
 def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
     """The problem and the observations that a command names, checked before anything is computed."""
-    from bellmanifold.figures.drawing import require_drawable
     from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.maps import map_fault
@@ -135,6 +134,8 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
         check_picture(picture)
     problem = load_model(model)
     if picture is not None:
+        from bellmanifold.figures.drawing import require_drawable  # slow to import
+
         require_drawable(problem)
         if fault := map_fault(problem):
             complain(f"warning: {printable(model)}: {fault}")

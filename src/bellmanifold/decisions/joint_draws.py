@@ -146,20 +146,20 @@ def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pair
     return JointDraws(target, chart, q, equal_weight(len(q)))
 
 
-def joint_draws(target: Target, budget: Budget, chart: BatchChart | None = None, most: int = MOST_DRAWS) -> JointDraws:
+def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_observed: bool = False) -> JointDraws:
     """Draws from a posterior: by importance where that weighs well, else by walking.
 
     Args:
         target: the posterior; it must leave no improper policy any mass.
         budget: bounds the work.
-        chart: of the problem, if there is one already.
         most: no more importance draws than this.
+        only_observed: for agents, which must not look at pairs that were not observed.
 
     Raises:
         UnsupportedError: where no draws can be made.
     """
     try:
-        chart = chart_of(target, budget.chart) if chart is None else chart
+        chart = chart_of(target, budget.chart, only_observed)
     except TooLargeError as refusal:
         return _sparse(target, budget, str(refusal))
     cover = covering_if_small(target, budget)
@@ -182,12 +182,9 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
 
     Parameters that are known to be improper are left out.
     """
-    target = restricted(target)
-    try:
-        chart = chart_of(target, budget.chart, only_observed=True)
-    except TooLargeError as refusal:
-        return _sparse(target, budget, str(refusal))
-    return joint_draws(target, budget, chart, most)
+    if target.loops and not target.is_exact and target.laws is None:
+        target = replace(target, proper_only=True)
+    return joint_draws(target, budget, most, only_observed=True)
 
 
 def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
@@ -258,10 +255,3 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
     q = np.concatenate(found)
     q = completed(coordinates, q.T, rng)
     return JointDraws(target, None, q, equal_weight(len(q)), walked=True)
-
-
-def restricted(target: Target) -> Target:
-    """The same posterior without parameters that are known to be improper, if it has any."""
-    if not target.loops or target.is_exact or target.proper_only or target.laws is not None:
-        return target
-    return replace(target, proper_only=True)

@@ -34,7 +34,6 @@ from bellmanifold.chart.layout import solve_layout
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.decisions.joint_draws import JointDraws
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 Policies = Int[np.ndarray, "_ states"]
@@ -61,11 +60,6 @@ class Walks:
 
     model: SSP
     solved: Bool[np.ndarray, "pairs"]
-
-    @classmethod
-    def of(cls, target: Target) -> Walks:
-        """In the problem of a posterior."""
-        return cls(target.model, target.observed)
 
     @cached_property
     def _padded(self) -> tuple[Int[np.ndarray, "pairs k"], Float[np.ndarray, "pairs k"]]:
@@ -193,7 +187,7 @@ class Valuation:
     """
 
     def __init__(self, draws: JointDraws) -> None:
-        self.draws, self.walks = draws, Walks.of(draws.target)
+        self.draws, self.walks = draws, Walks(draws.target.model, draws.target.observed)
 
     def at_start(self, policies: Policies) -> Float[np.ndarray, "policies draws"]:
         """Values of some policies, expected over the starts."""

@@ -7,7 +7,6 @@ import re
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import dijkstra
-from scipy.spatial import cKDTree
 
 from bellmanifold.graph import state_graph
 from bellmanifold.maps import places
@@ -76,6 +75,8 @@ def is_mapped(model: SSP) -> bool:
 
 def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     """Where the metadata put states and goal, with neighbours at a distance that arrows need; None if they do not."""
+    from scipy.spatial import cKDTree  # slow to import, and only maps need it
+
     given = places(model)
     if given is None:
         return None

@@ -26,10 +26,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
-from bellmanifold.data import Dataset, require_data, require_plain
+from bellmanifold.data import Dataset, require_plain
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.identifiability.flat import cell_matrix, cell_walls
-from bellmanifold.ssp import SSP, require_closed
+from bellmanifold.ssp import SSP
 
 MOST_CELLS = 2**16
 RANK_TOLERANCE = 1e-10
@@ -68,10 +68,8 @@ def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]
     >>> fit.parameters.round(6), round(fit.sum_of_squares, 6)
     (array([-1.5]), 21.5)
     """
-    require_data(data)
-    model, observed = data.model, data.observed
-    require_closed(model, "identifiability.best_linear_fit")
     require_plain(data, "identifiability.best_linear_fit")
+    model, observed = data.model, data.observed
     if features.shape[0] != model.n_pairs or not np.isfinite(features).all():
         raise BadInputError(
             f"features has shape {features.shape}: give one row of finite numbers for each of the {model.n_pairs} pairs"

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.data import Dataset, require_data, require_plain
+from bellmanifold.data import Dataset, require_plain
 from bellmanifold.gaussian.orthant import orthants
 from bellmanifold.gaussian.sequential import arrange
 from bellmanifold.graph import is_proper
 from bellmanifold.identifiability.flat import cell_matrix, cell_walls, flat_direction, require_positive
 from bellmanifold.linear import evaluate_chain, solve_chain
-from bellmanifold.ssp import SSP, require_closed
+from bellmanifold.ssp import SSP
 
 POINTS, REPLICATES = 2**10, 16
 
@@ -70,11 +70,9 @@ def likelihood_mass(data: Dataset, policy: Int[np.ndarray, "states"], scale: flo
     >>> likelihood_mass(data, np.array([1]), 2.0).log_bound
     0.0
     """
-    require_data(data)
+    require_plain(data, "identifiability.likelihood_mass")
     require_positive(scale)
     model = data.model
-    require_closed(model, "identifiability.likelihood_mass")
-    require_plain(data, "identifiability.likelihood_mass")
     if not (data.observed.all() and is_proper(model, policy)):
         finite = flat_direction(data, policy) is None
         return LikelihoodMass(finite, np.inf, None if finite else np.inf, 0.0)

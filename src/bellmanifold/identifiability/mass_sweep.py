@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.data import Dataset, require_data, require_plain
+from bellmanifold.data import Dataset, require_plain
 from bellmanifold.display import Card, Columns, Shown, as_frame, measured
 from bellmanifold.errors import BadInputError, counted, require_kind
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import improper_mass
-from bellmanifold.ssp import require_closed
 
 if TYPE_CHECKING:
     import pandas
@@ -90,8 +89,6 @@ def improper_mass_sweep(
     Raises:
         BadInputError: if a list is empty; `posterior` says what else may be wrong.
     """
-    require_data(data)
-    require_closed(data.model, "identifiability.improper_mass_sweep")
     require_plain(data, "identifiability.improper_mass_sweep")
     settings = {"epsilon": epsilon, "prior_scale": prior_scale, "discount": discount}
     for name, values in settings.items():

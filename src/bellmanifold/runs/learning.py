@@ -75,7 +75,7 @@ class Learning(Shown):
             what, found = "cumulative reward", np.array([run.reward.sum() for run in runs])
         error = float(found.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0
         facts = [size, f"{what}: {measured(float(found.mean()), error)} on average over runs"]
-        return Card(title, facts, self.messages, self._of_runs, self._picture)
+        return Card(title, facts, self.messages, self._of_runs, lambda: picture("regret", self))
 
     def _of_runs(self) -> Columns:
         runs = self.runs
@@ -97,9 +97,6 @@ class Learning(Shown):
         """Mean and standard deviation over runs of a measure such as `completed_regret`, added up over episodes."""
         curves = np.cumsum([getattr(run, measure) for run in self.runs], axis=1)
         return curves.mean(axis=0), sample_sd(curves)
-
-    def _picture(self) -> str:
-        return picture("regret", self)
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per episode of each run, counted from 1: what it collected and lost, and how it went.

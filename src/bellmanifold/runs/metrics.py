@@ -33,6 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import bootstrap, trim_mean
 
+from bellmanifold.agents.following import visited
 from bellmanifold.graph import reachable, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
@@ -98,7 +99,7 @@ class Yardstick:
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
         """Expected reward of an episode of a policy; -inf if it may miss the goal for ever."""
-        states = self._visited_by(policy)
+        states = np.array(sorted(visited(self.model, policy, np.flatnonzero(self.model.initial).tolist())))
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
             if len(self._known) >= self._most_cached:
@@ -110,19 +111,6 @@ class Yardstick:
         """Is an exact value the optimum?"""
         size = max(SAME_VALUE * abs(self.optimal_value), ROUNDING * float(np.abs(self.model.reward).max()))
         return value >= self.optimal_value - size
-
-    def _visited_by(self, policy: Int[np.ndarray, "states"]) -> Int[np.ndarray, "visited"]:
-        """States that a policy may visit from the start, ascending."""
-        model = self.model
-        found = set(np.flatnonzero(model.initial).tolist())
-        waiting = list(found)
-        while waiting:
-            pair = policy[waiting.pop()]
-            for state in model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist():
-                if state not in found and state < model.n_states:
-                    found.add(state)
-                    waiting.append(state)
-        return np.array(sorted(found), dtype=np.int64)
 
     def _evaluate(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "visited"]) -> float:
         model = self.model

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.agent import Agent, Beliefs, believes, shows_beliefs
 from bellmanifold.agents.episodes import Episode, play_episodes
-from bellmanifold.agents.registry import AgentKind, check_supported, find_agent, make_agent
+from bellmanifold.agents.registry import AgentKind, check_supported, kind_of, make_agent
 from bellmanifold.agents.settings import Options
 from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world
 from bellmanifold.envs.building import with_action_order
@@ -151,7 +151,7 @@ def play_runs(
     for seed in (min(seeds), max(seeds)):
         if not 0 <= seed <= LARGEST_SEED:
             raise BadInputError(f"seed is {seed}: give a whole number between 0 and {LARGEST_SEED}")
-    kind = find_agent(agent) if isinstance(agent, str) else agent
+    kind = kind_of(agent)
     check_memory(problem, episodes, kind.width)
     options = options or {}
     replan = bool(kind.resolve_options(options).get("replan", False))

@@ -45,6 +45,10 @@ class Progress:
         """Count finished runs, and their share of the work: by default their number."""
         self.done += runs
         self.worked += float(runs) if work is None else work
+        self.show()
+
+    def show(self) -> None:
+        """Say how far it has come, unless that was said a moment ago."""
         now = self.clock()
         if now - self.spoken >= SECONDS_BETWEEN_LINES or self.done == self.total:
             self.spoken = now
@@ -83,9 +87,7 @@ class Bar(Progress):
     def __exit__(self, *error: object) -> None:
         self.display.stop()
 
-    def advance(self, runs: int, work: float | None = None) -> None:
-        self.done += runs
-        self.worked += float(runs) if work is None else work
+    def show(self) -> None:
         self.display.update(self.task, completed=self.done, left=self.left("about {} left"))
 
     def say(self, text: str) -> None:

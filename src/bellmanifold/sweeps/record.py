@@ -84,7 +84,7 @@ def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
         "regret": run.regret,
         "completed_regret": run.completed_regret,
         "expected_regret": run.expected_regret,
-        "total_reward": np.array([episode.rewards.sum() for episode in run.played]),
+        "total_reward": run.reward,
         "goal_reached": run.reached_goal,
         "optimal": run.optimal,
         "coverage": run.coverage,

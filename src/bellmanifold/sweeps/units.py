@@ -54,12 +54,6 @@ class Unit:
     def runs(self) -> list[RunSettings]:
         return [replace(self.settings, seed=seed) for seed in self.seeds]
 
-    @property
-    def block(self) -> range:
-        """All seeds of the block, wanted or not."""
-        first = self.seeds[0] - self.seeds[0] % self.kind.width
-        return range(first, first + self.kind.width)
-
 
 def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
     """Units that play the wanted runs of a plan, in the order of the plan."""
