@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from bellmanifold.commands.completion import data_files
-from bellmanifold.commands.terminal import check_picture, complain
-from bellmanifold.errors import BadInputError, printable, quote
+from bellmanifold.commands.terminal import check_picture, complain, refusing, save_picture
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.formats.files import label, located
+from bellmanifold.interrupts import interruptible
+from bellmanifold.meter import metered
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -33,6 +36,7 @@ Data = Annotated[
         autocompletion=data_files,
     ),
 ]
+PriorMean = Annotated[float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")]
 Discount = Annotated[
     float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
 ]
@@ -78,9 +82,7 @@ class PosteriorOptions:
             "problem states, or 10.",
         ),
     ] = None
-    prior_mean: Annotated[
-        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
-    ] = None
+    prior_mean: PriorMean = None
     reward_belief: Annotated[
         str | None,
         typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
@@ -121,10 +123,37 @@ class PosteriorOptions:
         }
 
 
-def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
+def compute_from_files(
+    compute: Callable[..., Any],
+    title: str,
+    draw: str,
+    model: str,
+    data: Path,
+    options: PosteriorOptions,
+    picture: Path | None,
+) -> tuple[Any, dict[str, Any]]:
+    """What a function of the library says of the files that a command names, and that for JSON.
+
+    Args:
+        compute: takes the problem, the observations and the options.
+        title: what is going on meanwhile.
+        draw: function of `bellmanifold.figures` that draws it.
+        model, data, options: as the command was told.
+        picture: where to draw it; None for nowhere.
+    """
+    problem, observed = _open_files(model, data, options, picture)
+    again = "give the same command again; nothing was printed"
+    with refusing(model), metered(title), interruptible(again):
+        found = compute(problem, observed, **options.keywords())
+        answer = found.to_dict()
+    if picture is not None:
+        save_picture(picture, draw, problem, found)
+    return found, answer
+
+
+def _open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
     """The problem and the observations that a command names, checked before anything is computed."""
     from bellmanifold.figures.drawing import require_drawable
-    from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.maps import map_fault
     from bellmanifold.models import load_model
@@ -135,9 +164,10 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
         check_picture(picture)
     problem = load_model(model)
     if picture is not None:
-        require_drawable(problem)
+        with located(label(model)):
+            require_drawable(problem)
         if fault := map_fault(problem):
-            complain(f"warning: {printable(model)}: {fault}")
+            complain(f"warning: {label(model)}: {fault}")
     observed = load_data(data, problem)
     with located(label(data)):
         if options.noise_sd is None and not options.infer_noise:

@@ -30,12 +30,12 @@ def label(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
-    """Put the place (a file) in front of the message of any `BadInputError` raised inside."""
+def located(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterator[None]:
+    """Put the place (a file, a problem) in front of the message of any error of a kind raised inside."""
     try:
         yield
-    except BadInputError as error:
-        raise BadInputError(f"{where}: {error}") from None
+    except kind as error:
+        raise kind(f"{where}: {error}") from None
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -23,7 +23,7 @@ import numpy as np
 
 from bellmanifold.data import Dataset, require_data
 from bellmanifold.errors import BadInputError, require_kind
-from bellmanifold.formats.csv_data import from_csv, looks_like_table, write_csv
+from bellmanifold.formats.csv_data import from_csv, is_missing, looks_like_table, write_csv
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -37,7 +37,6 @@ from bellmanifold.formats.files import (
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
 from bellmanifold.formats.problem import find_version
-from bellmanifold.naming import find_pair
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP, require_problem
 
@@ -87,15 +86,14 @@ def from_json(value: Any, model: SSP) -> Dataset:
     whole = record(value, "data", ("format", "observations"), ("metadata",))
     items = listing(whole["observations"], "observations")
     return Dataset.from_pairs(
-        model, [_observation(item, f"observations[{t}]", version, model) for t, item in enumerate(items)]
+        model, [_observation(item, f"observations[{t}]", version) for t, item in enumerate(items)]
     )
 
 
-def _observation(item: Any, where: str, version: int, model: SSP) -> Observation:
+def _observation(item: Any, where: str, version: int) -> Observation:
     """One observation of a file."""
     fields = record(item, where, ("state", "action"), ("reward", "sd", "next") if version > 1 else ("reward",))
     state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
-    find_pair(model, state, action, where)
     for key, meaning in _MEANING.items():
         if key in fields and fields[key] is None:
             kind = "a state" if key == "next" else "a number"
@@ -106,12 +104,9 @@ def _observation(item: Any, where: str, version: int, model: SSP) -> Observation
 
 def data_text(data: Dataset) -> str:
     """A data file as JSON text, in the oldest version that can say it."""
-    model, seen = data.model, []
-    for pair, reward, sd, landing in zip(data.pair, data.reward, data.sd, data.next, strict=True):
-        state, action = model.pair_name(pair)
-        item: dict[str, Any] = {"state": state, "action": action}
-        item |= {key: float(value) for key, value in (("reward", reward), ("sd", sd)) if not np.isnan(value)}
-        seen.append(item | ({"next": model.state_name(landing)} if landing >= 0 else {}))
+    columns = data.columns()
+    rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
+    seen = [{key: value for key, value in row if not is_missing(value)} for row in rows]
     whole = {"format": FORMATS[_version_of(data) - 1], "observations": seen}
     return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
@@ -123,22 +118,16 @@ def from_npz(content: bytes, model: SSP) -> Dataset:
     check_arrays(arrays, _ARRAYS, ("sd", "next") if version > 1 else ())
     states, actions = names(arrays, "state_names"), names(arrays, "action_names")
     length = len(_list(arrays, "state", "iu"))
-    reward = _list(arrays, "reward", "iuf", length)
-    sd = _list(arrays, "sd", "iuf", length) if "sd" in arrays else np.full(length, np.nan)
-    landing = _numbers(arrays, "next", len(states), length, -1) if "next" in arrays else np.full(length, -1)
-    states_played = _numbers(arrays, "state", len(states), length)
-    actions_played = _numbers(arrays, "action", len(actions), length)
-    given = (array.tolist() for array in (states_played, actions_played, reward, sd, landing))
-    seen = [
-        Observation(states[s], actions[a], _said(r), _said(e), states[j] if j >= 0 else None)
-        for s, a, r, e, j in zip(*given, strict=True)
-    ]
+    arrays = {"sd": np.full(length, np.nan), "next": np.full(length, -1), **arrays}
+    reward, sd = (
+        [None if is_missing(value) else value for value in _list(arrays, key, "iuf", length).tolist()]
+        for key in ("reward", "sd")
+    )
+    landing = [states[j] if j >= 0 else None for j in _numbers(arrays, "next", len(states), length, -1)]
+    state = [states[s] for s in _numbers(arrays, "state", len(states), length)]
+    action = [actions[a] for a in _numbers(arrays, "action", len(actions), length)]
+    seen = [Observation(*row) for row in zip(state, action, reward, sd, landing, strict=True)]
     return Dataset.from_pairs(model, seen)
-
-
-def _said(value: float | int) -> float | None:
-    """A number, None where it is NaN: left out."""
-    return None if np.isnan(value) else float(value)
 
 
 def _list(arrays: Mapping[str, np.ndarray], key: str, kinds: str, length: int | None = None) -> np.ndarray:
