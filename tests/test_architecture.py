@@ -95,7 +95,6 @@ MAY_IMPORT = {
         "figures",
         "formats",
         "interrupts",
-        "options",
         "posteriors",
         "report",
         "ssp",

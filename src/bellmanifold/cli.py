@@ -142,9 +142,9 @@ def env_export(
     """
     from bellmanifold.formats.files import label
     from bellmanifold.formats.problem import write_problem
-    from bellmanifold.models import load_model
+    from bellmanifold.models import load_model, load_whole
 
-    write_problem(load_model(model), out)
+    write_problem(load_whole(model, "DRN") if out.suffix == ".drn" else load_model(model), out)
     remark(f"wrote {label(out)}")
 
 

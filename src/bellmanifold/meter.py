@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock, Timer
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from bellmanifold.errors import require_flags
 from bellmanifold.stderr import remark
@@ -30,17 +30,6 @@ BETWEEN = 0.2
 BETWEEN_LINES = 10.0
 FEW_STEPS, FEW_SECONDS = 3, 10.0
 """Remaining time is estimated after this many steps, or this many seconds."""
-
-
-@runtime_checkable
-class Display(Protocol):
-    """Shows progress."""
-
-    def open(self, title: str) -> None: ...
-
-    def show(self, count: Count) -> None: ...
-
-    def close(self, finished: bool = True) -> None: ...
 
 
 @dataclass
@@ -92,6 +81,20 @@ class Count:
         if not self.total or self.done >= self.total or done <= 0 or too_soon:
             return None
         return seconds / done * (self.total - self.done)
+
+
+class Display:
+    """Shows progress; this one shows nothing."""
+
+    def open(self, title: str) -> None:
+        """Begin, with what is going on."""
+        self.title, self.last = title, float("-inf")
+
+    def show(self, count: Count) -> None:
+        """Show how far it has come."""
+
+    def close(self, finished: bool = True) -> None:
+        """End, because all was done or because it was interrupted."""
 
 
 class Meter:
@@ -157,7 +160,7 @@ class Meter:
                 self.display = None
 
 
-class Bar:
+class Bar(Display):
     """A bar on a terminal, on stderr."""
 
     def open(self, title: str) -> None:
@@ -181,20 +184,20 @@ class Bar:
         self.bar.stop()
 
 
-class Cell:
+class Cell(Display):
     """A line in a notebook, written anew a few times per second; at the end it says how long that took, or ran.
 
     What a cell has shown stays with it: outputs cannot be taken back one by one.
     """
 
     def __init__(self) -> None:
-        self.title, self.last, self.began = "", 0.0, time.monotonic()
+        self.began, self.last = time.monotonic(), float("-inf")
         self.handle: Any = None
 
     def open(self, title: str) -> None:
         from IPython import display as shell
 
-        self.title = title
+        super().open(title)
         self.handle = shell.display(self._line(title), display_id=True, raw=True)
 
     def show(self, count: Count) -> None:
@@ -215,20 +218,14 @@ class Cell:
         return {"text/plain": text, "text/html": f'<small style="opacity:0.7">{html or text}</small>'}
 
 
-class Lines:
+class Lines(Display):
     """Now and then a line on stderr."""
-
-    def open(self, title: str) -> None:
-        self.title, self.last = title, float("-inf")
 
     def show(self, count: Count) -> None:
         now = time.monotonic()
         if now - self.last >= BETWEEN_LINES:
             self.last = now
             remark(f"{self.title}: {count.words()}" if count.unit else f"{self.title} ...")
-
-    def close(self, finished: bool = True) -> None:
-        pass
 
 
 _current: ContextVar[Meter | None] = ContextVar("meter", default=None)

@@ -87,10 +87,9 @@ class PosteriorOptions:
         str | None,
         typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
     ] = None
-    laws: Annotated[
-        LawsName,
-        typer.Option(help="What is known of transition laws that the problem leaves open."),
-    ] = "known"
+    laws: Annotated[LawsName, typer.Option(help="What is known of transition laws that the problem leaves open.")] = (
+        "known"
+    )
     concentration: Annotated[
         float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
     ] = None

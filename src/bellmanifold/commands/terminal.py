@@ -135,9 +135,9 @@ def save_picture(path: Path, draw: str, *shown: Any) -> None:
 
     mpl.use("Agg")
     from bellmanifold import figures
+    from bellmanifold.figures.names import figure_of
 
-    figure = getattr(figures, draw)(*shown).get_figure(root=True)
-    assert figure is not None, "axes are drawn on a figure"
+    figure = figure_of(getattr(figures, draw)(*shown))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for what no font here can draw
         write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, first_repeated, quote
 from bellmanifold.formats.files import require_short
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
@@ -95,9 +95,8 @@ def _header(cells: Sequence[str]) -> list[str]:
             f"line 1: unknown column{'s' if len(unknown) > 1 else ''} {listed}: "
             f"a table of observations has {known}{_meant(names, unknown)}"
         )
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInputError(f"line 1: column {quote(name)} occurs twice: keep one of them")
+    if (twice := first_repeated(names)) is not None:
+        raise BadInputError(f"line 1: column {quote(twice)} occurs twice: keep one of them")
     for name in NEEDED:
         if name not in names:
             raise BadInputError(f"line 1: column {quote(name)} is missing: begin with a line as {known}")

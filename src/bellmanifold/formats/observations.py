@@ -36,11 +36,10 @@ from bellmanifold.formats.files import (
     write_atomically,
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
-from bellmanifold.formats.problem import find_version
+from bellmanifold.formats.problem import DATA_FORMATS, find_version
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP, require_problem
 
-FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
 _MEANING = {
     "reward": "to mean the model's reward",
     "sd": "where it has none of its own",
@@ -82,7 +81,7 @@ def _version_of(data: Dataset) -> int:
 
 def from_json(value: Any, model: SSP) -> Dataset:
     """Build a data set from a parsed `data/1` or `data/2` object."""
-    version = find_version(value, FORMATS)
+    version = find_version(value, DATA_FORMATS)
     whole = record(value, "data", ("format", "observations"), ("metadata",))
     items = listing(whole["observations"], "observations")
     return Dataset.from_pairs(
@@ -107,14 +106,14 @@ def data_text(data: Dataset) -> str:
     columns = data.columns()
     rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
     seen = [{key: value for key, value in row if not is_missing(value)} for row in rows]
-    whole = {"format": FORMATS[_version_of(data) - 1], "observations": seen}
+    whole = {"format": DATA_FORMATS[_version_of(data) - 1], "observations": seen}
     return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
 def from_npz(content: bytes, model: SSP) -> Dataset:
     """Build a data set from the bytes of an `.npz` file."""
     arrays = read_arrays(content)
-    version = find_version({"format": one_text(arrays, "format")} if "format" in arrays else {}, FORMATS)
+    version = find_version({"format": one_text(arrays, "format")} if "format" in arrays else {}, DATA_FORMATS)
     check_arrays(arrays, _ARRAYS, ("sd", "next") if version > 1 else ())
     states, actions = names(arrays, "state_names"), names(arrays, "action_names")
     length = len(_list(arrays, "state", "iu"))
@@ -155,7 +154,7 @@ def _write_npz(data: Dataset, file: IO[bytes]) -> None:
     state_names = (*model.states, model.goals[0])
     check_names((*state_names, *model.actions))
     arrays: dict[str, Any] = {
-        "format": np.array(FORMATS[version - 1]),
+        "format": np.array(DATA_FORMATS[version - 1]),
         "state_names": np.array(state_names),
         "action_names": np.array(model.actions),
         "state": model.pair_state[data.pair],

@@ -42,6 +42,7 @@ from bellmanifold.problem_table import pair_columns
 from bellmanifold.ssp import SSP, Description, StatedPrior, require_problem
 
 FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
+DATA_FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
 _LABELS = ("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action")
 _ARRAYS = (*_LABELS, "reward", "next_start", "next_state", "next_prob")
 _OPTIONAL = ("format", "reward_sd", "name", "discount", "metadata")
@@ -77,7 +78,8 @@ def find_version(value: Mapping[str, Any], formats: tuple[str, ...]) -> int:
     """The version of a file, from 1; refuse one of another format."""
     if value.get("format") not in formats:
         found = quote(value["format"]) if "format" in value else "missing"
-        raise BadInputError(f'"format" is {found}: this needs {" or ".join(quote(name) for name in formats)}')
+        swapped = ": the problem comes first, then the data" if value.get("format") in FORMATS + DATA_FORMATS else ""
+        raise BadInputError(f'"format" is {found}: this needs {" or ".join(quote(name) for name in formats)}{swapped}')
     return formats.index(value["format"]) + 1
 
 
