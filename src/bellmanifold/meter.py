@@ -60,11 +60,6 @@ class Count:
                 self.first, self.began = done, time.monotonic()
         self.done = done
 
-    @property
-    def share(self) -> float | None:
-        """The share that is done; None if that is not known."""
-        return None if not self.total else min(1.0, self.done / self.total)
-
     def words(self) -> str:
         """As in "3 of 7 points, about 5 s left"."""
         if not self.unit:
@@ -204,8 +199,9 @@ class Cell(Display):
         now = time.monotonic()
         if now - self.last < BETWEEN:
             return
-        self.last, share = now, count.share
-        bar = "<progress></progress>" if share is None else f'<progress value="{share:.4f}"></progress>'
+        self.last = now
+        share = f' value="{min(1.0, count.done / count.total):.4f}"' if count.total else ""
+        bar = f"<progress{share}></progress>"
         self.handle.update(
             self._line(f"{self.title}: {count.words()}", f"{self.title} {bar} {count.words()}"), raw=True
         )
