@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import (
-    Data,
-    PosteriorOptions,
-    compute_from_files,
-    end_unless_trusted,
-    spread_options,
-)
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, computed, end_unless_trusted, spread_options
 from bellmanifold.commands.terminal import SHOWN, WIDEST_ROUTE, All, AsJson, Model, print_first, print_json, say
 from bellmanifold.errors import counted
 
@@ -41,7 +35,7 @@ def posterior(
     from bellmanifold.posteriors.inference import posterior as compute
 
     title = "computing the posterior"
-    summary, answer = compute_from_files(compute, title, "draw", model, data, options, picture)
+    summary, answer = computed(compute, title, "draw", model, data, options, picture)
     if json_out:
         print_json(answer)
     else:

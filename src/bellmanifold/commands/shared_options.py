@@ -122,7 +122,7 @@ class PosteriorOptions:
         }
 
 
-def compute_from_files(
+def computed(
     compute: Callable[..., Any],
     title: str,
     draw: str,
@@ -133,12 +133,7 @@ def compute_from_files(
 ) -> tuple[Any, dict[str, Any]]:
     """What a function of the library says of the files that a command names, and that for JSON.
 
-    Args:
-        compute: takes the problem, the observations and the options.
-        title: what is going on meanwhile.
-        draw: function of `bellmanifold.figures` that draws it.
-        model, data, options: as the command was told.
-        picture: where to draw it; None for nowhere.
+    Progress is shown under the title; if a picture is asked for, a function of `bellmanifold.figures` draws it.
     """
     problem, observed = _open_files(model, data, options, picture)
     again = "give the same command again; nothing was printed"
