@@ -285,7 +285,7 @@ def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
     return positions(model)[-1:]
 
 
-def draw_arrow(axes: Axes, arrow: Arrow, zorder: float = 2, **look: Any) -> None:
+def draw_arrow(axes: Axes, arrow: Arrow, zorder: int = 2, **look: Any) -> None:
     """An arrow, or a band that follows it; stubs are dashed and end in a question mark."""
     begin, end, bend = arrow.ends
     if arrow.is_stub and look["arrowstyle"] != "-":
