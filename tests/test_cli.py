@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from bellmanifold import __version__, envs
-from bellmanifold.formats.problem import read_problem
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.formats.problem import read_problem, write_problem
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold_paper.command import _watching
 
@@ -82,6 +83,23 @@ def test_solve_refuses_with_3(cli):
     assert not out
     assert "Assumption 2" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["solve", "posterior", "advise"])
+@pytest.mark.parametrize("suffix", ["json", "drn"])
+def test_refusals_name_the_problem_as_it_was_given(cli, tmp_path, command, suffix):
+    """A loop of two states costs nothing: whoever solves it, or sees it, is told in which file it is."""
+    moves = {
+        ("a", "go"): Move(0.0, {"b": 1.0}),
+        ("b", "back"): Move(0.0, {"a": 1.0}),
+        ("a", "out"): Move(-1.0, {"g": 1.0}),
+    }
+    model, data = tmp_path / f"loop.{suffix}", tmp_path / "seen.csv"
+    write_problem(from_moves("loop", moves, start="a", goal="g"), model)
+    data.write_text("state,action\na,go\nb,back\n")
+    code, out, err = cli(command, str(model), *([] if command == "solve" else [str(data)]))
+    assert (code, out) == (3, "")
+    assert err.startswith(f"bellmanifold: {model}: the loop a -> b -> a costs nothing")
 
 
 def test_env_commands(cli, tmp_path):

@@ -136,7 +136,7 @@ def test_steps_are_taken_and_taken_back():
         ({"kind": "remove", "index": 5}, "index is"),
         ({"kind": "options", "epsilon": -1.0}, "epsilon is -1"),
         ({"kind": "options", "prior_scale": 0}, "prior_scale is 0"),
-        ({"kind": "options", "proper_only": "yes"}, "proper_only: give true or false"),
+        ({"kind": "options", "proper_only": "yes"}, 'proper_only is the text "yes": give True or False'),
         ({"kind": "options", "laws": "unwritten"}, "laws is"),
         ({"kind": "burn"}, "choose from look, observe"),
         ({"kind": ["look"]}, "choose from look, observe"),

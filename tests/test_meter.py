@@ -19,14 +19,14 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs, meter
-from bellmanifold.meter import Bar, Cell, Count, Lines, Meter, advance, counted, expect, metered
+from bellmanifold.meter import Bar, Cell, Count, Display, Lines, Meter, advance, counted, expect, metered
 from bellmanifold.posteriors.gradient import Relaxed
 from bellmanifold.runs.run import play_runs
 
 SOURCE = str(Path(bm.__file__).parent.parent)
 
 
-class Notes:
+class Notes(Display):
     """A display that writes down what it is shown."""
 
     def __init__(self):

@@ -477,7 +477,7 @@ def test_commands_that_need_a_whole_problem(cli, tmp_path, command, suffix):
     path = tmp_path / f"p.{suffix}"
     write_problem(MODEL, path)
     name, *options = command
-    assert cli(name, str(path), *options) == (2, "", f"bellmanifold: {name} {LACKING}\n")
+    assert cli(name, str(path), *options) == (2, "", f"bellmanifold: {path}: {name} {LACKING}\n")
 
 
 def test_a_plan_names_the_open_problem(cli, tmp_path):

@@ -5,8 +5,7 @@ Two descriptions of one problem give equal objects, and every error names the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from bellmanifold.compressed_rows import by_first_use
-from bellmanifold.errors import BadInputError, guess, quote
+from bellmanifold.errors import BadInputError, first_repeated, guess, quote
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, Index, StatedPrior
 
@@ -66,13 +65,16 @@ def assemble(plain: Description) -> SSP:
 
 
 class _Given:
-    """The arrays of a description: lists of whole numbers in range and of numbers, but nothing else is checked."""
+    """The arrays of a description: lists of whole numbers in range and of numbers, but nothing else is checked.
+
+    `is_goal` and `has_pair` say which names are goals, and which have a pair.
+    """
 
     def __init__(self, plain: Description) -> None:
         self.names, self.actions = tuple(plain.state_names), tuple(plain.action_names)
         for kind, listed in (("state", self.names), ("action", self.actions)):
-            if len(set(listed)) != len(listed):
-                raise BadInputError(f"{kind} names: {quote(_first_repeated(listed))} occurs twice: make them distinct")
+            if (twice := first_repeated(listed)) is not None:
+                raise BadInputError(f"{kind} names: {quote(twice)} occurs twice: make them distinct")
         states = len(self.names)
         self.pair_state = _indices("pair_state", plain.pair_state, states)
         self.pair_action = _indices("pair_action", plain.pair_action, len(self.actions))
@@ -86,21 +88,7 @@ class _Given:
         self.initial_state = _indices("initial_state", plain.initial_state, states)
         self.initial_prob = _numbers("initial_prob", plain.initial_prob)
         self.may_be_open = plain.may_be_open
-
-    @cached_property
-    def is_goal(self) -> Bool[np.ndarray, "names"]:
-        """Which names are goals."""
-        return self._mask(self.goals)
-
-    @cached_property
-    def has_pair(self) -> Bool[np.ndarray, "names"]:
-        """Which names have a pair."""
-        return self._mask(self.pair_state)
-
-    def _mask(self, states: Int[np.ndarray, "_"]) -> Bool[np.ndarray, "names"]:
-        mask = np.zeros(len(self.names), dtype=bool)
-        mask[states] = True
-        return mask
+        self.is_goal, self.has_pair = (np.isin(np.arange(states), those) for those in (self.goals, self.pair_state))
 
     def label(self, pair: Index) -> str:
         """A pair in words."""
@@ -261,8 +249,3 @@ def _repeats(key: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
     repeated = np.ones(len(key), dtype=bool)
     repeated[np.unique(key, return_index=True)[1]] = False
     return repeated
-
-
-def _first_repeated(names: Sequence[str]) -> str:
-    seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

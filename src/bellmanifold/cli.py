@@ -24,7 +24,18 @@ from bellmanifold.commands.posterior import posterior
 from bellmanifold.commands.report import report
 from bellmanifold.commands.shared_options import Discount
 from bellmanifold.commands.sweep import sweep
-from bellmanifold.commands.terminal import SHOWN, All, AsJson, Model, complain, print_first, print_json, say
+from bellmanifold.commands.terminal import (
+    SHOWN,
+    All,
+    AsJson,
+    Model,
+    complain,
+    from_the_start,
+    print_first,
+    print_json,
+    refusing,
+    say,
+)
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted, shorten
 from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
@@ -99,6 +110,7 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
     """
     from bellmanifold.formats.problem import to_json_text
     from bellmanifold.models import load_model
+    from bellmanifold.problem_table import pair_columns
 
     problem = load_model(model)
     if json_out:
@@ -114,11 +126,9 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
     if problem.prior is not None:
         say(f"prior of action values: {problem.prior}")
     rows = []
-    for i in range(problem.n_pairs):
-        own = range(problem.next_start[i], problem.next_start[i + 1])
-        leads = [f"{shorten(problem.state_name(problem.next_state[e]))} ({problem.next_prob[e]:.4g})" for e in own]
-        reward = "open" if problem.open_reward[i] else f"{problem.reward[i]:.6g}"
-        rows.append((*problem.pair_name(i), reward, _listed(leads) or "open"))
+    for state, action, reward, _, law in zip(*pair_columns(problem).values(), strict=True):
+        leads = [f"{shorten(name)} ({share:.4g})" for name, share in (law or {}).items()]
+        rows.append((state, action, f"{reward:.6g}".replace("nan", "open"), _listed(leads) or "open"))
     print_first(("state", "action", "reward", "leads to"), rows, "pairs", every)
 
 
@@ -132,9 +142,9 @@ def env_export(
     """
     from bellmanifold.formats.files import label
     from bellmanifold.formats.problem import write_problem
-    from bellmanifold.models import load_model
+    from bellmanifold.models import load_model, load_whole
 
-    write_problem(load_model(model), out)
+    write_problem(load_whole(model, "DRN") if out.suffix == ".drn" else load_model(model), out)
     remark(f"wrote {label(out)}")
 
 
@@ -151,9 +161,9 @@ def check(
     Example: bellmanifold check env:swirl
     """
     from bellmanifold.health import check as check_model
-    from bellmanifold.models import load_model
+    from bellmanifold.models import load_whole
 
-    health = check_model(load_model(model), discount=discount, full=full)
+    health = check_model(load_whole(model, "check"), discount=discount, full=full)
     if json_out:
         print_json(health.to_dict())
     else:
@@ -189,10 +199,12 @@ def solve(
 
     Example: bellmanifold solve gym:CliffWalking-v1 --json
     """
-    from bellmanifold.models import load_model
+    from bellmanifold.models import load_whole
     from bellmanifold.solver import solve as solve_model
 
-    solution = solve_model(load_model(model), method=method, discount=discount)
+    problem = load_whole(model, "solve")
+    with refusing(model):
+        solution = solve_model(problem, method=method, discount=discount)
     answer = solution.to_dict()
     if json_out:
         print_json(answer)
@@ -201,10 +213,7 @@ def solve(
     typer.echo(solution.how)
     states = list(answer["value"])
     if len(states) > SHOWN:
-        from bellmanifold.posteriors.reporting import on_the_way
-
-        moves = dict(zip(states, on_the_way(solution.model, solution.optimal).tolist(), strict=True))
-        states.sort(key=lambda state: moves[state])
+        states = from_the_start(solution.model, solution.optimal, states)
     rows = [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
     print_first(("state", "value", "optimal actions"), rows, "states", every)
 

@@ -212,9 +212,10 @@ class Dataset(Shown):
         believed = int(self.untried.sum())
         seen = f"{int(self.observed.sum()) - believed} of {self.model.n_pairs} pairs observed"
         seen += f", a belief about {believed} more" if believed else ""
-        return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self._columns)
+        return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self.columns)
 
-    def _columns(self) -> Columns:
+    def columns(self) -> Columns:
+        """Columns of a table with a row per observation; NaN and None where something was not recorded."""
         return {
             **name_columns(self.model, self.pair),
             "reward": self.reward.tolist(),
@@ -224,7 +225,7 @@ class Dataset(Shown):
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per observation, in order of time; what was not recorded is missing."""
-        return as_frame(self._columns())
+        return as_frame(self.columns())
 
     @cached_property
     def _is_plain(self) -> Bool[np.ndarray, "observations"]:

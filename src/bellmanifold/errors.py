@@ -7,6 +7,7 @@ as the command line has it, `--noise-sd 1`; a caller in Python reads `noise_sd=1
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Number, Real
@@ -75,6 +76,17 @@ def guess(name: str, names: Iterable[str]) -> str:
     folded = {one.casefold(): one for one in reversed(list(names))}
     near = get_close_matches(name.strip().casefold(), folded, 1, NEAR) if len(folded) <= MOST_COMPARED else []
     return f"did you mean {quote(folded[near[0]])}?" if near else ""
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """A name that occurs twice; None where all are distinct.
+
+    >>> first_repeated(["a", "b", "b"])
+    'b'
+    """
+    if len(set(names)) == len(names):
+        return None
+    return next(name for name, count in Counter(names).items() if count > 1)
 
 
 def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remedy: str) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock, Timer
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from bellmanifold.errors import require_flags
 from bellmanifold.stderr import remark
@@ -30,17 +30,6 @@ BETWEEN = 0.2
 BETWEEN_LINES = 10.0
 FEW_STEPS, FEW_SECONDS = 3, 10.0
 """Remaining time is estimated after this many steps, or this many seconds."""
-
-
-@runtime_checkable
-class Display(Protocol):
-    """Shows progress."""
-
-    def open(self, title: str) -> None: ...
-
-    def show(self, count: Count) -> None: ...
-
-    def close(self, finished: bool = True) -> None: ...
 
 
 @dataclass
@@ -71,11 +60,6 @@ class Count:
                 self.first, self.began = done, time.monotonic()
         self.done = done
 
-    @property
-    def share(self) -> float | None:
-        """The share that is done; None if that is not known."""
-        return None if not self.total else min(1.0, self.done / self.total)
-
     def words(self) -> str:
         """As in "3 of 7 points, about 5 s left"."""
         if not self.unit:
@@ -92,6 +76,20 @@ class Count:
         if not self.total or self.done >= self.total or done <= 0 or too_soon:
             return None
         return seconds / done * (self.total - self.done)
+
+
+class Display:
+    """Shows progress; this one shows nothing."""
+
+    def open(self, title: str) -> None:
+        """Begin, with what is going on."""
+        self.title, self.last = title, float("-inf")
+
+    def show(self, count: Count) -> None:
+        """Show how far it has come."""
+
+    def close(self, finished: bool = True) -> None:
+        """End, because all was done or because it was interrupted."""
 
 
 class Meter:
@@ -157,7 +155,7 @@ class Meter:
                 self.display = None
 
 
-class Bar:
+class Bar(Display):
     """A bar on a terminal, on stderr."""
 
     def open(self, title: str) -> None:
@@ -181,28 +179,29 @@ class Bar:
         self.bar.stop()
 
 
-class Cell:
+class Cell(Display):
     """A line in a notebook, written anew a few times per second; at the end it says how long that took, or ran.
 
     What a cell has shown stays with it: outputs cannot be taken back one by one.
     """
 
     def __init__(self) -> None:
-        self.title, self.last, self.began = "", 0.0, time.monotonic()
+        self.began, self.last = time.monotonic(), float("-inf")
         self.handle: Any = None
 
     def open(self, title: str) -> None:
         from IPython import display as shell
 
-        self.title = title
+        super().open(title)
         self.handle = shell.display(self._line(title), display_id=True, raw=True)
 
     def show(self, count: Count) -> None:
         now = time.monotonic()
         if now - self.last < BETWEEN:
             return
-        self.last, share = now, count.share
-        bar = "<progress></progress>" if share is None else f'<progress value="{share:.4f}"></progress>'
+        self.last = now
+        share = f' value="{min(1.0, count.done / count.total):.4f}"' if count.total else ""
+        bar = f"<progress{share}></progress>"
         self.handle.update(
             self._line(f"{self.title}: {count.words()}", f"{self.title} {bar} {count.words()}"), raw=True
         )
@@ -215,20 +214,14 @@ class Cell:
         return {"text/plain": text, "text/html": f'<small style="opacity:0.7">{html or text}</small>'}
 
 
-class Lines:
+class Lines(Display):
     """Now and then a line on stderr."""
-
-    def open(self, title: str) -> None:
-        self.title, self.last = title, float("-inf")
 
     def show(self, count: Count) -> None:
         now = time.monotonic()
         if now - self.last >= BETWEEN_LINES:
             self.last = now
             remark(f"{self.title}: {count.words()}" if count.unit else f"{self.title} ...")
-
-    def close(self, finished: bool = True) -> None:
-        pass
 
 
 _current: ContextVar[Meter | None] = ContextVar("meter", default=None)

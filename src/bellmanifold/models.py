@@ -10,16 +10,15 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, printable, quote, require_kind
-from bellmanifold.formats.files import located
+from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.formats.explicit import read_query
+from bellmanifold.formats.files import label, located
 from bellmanifold.formats.problem import read_problem
-from bellmanifold.ssp import SSP
+from bellmanifold.ssp import SSP, require_closed
 
 DRN, TABLES = ".drn", (".csv", ".tsv")
 BY_STORM = (".prism", ".pm", ".nm", ".jani")
 _CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
-
-
 _VERSIONED = re.compile(r"[A-Za-z]-v\d+$")
 
 
@@ -37,7 +36,7 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
     if text.startswith("env:"):
-        with located(printable(text[:100])):
+        with located(label(text)):
             return _built_in(text.removeprefix("env:"))
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium
@@ -55,7 +54,7 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
         return read_storm(path, query)
     if path.lower().endswith(TABLES):
         raise BadInputError(
-            f"{printable(text[:100])}: a table of observations is no problem: give the problem first, then the data"
+            f"{label(text)}: a table of observations is no problem: give the problem first, then the data"
         )
     if not os.path.exists(text):
         _require_prefix(text)
@@ -66,7 +65,7 @@ def _require_prefix(text: str) -> None:
     """Refuse the name of a problem that is no file, if it lacks nothing but what comes before it."""
     prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
     if prefix:
-        raise BadInputError(f"{printable(text[:100])}: no such file: write {prefix}{printable(text[:100])}")
+        raise BadInputError(f"{label(text)}: no such file: write {prefix}{label(text)}")
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -85,6 +84,18 @@ def load_problem(reference: str | os.PathLike[str]) -> Any:
     return load_gymnasium(text.removeprefix("gym:"), needs_table=False)
 
 
+def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
+    """Load a problem of which `what`, a command, needs all: nothing may be open.
+
+    Where no transition table is needed, a Gymnasium environment without one is returned itself.
+    """
+    problem = load_model(reference) if needs_table else load_problem(reference)
+    if isinstance(problem, SSP):
+        with located(label(reference)):
+            require_closed(problem, what)
+    return problem
+
+
 def _built_in(text: str) -> SSP:
     name, _, query = text.partition("?")
     if name not in BUILT_IN:
@@ -92,13 +103,9 @@ def _built_in(text: str) -> SSP:
     build = BUILT_IN[name]
     kinds = {**parameters(build), "discount": float}
     given: dict[str, Any] = {}
-    for item in filter(None, query.split("&")):
-        key, _, value = item.partition("=")
+    for key, value in read_query(query).items():
         if key not in kinds:
-            takes = ", ".join(kinds)
-            raise BadInputError(f"unknown parameter {quote(key)}: {name} takes {takes}")
-        if key in given:
-            raise BadInputError(f"parameter {quote(key)} is given twice: keep one of them")
+            raise BadInputError(f"unknown parameter {quote(key)}: {name} takes {', '.join(kinds)}")
         given[key] = _convert(key, value, kinds[key])
     discount = given.pop("discount", 1.0)
     return build(**given).discounted(discount)

@@ -45,9 +45,7 @@ def as_observation(item: Given, where: str) -> Observation:
         raise BadInputError(f"{where} is {kind_of_value(item)}: {remedy}")
     require_kind(item, Sequence, where, remedy)
     if len(item) not in (2, 3):
-        raise BadInputError(
-            f"{where}: has {len(item)} entries: give (state, action), (state, action, reward) or a bm.Observation"
-        )
+        raise BadInputError(f"{where}: has {len(item)} entries: {remedy}")
     return Observation(*item)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -53,22 +53,11 @@ class _Waiting(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader)
+            execute = spec.loader.exec_module
+
+            def execute_and_tell(module: ModuleType) -> None:
+                execute(module)
+                _tell(module.register)
+
+            spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]  # of this one loader
         return spec
-
-
-class _Telling(Loader):
-    """Loads the registry as its own loader does, and tells it what is built in."""
-
-    def __init__(self, own: Loader) -> None:
-        self.own = own
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.own.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self.own
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.own
-        self.own.exec_module(module)
-        _tell(module.register)

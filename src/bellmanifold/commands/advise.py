@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import Data, PosteriorOptions, end_unless_trusted, open_files, spread_options
-from bellmanifold.commands.terminal import All, AsJson, Model, print_first, print_json, save_picture, say
-from bellmanifold.interrupts import interruptible
-from bellmanifold.meter import metered
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, computed, end_unless_trusted, spread_options
+from bellmanifold.commands.terminal import All, AsJson, Model, from_the_start, print_first, print_json, say
 
 if TYPE_CHECKING:
     from bellmanifold.decisions.advice import Advice
@@ -40,12 +39,8 @@ def advise(
     """
     from bellmanifold.decisions.advice import advise as compute
 
-    problem, observed = open_files(model, data, options, picture)
-    with metered("weighing what is known"), interruptible("give the same command again; nothing was printed"):
-        advice = compute(problem, observed, tolerance=tolerance, **options.keywords())
-        answer = advice.to_dict()
-    if picture is not None:
-        save_picture(picture, "draw_advice", problem, advice)
+    weigh, title = partial(compute, tolerance=tolerance), "weighing what is known"
+    advice, answer = computed(weigh, title, "draw_advice", model, data, options, picture)
     if json_out:
         print_json(answer)
     else:
@@ -67,7 +62,10 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     elif advice.tolerance is not None:
         typer.echo(f"stop: {'yes' if advice.stop else 'no'} (tolerance {advice.tolerance:g})")
     typer.echo("best policy:")
-    print_first(("state", "action"), _in_order(advice, best["policy"]), "states", every, SHOWN)
+    states = list(best["policy"])
+    if len(states) > SHOWN:
+        states = from_the_start(advice.target.model, advice.picture()[0], states)
+    print_first(("state", "action"), [(state, best["policy"][state]) for state in states], "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
         typer.echo("what knowing a value, of a move with all that follows, would save:")
@@ -76,18 +74,6 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
         rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
         print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, min(SHOWN, max(1, matter)))
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
-
-
-def _in_order(advice: Advice, policy: dict[str, str]) -> list[tuple[str, ...]]:
-    """What the policy plays, from the start on if these are many states."""
-    model = advice.target.model
-    if len(policy) <= SHOWN:
-        return list(policy.items())
-    from bellmanifold.posteriors.reporting import on_the_way
-
-    played, _, _ = advice.picture()
-    moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))
-    return sorted(policy.items(), key=lambda pair: moves[pair[0]])
 
 
 def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:

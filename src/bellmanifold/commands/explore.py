@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bellmanifold.commands.shared_options import PosteriorOptions, spread_options
-from bellmanifold.commands.terminal import Model
+from bellmanifold.commands.terminal import Model, refusing
 from bellmanifold.errors import StoppedError
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -46,7 +46,8 @@ def explore(
     problem = load_model(model)
     observed = None if data is None else load_data(data, problem)
     keep_compiled_programs()
-    session = Session(problem, observed, **options.keywords())
+    with refusing(model):
+        session = Session(problem, observed, **options.keywords())
 
     def announce(address: str) -> None:
         typer.echo(f"open {address}")

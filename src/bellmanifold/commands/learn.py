@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bellmanifold.commands.completion import agents
-from bellmanifold.commands.shared_options import Discount, read_scale, spread_options
+from bellmanifold.commands.shared_options import Discount, PriorMean, read_scale, spread_options
 from bellmanifold.commands.terminal import (
     AsJson,
     Model,
@@ -20,9 +20,10 @@ from bellmanifold.commands.terminal import (
     directory,
     print_json,
     print_table,
+    refusing,
     save_picture,
 )
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, counted
 from bellmanifold.interrupts import interruptible
 from bellmanifold.options import LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
@@ -47,9 +48,7 @@ class LearnOptions:
             metavar="SD", help="Standard deviation of the prior of every action value [default: 10; rlsvi: 1]."
         ),
     ] = None
-    prior_mean: Annotated[
-        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
-    ] = None
+    prior_mean: PriorMean = None
     laws: Annotated[
         LawsName | None,
         typer.Option(
@@ -125,12 +124,13 @@ def learn(
     use_one_thread()
     if picture is not None:
         check_picture(picture)
-    model, problem = _opened(model, discount, out)
+    reference, problem = _opened(model, discount, out)
     told = options.keywords()
-    check_supported(find_agent(agent), open_world(problem), told)
-    check_memory(problem, episodes, runs)
-    entry = {"model": model, "agent": agent, "episodes": episodes} | told
-    learning = _played(problem, entry, runs, seed, out)
+    with refusing(model):
+        check_supported(find_agent(agent), open_world(problem), told)
+        check_memory(problem, episodes, runs)
+        entry = {"model": reference, "agent": agent, "episodes": episodes} | told
+        learning = _played(problem, entry, runs, seed, out)
     if picture is not None:
         save_picture(picture, "draw_regret", learning)
     answer = learning.to_dict()
@@ -142,15 +142,12 @@ def learn(
 
 def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, Any]:
     """The reference that runs are kept under, and the problem, discounted if that is asked for."""
-    from bellmanifold.models import load_problem
+    from bellmanifold.models import load_whole
     from bellmanifold.runs.learning import discounted
-    from bellmanifold.ssp import SSP, require_closed
 
     if discount is not None and (model.startswith("env:") or out is not None):
         model, discount = _with_discount(model, discount), None
-    problem = load_problem(model)
-    if isinstance(problem, SSP):
-        require_closed(problem, "learn")
+    problem = load_whole(model, "learn", needs_table=False)
     return model, problem if discount is None else discounted(problem, discount)
 
 
@@ -204,8 +201,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
         typer.echo(f"warning: {message}")
     typer.echo(f"{answer['agent']} ({chosen})")
     best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
-    runs = "1 run" if answer["runs"] == 1 else f"{answer['runs']} runs"
-    typer.echo(f"{runs} of {answer['episodes']} episodes, optimal value {best}")
+    typer.echo(f"{counted(answer['runs'], 'run')} of {answer['episodes']} episodes, optimal value {best}")
     last = answer["episodes"]
     rows: list[tuple[str, ...]] = [
         ("episode", "completed regret", "sd", "95% interval", "arrived", "pairs seen", "optimal policy")

@@ -7,21 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import Data, PosteriorOptions, end_unless_trusted, open_files, spread_options
-from bellmanifold.commands.terminal import (
-    SHOWN,
-    WIDEST_ROUTE,
-    All,
-    AsJson,
-    Model,
-    print_first,
-    print_json,
-    save_picture,
-    say,
-)
+from bellmanifold.commands.shared_options import Data, PosteriorOptions, computed, end_unless_trusted, spread_options
+from bellmanifold.commands.terminal import SHOWN, WIDEST_ROUTE, All, AsJson, Model, print_first, print_json, say
 from bellmanifold.errors import counted
-from bellmanifold.interrupts import interruptible
-from bellmanifold.meter import metered
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
@@ -46,12 +34,8 @@ def posterior(
     """
     from bellmanifold.posteriors.inference import posterior as compute
 
-    problem, observed = open_files(model, data, options, picture)
-    with metered("computing the posterior"), interruptible("give the same command again; nothing was printed"):
-        summary = compute(problem, observed, **options.keywords())
-        answer = summary.to_dict()
-    if picture is not None:
-        save_picture(picture, "draw", problem, summary)
+    title = "computing the posterior"
+    summary, answer = computed(compute, title, "draw", model, data, options, picture)
     if json_out:
         print_json(answer)
     else:

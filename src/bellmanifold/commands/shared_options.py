@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from bellmanifold.commands.completion import data_files
-from bellmanifold.commands.terminal import check_picture, complain
-from bellmanifold.errors import BadInputError, printable, quote
+from bellmanifold.commands.terminal import check_picture, complain, refusing, save_picture
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.formats.files import label, located
+from bellmanifold.interrupts import interruptible
+from bellmanifold.meter import metered
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -33,6 +36,7 @@ Data = Annotated[
         autocompletion=data_files,
     ),
 ]
+PriorMean = Annotated[float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")]
 Discount = Annotated[
     float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
 ]
@@ -78,17 +82,14 @@ class PosteriorOptions:
             "problem states, or 10.",
         ),
     ] = None
-    prior_mean: Annotated[
-        float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")
-    ] = None
+    prior_mean: PriorMean = None
     reward_belief: Annotated[
         str | None,
         typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
     ] = None
-    laws: Annotated[
-        LawsName,
-        typer.Option(help="What is known of transition laws that the problem leaves open."),
-    ] = "known"
+    laws: Annotated[LawsName, typer.Option(help="What is known of transition laws that the problem leaves open.")] = (
+        "known"
+    )
     concentration: Annotated[
         float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
     ] = None
@@ -121,9 +122,31 @@ class PosteriorOptions:
         }
 
 
-def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
+def computed(
+    compute: Callable[..., Any],
+    title: str,
+    draw: str,
+    model: str,
+    data: Path,
+    options: PosteriorOptions,
+    picture: Path | None,
+) -> tuple[Any, dict[str, Any]]:
+    """What a function of the library says of the files that a command names, and that for JSON.
+
+    Progress is shown under the title; if a picture is asked for, a function of `bellmanifold.figures` draws it.
+    """
+    problem, observed = _open_files(model, data, options, picture)
+    again = "give the same command again; nothing was printed"
+    with refusing(model), metered(title), interruptible(again):
+        found = compute(problem, observed, **options.keywords())
+        answer = found.to_dict()
+    if picture is not None:
+        save_picture(picture, draw, problem, found)
+    return found, answer
+
+
+def _open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
     """The problem and the observations that a command names, checked before anything is computed."""
-    from bellmanifold.formats.files import label, located
     from bellmanifold.formats.observations import load_data
     from bellmanifold.maps import map_fault
     from bellmanifold.models import load_model
@@ -136,9 +159,10 @@ def open_files(model: str, data: Path, options: PosteriorOptions, picture: Path 
     if picture is not None:
         from bellmanifold.figures.drawing import require_drawable  # slow to import
 
-        require_drawable(problem)
+        with located(label(model)):
+            require_drawable(problem)
         if fault := map_fault(problem):
-            complain(f"warning: {printable(model)}: {fault}")
+            complain(f"warning: {label(model)}: {fault}")
     observed = load_data(data, problem)
     with located(label(data)):
         if options.noise_sd is None and not options.infer_noise:

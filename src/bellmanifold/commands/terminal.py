@@ -6,16 +6,22 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bellmanifold.commands.completion import problems
-from bellmanifold.errors import BadInputError, printable
-from bellmanifold.formats.files import label, write_atomically
+from bellmanifold.errors import BadInputError, UnsupportedError, printable, shorten
+from bellmanifold.formats.files import label, located, write_atomically
 from bellmanifold.limits import WORKERS
 from bellmanifold.stderr import remark
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bellmanifold.ssp import SSP
 
 WIDEST, WIDEST_ROUTE = 60, 600
 """Characters of a cell of a table, and of a route."""
@@ -79,6 +85,14 @@ def print_first(
         typer.echo(f"... and {len(rows) - len(shown)} more {what} (--all prints them)")
 
 
+def from_the_start(model: SSP, played: np.ndarray, states: Sequence[str]) -> list[str]:
+    """States of a problem in the order in which whoever plays some pairs comes to them."""
+    from bellmanifold.posteriors.reporting import on_the_way
+
+    moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))
+    return sorted(states, key=lambda state: moves[state])
+
+
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout, without NaN or Infinity."""
     typer.echo(json.dumps(value, allow_nan=False))
@@ -86,13 +100,17 @@ def print_json(value: dict[str, Any]) -> None:
 
 def complain(message: str) -> None:
     """One line on stderr, of a sensible length, without anything that would steer a terminal."""
-    one_line = printable(" ".join(message.split()))
-    remark(f"bellmanifold: {one_line if len(one_line) <= LONGEST else one_line[:LONGEST] + '…'}")
+    remark(f"bellmanifold: {shorten(printable(' '.join(message.split())), LONGEST)}")
 
 
 def say(message: str) -> None:
     """One line on stdout that may hold names from files."""
-    typer.echo(printable(message if len(message) <= LONGEST else message[:LONGEST] + "…"))
+    typer.echo(shorten(printable(message), LONGEST))
+
+
+def refusing(model: str) -> AbstractContextManager[None]:
+    """Name the problem, as the command was given it, where no method can treat it."""
+    return located(label(model), UnsupportedError)
 
 
 def require_workers(workers: int | None) -> None:
@@ -117,9 +135,9 @@ def save_picture(path: Path, draw: str, *shown: Any) -> None:
 
     mpl.use("Agg")
     from bellmanifold import figures
+    from bellmanifold.figures.names import figure_of
 
-    figure = getattr(figures, draw)(*shown).get_figure(root=True)
-    assert figure is not None, "axes are drawn on a figure"
+    figure = figure_of(getattr(figures, draw)(*shown))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for what no font here can draw
         write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))

@@ -24,11 +24,11 @@ CLOSE = 0.1
 """The share of states whose nearest neighbour may be closer than 1."""
 
 
-def require_explorable(model: SSP) -> None:
-    """Refuse a problem that is too large to be drawn and clicked at.
+def make_board(model: SSP) -> dict[str, Any]:
+    """The drawing of a problem, for JSON; y points down, as on screens.
 
     Raises:
-        BadInputError: names the limit.
+        BadInputError: if it is too large to be drawn and clicked at.
     """
     arrows = len(model.next_state)
     if model.n_states > MOST_STATES or arrows > MOST_ARROWS:
@@ -36,11 +36,6 @@ def require_explorable(model: SSP) -> None:
             f"explore: {model.n_states:,} states and {arrows:,} arrows are too many to draw, at most {MOST_STATES:,} "
             f"and {MOST_ARROWS:,}: use `posterior`, which has no such limit"
         )
-
-
-def make_board(model: SSP) -> dict[str, Any]:
-    """The drawing of a problem, for JSON; y points down, as on screens."""
-    require_explorable(model)
     places, tips, goals = _spread(positions(model), landings(model), goal_places(model))
     return {
         "name": shown(model.name or "a problem"),

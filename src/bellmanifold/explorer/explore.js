@@ -207,18 +207,15 @@ function mount(root, board, first, post, stop) {
   };
   new ResizeObserver(fit).observe(svg);
   const [halos, arrows, pies, labels] = ["halos", "arrows", "pies", "labels"].map((name) => shape("g", { class: name }, svg));
-  const wedges = board.states.map((name, state) => {
+  const drawn = board.states.map((name, state) => {
     const [x, y] = places[state];
-    const group = shape("g", { class: board.initial.includes(state) ? "state start" : "state", "data-state": state }, pies);
-    shape("circle", { class: "empty", cx: x, cy: y, r: RADIUS }, group);
-    const inside = shape("g", {}, group);
-    shape("circle", { class: "rim", cx: x, cy: y, r: RADIUS }, group);
+    const made = drawState(places[state], { class: board.initial.includes(state) ? "state start" : "state", "data-state": state }, pies), { group } = made;
     const starts = board.initial.includes(state) && board.initial.length <= LEGEND, named = !board.grid && board.states.length <= NAMED;
     const words = [...(starts ? ["start"] : []), ...(named && board.short[state] !== "start" ? [board.short[state]] : [])];
     if (words.length > 0) shape("text", { class: starts ? "begins" : "", x, y: y - RADIUS - 6, "text-anchor": "middle" }, group).textContent = words.join(": ");
     shape("title", {}, group);
     group.addEventListener("click", () => choose(state, null));
-    return { group, inside };
+    return made;
   });
   const fits = board.goal.length <= 7;
   for (const [k, [x, y]] of goals.entries()) {
@@ -241,16 +238,12 @@ function mount(root, board, first, post, stop) {
     const onRoute = new Set(view.route === null ? [] : view.route.pairs), labelled = new Set();
     for (const { pair, target, probability, tip } of edges()) {
       const state = board.pair_state[pair], from = places[state];
-      const { line, head, label, side } = tip === null ? stubShape(from, order[pair], pairsOf[state].length) : arrowShape(from, tip, order[pair], target === state);
-      if (onRoute.has(pair)) shape("path", { class: "halo", d: line }, halos);
+      const arrow = tip === null ? stubShape(from, order[pair], pairsOf[state].length) : arrowShape(from, tip, order[pair], target === state);
+      const { head, label, side } = arrow;
+      if (onRoute.has(pair)) shape("path", { class: "halo", d: arrow.line }, halos);
       const kind = ["arrow", view.tried[pair] ? "" : "untried", pair === chosenPair ? "chosen" : ""].filter(Boolean).join(" ");
-      const group = shape("g", { class: kind, "data-pair": pair }, arrows);
-      const opacity = rounded(0.4 + 0.6 * probability), colour = board.pair_colour[pair];
-      shape("path", { class: "hit", d: line }, group);
-      shape("path", { class: "border", d: line }, group);
-      shape("path", { class: "line", d: line, stroke: colour, opacity }, group);
-      if (head) shape("path", { class: "head", d: head, fill: colour, opacity }, group);
-      else shape("text", { x: label[0], y: label[1] + 4, "text-anchor": "middle" }, group).textContent = "?";
+      const group = drawArrow(arrow, board.pair_colour[pair], rounded(0.4 + 0.6 * probability), { class: kind, "data-pair": pair }, arrows);
+      if (!head) shape("text", { x: label[0], y: label[1] + 4, "text-anchor": "middle" }, group).textContent = "?";
       const end = target === null ? "nobody knows where it leads" : `leads to ${nameOf(target)}` + (probability < 1 ? ` with probability ${amount(probability)}` : "");
       shape("title", {}, group).textContent = `${board.states[state]}: ${actionOf(pair)}, ${end}; best with probability ${chance(view.probability[pair], view.se[pair])}`;
       group.addEventListener("click", () => choose(state, pair));
@@ -265,15 +258,10 @@ function mount(root, board, first, post, stop) {
 
   function drawPies() {
     board.states.forEach((name, state) => {
-      const own = pairsOf[state], total = own.reduce((sum, pair) => sum + (view.probability[pair] ?? 0), 0) || 1;
-      let turn = 0;
-      wedges[state].inside.replaceChildren(...[...own].sort((a, b) => board.pair_action[a] - board.pair_action[b]).map((pair) => {
-        const share = (view.probability[pair] ?? 0) / total, made = shape("path", { d: wedge(places[state], turn, turn + share), fill: board.pair_colour[pair], "data-pie": pair });
-        turn += share;
-        return made;
-      }));
-      wedges[state].group.classList.toggle("chosen", state === chosenState);
-      wedges[state].group.querySelector("title").textContent = [name, ...own.map((pair) => `${actionOf(pair)}: best with probability ${chance(view.probability[pair], view.se[pair])}`)].join("\n");
+      const own = pairsOf[state], ordered = [...own].sort((a, b) => board.pair_action[a] - board.pair_action[b]), { group, wedges } = drawn[state];
+      fillPie(wedges, places[state], ordered.map((pair) => [view.probability[pair] ?? 0, board.pair_colour[pair], { "data-pie": pair }]));
+      group.classList.toggle("chosen", state === chosenState);
+      group.querySelector("title").textContent = [name, ...own.map((pair) => `${actionOf(pair)}: best with probability ${chance(view.probability[pair], view.se[pair])}`)].join("\n");
     });
   }
 
@@ -282,11 +270,7 @@ function mount(root, board, first, post, stop) {
       ? board.actions.map((name, action) => [name, { stroke: board.pair_colour[board.pair_action.indexOf(action)], "stroke-width": 8 }]) : [];
     entries.push(["not tried yet", { class: "sample", "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
     if (view.route !== null) entries.push([`most probable route, ${chance(view.route.probability, view.route.se)}`, { class: "halo" }]);
-    legend.replaceChildren(...entries.map(([name, look]) => {
-      const key = shape("svg", { viewBox: "0 0 36 14", "aria-hidden": "true" });
-      shape("path", { d: "M5 7H31", ...look }, key);
-      return element("span", {}, key, isolated(name));
-    }));
+    legend.replaceChildren(...legendEntries(entries));
   }
 
   // -- what next: the most probable routes come with the pies, advice when it was asked for

@@ -145,8 +145,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._admitted():
             return
-        if self.path.endswith("/stop"):
-            self._stop()
+        if self.path.endswith("/stop") and self._is_for("stop"):
+            self.server.stop()
+            self._send(200, "stopped")
             return
         if not self._is_for("answer"):
             return
@@ -163,12 +164,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(400, str(error))
             return
         self._send(200, json.dumps(self.server.ask(message), allow_nan=False), "application/json")
-
-    def _stop(self) -> None:
-        """Interrupt what the main thread is computing."""
-        if self._is_for("stop"):
-            self.server.stop()
-            self._send(200, "stopped")
 
     def _admitted(self) -> bool:
         """Refuse whoever has not got the token, calls the server by another name, or comes from another page."""

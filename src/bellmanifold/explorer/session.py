@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
 from itertools import count
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from bellmanifold.explorer.board import make_board
 from bellmanifold.formats.files import number, record
 from bellmanifold.formats.observations import data_text
 from bellmanifold.interrupts import interruptible
-from bellmanifold.options import LawsName
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.summary import Summary
@@ -331,15 +330,11 @@ def _fields(message: Any) -> tuple[str, ...]:
 
 
 def _options(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a message changes, as `posterior` takes them."""
+    """The options that a message changes, as `posterior` takes them, which refuses what is none."""
     given = {key: message[key] for key in SLIDERS if message.get(key) is not None}
     for key in ("prior_scale", "epsilon"):
         if key in given:
             given[key] = number(given[key], key)
-    if given.get("laws", "known") not in get_args(LawsName):
-        raise BadInputError(f"laws is {quote(given['laws'])}: choose from {', '.join(get_args(LawsName))}")
-    if "proper_only" in given and not isinstance(given["proper_only"], bool):
-        raise BadInputError("proper_only: give true or false")
     return given
 
 

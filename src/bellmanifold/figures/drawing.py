@@ -148,7 +148,7 @@ def draw_moves(
     for arrow in drawn:
         pair, broad = arrow.pair, 1.0 if width is None else float(width[arrow.pair])
         if best[pair] and arrow.is_likeliest:
-            draw_band(axes, arrow, 4.5 + 3.5 * size)
+            draw_arrow(axes, arrow, zorder=1, arrowstyle="-", color=ROUTE_COLOUR, linewidth=4.5 + 3.5 * size)
         draw_arrow(
             axes,
             arrow,
@@ -202,7 +202,7 @@ def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_bes
     if not seen.all():
         keys += [Line2D([], [], color="black", linewidth=1.0, label=words.seen)] if seen.any() else []
         keys.append(Line2D([], [], color="black", linewidth=1.0, linestyle=":", label=words.unseen))
-    if (np.diff(model.next_start) == 0).any():
+    if model.open_law.any():
         keys.append(Line2D([], [], color="black", linestyle="", marker="$?$", label="leads nobody knows where"))
     return keys
 
@@ -285,22 +285,15 @@ def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
     return positions(model)[-1:]
 
 
-def draw_arrow(axes: Axes, arrow: Arrow, **look: Any) -> None:
-    """An arrow; stubs are dashed and end in a question mark."""
+def draw_arrow(axes: Axes, arrow: Arrow, zorder: int = 2, **look: Any) -> None:
+    """An arrow, or a band that follows it; stubs are dashed and end in a question mark."""
     begin, end, bend = arrow.ends
-    if arrow.is_stub:
+    if arrow.is_stub and look["arrowstyle"] != "-":
         write(axes, "?", end, ha="center", va="center", fontsize=9, color=look["color"], fontweight="bold")
         look |= {"arrowstyle": "-", "linestyle": "-" if look["linestyle"] == "-" else "--"}
         end = arrow.at(0.75)
     course = {"connectionstyle": f"arc3,rad={bend}", "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, begin, arrowprops=course | look, zorder=2)
-
-
-def draw_band(axes: Axes, arrow: Arrow, width: float) -> None:
-    """A broad band below an arrow."""
-    begin, end, bend = arrow.ends
-    style = {"arrowstyle": "-", "color": ROUTE_COLOUR, "linewidth": width, "connectionstyle": f"arc3,rad={bend}"}
-    axes.annotate("", end, begin, arrowprops={**style, "shrinkA": 0, "shrinkB": 0}, zorder=1)
+    axes.annotate("", end, begin, arrowprops=course | look, zorder=zorder)
 
 
 def arrows(model: SSP) -> Iterator[Arrow]:
@@ -309,7 +302,7 @@ def arrows(model: SSP) -> Iterator[Arrow]:
     for pair, tip, prob in zip(model.next_pair.tolist(), landings(model), model.next_prob, strict=True):
         ends = arrow_ends(model, pair, place[model.pair_state[pair]], tip)
         yield Arrow(pair, ends, bool(prob >= likeliest[pair]))
-    lost = np.flatnonzero(np.diff(model.next_start) == 0)
+    lost = np.flatnonzero(model.open_law)
     for state in np.unique(model.pair_state[lost]).tolist():
         own = [pair for pair in lost.tolist() if model.pair_state[pair] == state]
         for pair, angle in zip(own, _free_angles(model, state, len(own)), strict=True):
@@ -358,7 +351,7 @@ def _alike_before(model: SSP, pair: int) -> int:
 
 def _margin(model: SSP) -> float:
     """The room around the states that arrows and stubs take."""
-    return STUB_MARGIN if (np.diff(model.next_start) == 0).any() else MARGIN
+    return STUB_MARGIN if model.open_law.any() else MARGIN
 
 
 def frame(axes: Axes, model: SSP, margin: float | None = None) -> None:

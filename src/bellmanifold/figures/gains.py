@@ -20,7 +20,7 @@ from bellmanifold.figures.drawing import (
     require_drawable,
     warn_of_map,
 )
-from bellmanifold.figures.names import Number, action_keys, labelled
+from bellmanifold.figures.names import Number, action_keys, figure_of, labelled
 from bellmanifold.figures.palette import few_actions, pair_colours
 from bellmanifold.ssp import SSP, require_problem
 
@@ -103,9 +103,7 @@ def draw_advice(
     states = {int(model.pair_state[pair]): action[pair] for pair in np.flatnonzero(policy).tolist()}
     draw_plain_states(axes, model, states if few_actions(model) else {})
     finish(axes, model, handles, words.title, () if named.any() else _gains(drawn, gain))
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "axes are drawn on a figure"
-    bar = figure.colorbar(ScalarMappable(norm, scale), **place)
+    bar = figure_of(axes).colorbar(ScalarMappable(norm, scale), **place)
     bar.set_label("what knowing its value would save", fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return axes

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from bellmanifold.figures.drawing import Pies, draw
 from bellmanifold.figures.gains import Advised, draw_advice
 from bellmanifold.figures.lines import Learnt, draw_regret
+from bellmanifold.figures.names import figure_of
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def _image(axes: Axes) -> str:
     """The figure as an image, closed so that a notebook does not show it once more."""
     from matplotlib import pyplot
 
-    figure, buffer = axes.get_figure(root=True), BytesIO()
-    assert figure is not None, "axes that were just drawn have a figure"
+    figure, buffer = figure_of(axes), BytesIO()
     figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH)
     pyplot.close(figure)
     return f'<img alt="picture" src="data:image/png;base64,{b64encode(buffer.getvalue()).decode("ascii")}">'

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 RADIUS = 0.3
 LONGEST_NAME = 24
@@ -80,11 +81,16 @@ def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
     return " " + shown if shown.startswith("_") else shown
 
 
-def points_per_unit(axes: Axes) -> float:
-    """How many points on paper a unit of framed axes will be, as far as their place in the figure tells."""
+def figure_of(axes: Axes) -> Figure:
+    """The figure that axes are drawn on."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
-    box = axes.get_position()
+    return figure
+
+
+def points_per_unit(axes: Axes) -> float:
+    """How many points on paper a unit of framed axes will be, as far as their place in the figure tells."""
+    figure, box = figure_of(axes), axes.get_position()
     width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     return 72.0 * float(min(width / (right - left), height / (high - low)))
@@ -190,9 +196,7 @@ def columns(width: float, names: Sequence[str]) -> int:
 
 def _width(axes: Axes) -> float:
     """The width of axes, in points, as far as their place in the figure tells."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None, "axes are drawn on a figure"
-    return 72.0 * float(axes.get_position(original=True).width * figure.get_figwidth())
+    return 72.0 * float(axes.get_position(original=True).width * figure_of(axes).get_figwidth())
 
 
 def labelled(model: SSP) -> np.ndarray:

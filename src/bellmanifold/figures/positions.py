@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.sparse.csgraph import dijkstra
 
 from bellmanifold.graph import state_graph
@@ -125,22 +125,15 @@ def _on_paper(model: SSP, cells: Int[np.ndarray, "n 2"]) -> Float[np.ndarray, "n
 
 
 def _shifts(model: SSP) -> Int[np.ndarray, "actions"]:
-    """By how many columns each action moves at most when it leads a row down."""
-    cells, down = _cells(model), _moves_down(model)
+    """By how many columns each action moves at most when its likeliest successor lies a row below."""
+    row, column = np.append(_cells(model), [[-1, 0]], axis=0).T
+    pair, source = model.next_pair, model.pair_state[model.next_pair]
+    likeliest = model.next_prob >= model.over_successors(np.maximum, model.next_prob, 0.0)[pair]
     shift = np.zeros(len(model.actions), dtype=np.int64)
-    for entry in np.flatnonzero(down):
-        pair = model.next_pair[entry]
-        action = model.pair_action[pair]
-        by = cells[model.next_state[entry], 1] - cells[model.pair_state[pair], 1]
+    for entry in np.flatnonzero(likeliest & (row[model.next_state] == row[source] + 1)):
+        action, by = model.pair_action[pair[entry]], column[model.next_state[entry]] - column[source[entry]]
         shift[action] = by if abs(by) > abs(shift[action]) else shift[action]
     return shift
-
-
-def _moves_down(model: SSP) -> Bool[np.ndarray, "successors"]:
-    """The likeliest successor of each pair, where it lies a row below."""
-    row = np.append(_cells(model)[:, 0], -1)
-    likeliest = model.next_prob >= model.over_successors(np.maximum, model.next_prob, 0.0)[model.next_pair]
-    return np.asarray(likeliest & (row[model.next_state] == row[model.pair_state[model.next_pair]] + 1))
 
 
 def _layers(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:

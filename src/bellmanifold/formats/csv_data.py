@@ -14,10 +14,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
-import numpy as np
-
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, first_repeated, quote
 from bellmanifold.formats.files import require_short
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
@@ -97,9 +95,8 @@ def _header(cells: Sequence[str]) -> list[str]:
             f"line 1: unknown column{'s' if len(unknown) > 1 else ''} {listed}: "
             f"a table of observations has {known}{_meant(names, unknown)}"
         )
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInputError(f"line 1: column {quote(name)} occurs twice: keep one of them")
+    if (twice := first_repeated(names)) is not None:
+        raise BadInputError(f"line 1: column {quote(twice)} occurs twice: keep one of them")
     for name in NEEDED:
         if name not in names:
             raise BadInputError(f"line 1: column {quote(name)} is missing: begin with a line as {known}")
@@ -153,16 +150,18 @@ def _number(cell: str, where: str) -> float | None:
     return found
 
 
+def is_missing(value: object) -> bool:
+    """Is this None, or NaN: what a table of observations has where something was not recorded?"""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def write_csv(data: Dataset, file: IO[bytes]) -> None:
     """Write observations as a table, with the columns that they need."""
-    model = data.model
-    columns = {"state": [model.pair_name(pair)[0] for pair in data.pair]}
-    columns["action"] = [model.pair_name(pair)[1] for pair in data.pair]
-    for name, values in (("reward", data.reward), ("sd", data.sd)):
-        if name == "reward" or not np.isnan(values).all():
-            columns[name] = ["" if np.isnan(value) else repr(float(value)) for value in values]
-    if (data.next >= 0).any():
-        columns["next"] = ["" if state < 0 else model.state_name(state) for state in data.next]
+    columns = {
+        name: ["" if is_missing(value) else value for value in values]
+        for name, values in data.columns().items()
+        if name not in ("sd", "next") or not all(map(is_missing, values))
+    }
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

@@ -36,17 +36,8 @@ from typing import IO
 import numpy as np
 
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold.formats.explicit import (
-    EXAMPLE,
-    Explicit,
-    Question,
-    Sense,
-    read_query,
-    read_question,
-    reward_until_target,
-)
-from bellmanifold.formats.files import label as shown
-from bellmanifold.formats.files import located, read_bytes, write_atomically
+from bellmanifold.formats.explicit import EXAMPLE, Explicit, Question, read_query, read_question, reward_until_target
+from bellmanifold.formats.files import label, located, read_bytes, write_atomically
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, require_closed
 
@@ -59,7 +50,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def read_drn(path: str, query: str = "") -> SSP:
     """Read a DRN file; the query may give a `property`."""
-    with located(shown(path)):
+    with located(label(path)):
         given = read_query(query)
         for key in given:
             if key != "property":
@@ -130,16 +121,14 @@ class _Reader:
                 if self.kind not in KINDS:
                     raise self.refuse(f"the type is {quote(self.kind)}: only {' and '.join(KINDS)} can be read")
             elif text == "@reward_models":
-                self.line, raw = next(lines, (self.line, ""))
+                raw = self._next(lines)
                 *self.spaced, rest = raw.rstrip("\r\n").split(" ")
                 self.rewards, self.spaced = raw.split(), [] if rest else self.spaced
             elif text in ("@nr_states", "@nr_choices"):
-                self.line, raw = next(lines, (self.line, ""))
-                self.declared[text] = self._whole(raw, "a number of states or choices")
+                self.declared[text] = self._whole(self._next(lines), "a number of states or choices")
             elif text == "@parameters":
-                self.line, raw = next(lines, (self.line, ""))
-                if raw.strip():
-                    raise self.refuse(f"it has parameters ({quote(raw.strip())}): give them values in Storm first")
+                if given := self._next(lines).strip():
+                    raise self.refuse(f"it has parameters ({quote(given)}): give them values in Storm first")
             elif (found := _ACTION.fullmatch(text)) is not None:
                 self.actions[found[1]] = self._quoted(found[2])
             elif text.startswith("$"):
@@ -149,6 +138,11 @@ class _Reader:
             raise self.refuse("there is no @model: this is not a DRN file")
         if not self.kind:
             raise BadInputError("there is no @type: write @type: MDP or @type: DTMC before @model")
+
+    def _next(self, lines: Iterator[tuple[int, str]]) -> str:
+        """The line after a keyword; empty at the end of the file."""
+        self.line, raw = next(lines, (self.line, ""))
+        return raw
 
     def _body(self, lines: Iterator[tuple[int, str]]) -> None:
         state, limit = -1, SIZE.value
@@ -244,33 +238,31 @@ class _Reader:
 
     def problem(self, asked: str | None, path: str) -> SSP:
         """The problem of a property."""
-        question = self._default() if asked is None else read_question(asked)
-        if question.reward is None and len(self.rewards) != 1 and "" not in self.rewards:
-            names = ", ".join(map(quote, self.rewards)) or "none"
-            raise BadInputError(f"the property names no reward model, and the file has {names}: write {EXAMPLE}")
-        unnamed = "" if "" in self.rewards else self.rewards[0] if self.rewards else ""
-        reward = unnamed if question.reward is None else question.reward
+        reward, sense, target = self._default() if asked is None else read_question(asked)
+        rewards, labels = (", ".join(map(quote, names)) or "none" for names in (self.rewards, self.labelled))
+        if reward is None:
+            if len(self.rewards) != 1 and "" not in self.rewards:
+                raise BadInputError(f"the property names no reward model, and the file has {rewards}: write {EXAMPLE}")
+            reward = "" if "" in self.rewards else self.rewards[0]
         if reward not in self.rewards:
-            names = ", ".join(map(quote, self.rewards)) or "none"
-            raise BadInputError(f"there is no reward model {quote(reward)}: the file has {names}")
-        if question.target not in self.labelled:
-            names = ", ".join(map(quote, self.labelled)) or "none"
-            raise BadInputError(f"no state has the label {quote(question.target)}: the file has {names}")
+            raise BadInputError(f"there is no reward model {quote(reward)}: the file has {rewards}")
+        if target not in self.labelled:
+            raise BadInputError(f"no state has the label {quote(target)}: the file has {labels}")
         choices = np.diff(np.array(self.choice_start))
         if self.kind == "DTMC" and (choices > 1).any():
             raise BadInputError(f"state {np.argmax(choices > 1)} of a DTMC has several actions: write @type: MDP")
-        if question.sense is None and (choices > 1).any():
+        if sense is None and (choices > 1).any():
             raise BadInputError("the property does not say min or max, and some state has a choice: write Rmin or Rmax")
-        sense: Sense = question.sense or "min"
-        text = f'R{{"{reward}"}}{sense}=? [F "{question.target}"]' if reward else f'R{sense}=? [F "{question.target}"]'
-        model = self._explicit(self.rewards.index(reward), question.target, choices)
+        sense = sense or "min"
+        model = self._explicit(self.rewards.index(reward), target, choices)
+        text = str(Question(reward, sense, target))
         return reward_until_target(model, sense, path, text, checked=asked is not None)
 
     def _default(self) -> Question:
         """The question that is asked by default."""
-        for reward, sense in ((COST, "min"), (REWARD, "max")):
-            if reward in self.rewards and GOAL in self.labelled:
-                return read_question(f'R{{"{reward}"}}{sense}=? [F "{GOAL}"]')
+        for question in (Question(COST, "min", GOAL), Question(REWARD, "max", GOAL)):
+            if question.reward in self.rewards and GOAL in self.labelled:
+                return question
         rewards, labels = (", ".join(map(quote, names)) or "none" for names in (self.rewards, self.labelled))
         raise BadInputError(
             f"which reward, until which label? Add ?{EXAMPLE}; there are the reward models {rewards} and the labels "

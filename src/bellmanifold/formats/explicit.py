@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -63,8 +63,7 @@ class Explicit:
     target: Bool[np.ndarray, "states"]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A reward until a label, as a property of the PRISM language says it.
 
     Attributes:
@@ -76,6 +75,10 @@ class Question:
     reward: str | None
     sense: Sense | None
     target: str
+
+    def __str__(self) -> str:
+        named = f'{{"{self.reward}"}}' if self.reward else ""
+        return f'R{named}{self.sense or ""}=? [F "{self.target}"]'
 
 
 def read_question(text: str) -> Question:

@@ -9,13 +9,20 @@ import os
 import re
 import stat
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, printable, quote, require_keys
+from bellmanifold.errors import (
+    BadInputError,
+    BellmanifoldError,
+    DiskError,
+    first_repeated,
+    printable,
+    quote,
+    require_keys,
+)
 from bellmanifold.limits import BYTES, TEXT_SHARE
 
 LONGEST_LABEL = 300
@@ -30,21 +37,20 @@ def label(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
-    """Put the place (a file) in front of the message of any `BadInputError` raised inside."""
+def located(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterator[None]:
+    """Put the place (a file, a problem) in front of the message of any error of a kind raised inside."""
     try:
         yield
-    except BadInputError as error:
-        raise BadInputError(f"{where}: {error}") from None
+    except kind as error:
+        raise kind(f"{where}: {error}") from None
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a file; call inside `located`."""
-    limit = BYTES.value
     try:
         _require_file(path)
         with open(path, "rb") as file:
-            content = file.read(limit + 1)
+            content = file.read(BYTES.value + 1)
     except BadInputError:
         raise
     except FileNotFoundError:
@@ -55,7 +61,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise BadInputError("cannot be read: no permission; check who may read it") from None
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot be read: {reason(error)}") from None
-    _require_at_most(limit, len(content))
+    BYTES.require(len(content), "the file")
     if not content:
         raise BadInputError("the file is empty: write a problem, data or a plan into it")
     return content
@@ -74,12 +80,7 @@ def _require_file(path: str | os.PathLike[str]) -> None:
         what = kinds.get(stat.S_IFMT(mode), "a device")
         raise BadInputError(f"is {what}, not a file: write its content to a file and give that")
     if stat.S_ISREG(mode):
-        _require_at_most(BYTES.value, found.st_size)
-
-
-def _require_at_most(limit: int, size: int) -> None:
-    if size > limit:
-        raise BadInputError(f"is larger than {limit} bytes: set BELLMANIFOLD_MAX_BYTES to read it all the same")
+        BYTES.require(found.st_size, "the file")
 
 
 def require_short(content: bytes, remedy: str) -> None:
@@ -115,11 +116,9 @@ def parse_json(content: bytes) -> dict[str, Any]:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise BadInputError(f"key {quote(repeated)} occurs twice in one object: keep one of them")
-    return result
+    if (twice := first_repeated([key for key, _ in pairs])) is not None:
+        raise BadInputError(f"key {quote(twice)} occurs twice in one object: keep one of them")
+    return dict(pairs)
 
 
 def kind(value: object) -> str:

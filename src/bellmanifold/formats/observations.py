@@ -23,7 +23,7 @@ import numpy as np
 
 from bellmanifold.data import Dataset, require_data
 from bellmanifold.errors import BadInputError, require_kind
-from bellmanifold.formats.csv_data import from_csv, looks_like_table, write_csv
+from bellmanifold.formats.csv_data import from_csv, is_missing, looks_like_table, write_csv
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -36,12 +36,10 @@ from bellmanifold.formats.files import (
     write_atomically,
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_text, read_arrays
-from bellmanifold.formats.problem import find_version
-from bellmanifold.naming import find_pair
+from bellmanifold.formats.problem import DATA_FORMATS, find_version
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP, require_problem
 
-FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
 _MEANING = {
     "reward": "to mean the model's reward",
     "sd": "where it has none of its own",
@@ -83,19 +81,18 @@ def _version_of(data: Dataset) -> int:
 
 def from_json(value: Any, model: SSP) -> Dataset:
     """Build a data set from a parsed `data/1` or `data/2` object."""
-    version = find_version(value, FORMATS)
+    version = find_version(value, DATA_FORMATS)
     whole = record(value, "data", ("format", "observations"), ("metadata",))
     items = listing(whole["observations"], "observations")
     return Dataset.from_pairs(
-        model, [_observation(item, f"observations[{t}]", version, model) for t, item in enumerate(items)]
+        model, [_observation(item, f"observations[{t}]", version) for t, item in enumerate(items)]
     )
 
 
-def _observation(item: Any, where: str, version: int, model: SSP) -> Observation:
+def _observation(item: Any, where: str, version: int) -> Observation:
     """One observation of a file."""
     fields = record(item, where, ("state", "action"), ("reward", "sd", "next") if version > 1 else ("reward",))
     state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
-    find_pair(model, state, action, where)
     for key, meaning in _MEANING.items():
         if key in fields and fields[key] is None:
             kind = "a state" if key == "next" else "a number"
@@ -106,39 +103,30 @@ def _observation(item: Any, where: str, version: int, model: SSP) -> Observation
 
 def data_text(data: Dataset) -> str:
     """A data file as JSON text, in the oldest version that can say it."""
-    model, seen = data.model, []
-    for pair, reward, sd, landing in zip(data.pair, data.reward, data.sd, data.next, strict=True):
-        state, action = model.pair_name(pair)
-        item: dict[str, Any] = {"state": state, "action": action}
-        item |= {key: float(value) for key, value in (("reward", reward), ("sd", sd)) if not np.isnan(value)}
-        seen.append(item | ({"next": model.state_name(landing)} if landing >= 0 else {}))
-    whole = {"format": FORMATS[_version_of(data) - 1], "observations": seen}
+    columns = data.columns()
+    rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
+    seen = [{key: value for key, value in row if not is_missing(value)} for row in rows]
+    whole = {"format": DATA_FORMATS[_version_of(data) - 1], "observations": seen}
     return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
 def from_npz(content: bytes, model: SSP) -> Dataset:
     """Build a data set from the bytes of an `.npz` file."""
     arrays = read_arrays(content)
-    version = find_version({"format": one_text(arrays, "format")} if "format" in arrays else {}, FORMATS)
+    version = find_version({"format": one_text(arrays, "format")} if "format" in arrays else {}, DATA_FORMATS)
     check_arrays(arrays, _ARRAYS, ("sd", "next") if version > 1 else ())
     states, actions = names(arrays, "state_names"), names(arrays, "action_names")
     length = len(_list(arrays, "state", "iu"))
-    reward = _list(arrays, "reward", "iuf", length)
-    sd = _list(arrays, "sd", "iuf", length) if "sd" in arrays else np.full(length, np.nan)
-    landing = _numbers(arrays, "next", len(states), length, -1) if "next" in arrays else np.full(length, -1)
-    states_played = _numbers(arrays, "state", len(states), length)
-    actions_played = _numbers(arrays, "action", len(actions), length)
-    given = (array.tolist() for array in (states_played, actions_played, reward, sd, landing))
-    seen = [
-        Observation(states[s], actions[a], _said(r), _said(e), states[j] if j >= 0 else None)
-        for s, a, r, e, j in zip(*given, strict=True)
-    ]
+    arrays = {"sd": np.full(length, np.nan), "next": np.full(length, -1), **arrays}
+    reward, sd = (
+        [None if is_missing(value) else value for value in _list(arrays, key, "iuf", length).tolist()]
+        for key in ("reward", "sd")
+    )
+    landing = [states[j] if j >= 0 else None for j in _numbers(arrays, "next", len(states), length, -1)]
+    state = [states[s] for s in _numbers(arrays, "state", len(states), length)]
+    action = [actions[a] for a in _numbers(arrays, "action", len(actions), length)]
+    seen = [Observation(*row) for row in zip(state, action, reward, sd, landing, strict=True)]
     return Dataset.from_pairs(model, seen)
-
-
-def _said(value: float | int) -> float | None:
-    """A number, None where it is NaN: left out."""
-    return None if np.isnan(value) else float(value)
 
 
 def _list(arrays: Mapping[str, np.ndarray], key: str, kinds: str, length: int | None = None) -> np.ndarray:
@@ -166,7 +154,7 @@ def _write_npz(data: Dataset, file: IO[bytes]) -> None:
     state_names = (*model.states, model.goals[0])
     check_names((*state_names, *model.actions))
     arrays: dict[str, Any] = {
-        "format": np.array(FORMATS[version - 1]),
+        "format": np.array(DATA_FORMATS[version - 1]),
         "state_names": np.array(state_names),
         "action_names": np.array(model.actions),
         "state": model.pair_state[data.pair],

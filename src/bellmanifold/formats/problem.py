@@ -38,9 +38,11 @@ from bellmanifold.formats.files import (
     write_atomically,
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_number, one_text, read_arrays
+from bellmanifold.problem_table import pair_columns
 from bellmanifold.ssp import SSP, Description, StatedPrior, require_problem
 
 FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
+DATA_FORMATS = ("bellmanifold.data/1", "bellmanifold.data/2")
 _LABELS = ("state_names", "action_names", "goals", "initial_state", "initial_prob", "pair_state", "pair_action")
 _ARRAYS = (*_LABELS, "reward", "next_start", "next_state", "next_prob")
 _OPTIONAL = ("format", "reward_sd", "name", "discount", "metadata")
@@ -76,7 +78,8 @@ def find_version(value: Mapping[str, Any], formats: tuple[str, ...]) -> int:
     """The version of a file, from 1; refuse one of another format."""
     if value.get("format") not in formats:
         found = quote(value["format"]) if "format" in value else "missing"
-        raise BadInputError(f'"format" is {found}: this needs {" or ".join(quote(name) for name in formats)}')
+        swapped = ": the problem comes first, then the data" if value.get("format") in FORMATS + DATA_FORMATS else ""
+        raise BadInputError(f'"format" is {found}: this needs {" or ".join(quote(name) for name in formats)}{swapped}')
     return formats.index(value["format"]) + 1
 
 
@@ -196,17 +199,14 @@ def to_json_text(model: SSP) -> str:
 
     prior = model.prior
     lines = []
-    for i in range(model.n_pairs):
-        state, action = model.pair_name(i)
-        own = slice(model.next_start[i], model.next_start[i + 1])
-        successors = zip(model.next_state[own].tolist(), model.next_prob[own].tolist(), strict=True)
+    for i, (state, action, reward, sd, law) in enumerate(zip(*pair_columns(model).values(), strict=True)):
         pair: dict[str, Any] = {"state": state, "action": action}
         if not model.open_reward[i]:
-            pair["reward"] = float(model.reward[i])
-        if model.reward_sd[i] > 0:
-            pair["reward_sd"] = float(model.reward_sd[i])
-        if not model.open_law[i]:
-            pair["next"] = {model.state_name(s): p for s, p in successors}
+            pair["reward"] = reward
+        if sd > 0:
+            pair["reward_sd"] = sd
+        if law is not None:
+            pair["next"] = law
         if prior is not None:
             pair |= _prior_object(float(prior.pair_mean[i]), float(prior.pair_sd[i]))
         lines.append("  " + dumps(pair))

@@ -125,7 +125,6 @@
   // ---- the drawing ---------------------------------------------------------------------------------------------
   // shapes.js, which stands before this text, draws arrows and pies
   const FEW = 60, BROAD = 1.9;
-  const node = shape, number = rounded;
 
   function drawScene(scene) {
     const svg = byId("drawing");
@@ -135,40 +134,32 @@
     const xs = place.map(([x]) => x), ys = place.map(([, y]) => y), room = RADIUS * 3;
     const low = [Math.min(...xs) - room, Math.min(...ys) - room];
     const [width, height] = [Math.max(...xs) + room - low[0], Math.max(...ys) + room - low[1]];
-    svg.setAttribute("viewBox", [...low, width, height].map(number).join(" "));
+    svg.setAttribute("viewBox", [...low, width, height].map(rounded).join(" "));
     svg.closest(".stage").classList.toggle("broad", width > BROAD * height);
-    const [halos, arrows, states] = ["halos", "arrows", "states"].map((name) => node("g", { class: name }, svg));
+    const [halos, arrows, states] = ["halos", "arrows", "states"].map((name) => shape("g", { class: name }, svg));
     const first = {};
     scene.pair_state.forEach((state, pair) => { first[state] ??= pair; });
     const edges = [];
     scene.next.forEach((successors, pair) => successors.forEach(([target, probability]) => {
       const state = scene.pair_state[pair], colour = ACTIONS[scene.pair_action[pair] % ACTIONS.length];
-      const { line, head } = arrowShape(place[state], place[target], pair - first[state], target === state);
-      const halo = node("path", { class: "halo", d: line, opacity: 0 }, halos);
-      const group = node("g", { class: "arrow", "data-edge": edges.length }, arrows);
-      node("path", { class: "hit", d: line }, group);
-      node("path", { class: "border", d: line }, group);
-      const opacity = number(0.35 + 0.55 * probability);
-      node("path", { class: "line", d: line, stroke: colour, opacity }, group);
-      node("path", { class: "head", d: head, fill: colour, opacity }, group);
+      const arrow = arrowShape(place[state], place[target], pair - first[state], target === state);
+      const halo = shape("path", { class: "halo", d: arrow.line, opacity: 0 }, halos);
+      const group = drawArrow(arrow, colour, rounded(0.35 + 0.55 * probability), { class: "arrow", "data-edge": edges.length }, arrows);
       edges.push({ pair, target, probability, halo, group });
     }));
     const pies = scene.states.map((name, state) => {
       const [x, y] = place[state];
       const start = scene.initial.length === 1 && scene.initial[0] === state ? " start" : "";
-      const group = node("g", { class: "state" + start, "data-state": state, role: "img" }, states);
+      const { group, wedges } = drawState(place[state], { class: "state" + start, "data-state": state, role: "img" }, states);
       if (scene.states.length <= FEW) group.setAttribute("tabindex", "0");
-      node("circle", { class: "empty", cx: x, cy: y, r: RADIUS }, group);
-      const wedges = node("g", {}, group);
-      node("circle", { class: "rim", cx: x, cy: y, r: RADIUS }, group);
       if (!scene.grid && scene.states.length <= FEW) {
-        node("text", { x, y: y - RADIUS - 7, "text-anchor": "middle" }, group).textContent = scene.short[state];
+        shape("text", { x, y: y - RADIUS - 7, "text-anchor": "middle" }, group).textContent = scene.short[state];
       }
       return { group, wedges };
     });
     const goal = place[place.length - 1];
-    node("circle", { class: "goal", cx: goal[0], cy: goal[1], r: RADIUS }, states);
-    node("text", { x: goal[0], y: goal[1] + 4, "text-anchor": "middle" }, states).textContent = scene.goal.length > 8 ? "goal" : scene.goal;
+    shape("circle", { class: "goal", cx: goal[0], cy: goal[1], r: RADIUS }, states);
+    shape("text", { x: goal[0], y: goal[1] + 4, "text-anchor": "middle" }, states).textContent = scene.goal.length > 8 ? "goal" : scene.goal;
     return { scene, place, edges, pies };
   }
 
@@ -177,15 +168,7 @@
     entries.push(["not tried yet", { stroke: css("--ink"), "stroke-width": 2.5, "stroke-dasharray": "1.5 5", "stroke-linecap": "round" }]);
     entries.push(["played now", { stroke: css("--ink"), "stroke-width": 8 }]);
     if (player.run.on_route !== null) entries.push(["sampled routes, by their probability", { stroke: css("--sampled"), "stroke-width": 11, opacity: 0.7 }]);
-    byId("legend").replaceChildren(...entries.map(([name, look]) => {
-      const span = document.createElement("span"), text = document.createElement("bdi"), key = document.createElementNS(SVG, "svg");
-      key.setAttribute("viewBox", "0 0 36 14");
-      key.setAttribute("aria-hidden", "true");
-      node("path", { d: "M3 7H33", ...look }, key);
-      text.textContent = name;
-      span.append(key, text);
-      return span;
-    }));
+    byId("legend").replaceChildren(...legendEntries(entries));
   }
 
   // ---- the player ----------------------------------------------------------------------------------------------
@@ -260,17 +243,8 @@
   function drawPies() {
     const { scene, place, pies } = player.stage;
     pies.forEach(({ group, wedges }, state) => {
-      const pairs = pairsOf(state), shares = pairs.map((pair) => believed("pie", pair));
-      const total = shares.reduce((sum, share) => sum + (share ?? 0), 0);
-      wedges.replaceChildren();
-      let turn = 0;
-      if (total > 0) {
-        pairs.forEach((pair, k) => {
-          const share = (shares[k] ?? 0) / total;
-          if (share > 1e-4) node("path", { d: wedge(place[state], turn, turn + share), fill: ACTIONS[scene.pair_action[pair] % ACTIONS.length] }, wedges);
-          turn += share;
-        });
-      }
+      const slices = pairsOf(state).map((pair) => [believed("pie", pair) ?? 0, ACTIONS[scene.pair_action[pair] % ACTIONS.length], {}]);
+      fillPie(wedges, place[state], slices.filter(([share]) => share > 1e-4));
       group.setAttribute("aria-label", describeState(state));
     });
   }
@@ -298,7 +272,7 @@
       group.classList.toggle("untried", !tried(pair));
       group.classList.toggle("played", played.has(pair + " " + target));
       const share = believed("onRoute", pair);
-      halo.setAttribute("opacity", share === null || share < 0.004 ? 0 : number(0.12 + 0.7 * share));
+      halo.setAttribute("opacity", share === null || share < 0.004 ? 0 : rounded(0.12 + 0.7 * share));
     }
     stage.edges.filter(({ group }) => group.classList.contains("played")).forEach(({ group }) => group.parentNode.append(group));
     drawPies();

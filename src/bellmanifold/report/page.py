@@ -92,19 +92,13 @@ def make_player(contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_byte
     shown = [scene(model, name) for name, model in drawn.items()]
     data = {"scenes": shown, "runs": sorted(runs, key=lambda run: (run["scene"], run["agent"], run["settings"]))}
     total = sum(len(cell.runs) for cell in contents.cells)
-    remark = (
-        f"<p>The player holds {len(runs)} of {total:,} runs: {_which(runs, files)}.</p>" if len(runs) < total else ""
-    )
+    fits_all = "those whose problem can be drawn"
+    which = fits_all if len(runs) == len(files) else "those with the first seeds of each setting, as many as fit"
+    remark = f"<p>The player holds {len(runs)} of {total:,} runs: {which}.</p>" if len(runs) < total else ""
     large = [name for name in contents.problems if name not in drawn]
     if large:
         remark += f"<p>Too large to be drawn: {', '.join(escaped(name) for name in large[:20])}.</p>"
     return Player(data, remark)
-
-
-def _which(runs: Sequence[dict[str, Any]], files: Sequence[RunFile]) -> str:
-    if len(runs) == len(files):
-        return "those whose problem can be drawn"
-    return "those with the first seeds of each setting, as many as fit"
 
 
 def _in_turn(cells: Sequence[Sequence[RunFile]]) -> list[RunFile]:

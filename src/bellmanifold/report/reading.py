@@ -96,7 +96,7 @@ class Cell:
     @property
     def first_optimal(self) -> list[int | None]:
         """First episode, counted from 1, in which each run played an optimal policy."""
-        return [int(np.argmax(flags == 1)) + 1 if (flags == 1).any() else None for flags in self.optimal]
+        return [first_episode(flags == 1) for flags in self.optimal]
 
     @property
     def stop(self) -> Stop | None:

@@ -41,6 +41,48 @@ function arrowShape(from, to, order, stays) {
   return { line: `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`, head: `M${point(tip)}L${point(left)}L${point(right)}Z`, label: towards(middle, chord, Math.abs(middle[0] - chord[0]) < Math.abs(middle[1] - chord[1]) ? -14 : -9), side: middle[0] - chord[0] };
 }
 
+/** An arrow in a group of its own: what can be pointed at, a border, the line and, if it has one, the head. */
+function drawArrow({ line, head }, colour, opacity, attributes, parent) {
+  const group = shape("g", attributes, parent);
+  shape("path", { class: "hit", d: line }, group);
+  shape("path", { class: "border", d: line }, group);
+  shape("path", { class: "line", d: line, stroke: colour, opacity }, group);
+  if (head) shape("path", { class: "head", d: head, fill: colour, opacity }, group);
+  return group;
+}
+
+/** A state in a group of its own: a circle, a place for the wedges of its pie, and the rim. */
+function drawState([cx, cy], attributes, parent) {
+  const group = shape("g", attributes, parent);
+  shape("circle", { class: "empty", cx, cy, r: RADIUS }, group);
+  const wedges = shape("g", {}, group);
+  shape("circle", { class: "rim", cx, cy, r: RADIUS }, group);
+  return { group, wedges };
+}
+
+/** The wedges of a pie, one after the other: how much each gets of all, its colour, and further attributes. */
+function fillPie(wedges, place, slices) {
+  const total = slices.reduce((sum, [share]) => sum + share, 0);
+  let turn = 0;
+  wedges.replaceChildren(...(total > 0 ? slices : []).map(([share, fill, attributes]) => {
+    const from = turn;
+    turn += share / total;
+    return shape("path", { d: wedge(place, from, turn), fill, ...attributes });
+  }));
+}
+
+/** Entries of a legend: a name each, and how the line beside it looks. Names come from files, and keep their direction to themselves. */
+function legendEntries(entries) {
+  return entries.map(([name, look]) => {
+    const span = document.createElement("span"), text = document.createElement("bdi");
+    const key = shape("svg", { viewBox: "0 0 36 14", "aria-hidden": "true" }, span);
+    shape("path", { d: "M4 7H32", ...look }, key);
+    text.textContent = name;
+    span.append(text);
+    return span;
+  });
+}
+
 /** A wedge of a pie, from one share of the turn to another, counter-clockwise from the top. */
 function wedge([x, y], from, to) {
   if (to - from >= 0.99999) return `M${rounded(x)} ${rounded(y - RADIUS)}a${RADIUS} ${RADIUS} 0 1 0 0.01 0Z`;

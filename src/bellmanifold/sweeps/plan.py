@@ -29,7 +29,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -40,9 +40,9 @@ from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
 from bellmanifold.formats.files import label, located, read_bytes
 from bellmanifold.limits import RUNS
-from bellmanifold.models import load_problem
+from bellmanifold.models import load_whole
 from bellmanifold.runs.run import check_memory
-from bellmanifold.ssp import SSP, require_closed
+from bellmanifold.ssp import SSP
 
 Value: TypeAlias = bool | int | float | str
 DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
@@ -166,24 +166,20 @@ class Plan:
 def plan_runs(runs: Sequence[RunSettings]) -> Plan:
     """A plan of the given runs, equal ones once; loads their problems."""
     once = tuple(dict.fromkeys(runs))
-    problems = {name: _load_whole(name) for name in dict.fromkeys(run.model for run in once)}
+    problems = _load(run.model for run in once)
     return Plan(once, problems)
 
 
 def plan_entries(entries: Sequence[Mapping[str, Any]], notes: tuple[str, ...] = ()) -> Plan:
     """The same of entries: a prior that is not given is what their problem states."""
-    problems = {name: _load_whole(name) for name in dict.fromkeys(str(entry["model"]) for entry in entries)}
+    problems = _load(str(entry["model"]) for entry in entries)
     runs = dict.fromkeys(make_settings(entry, problems[str(entry["model"])]) for entry in entries)
     return Plan(tuple(runs), problems, notes)
 
 
-def _load_whole(reference: str) -> Any:
-    """The problem or the environment of a reference; nothing about a problem may be open."""
-    problem = load_problem(reference)
-    if isinstance(problem, SSP):
-        with located(printable(reference[:100])):
-            require_closed(problem, "sweep")
-    return problem
+def _load(references: Iterable[str]) -> dict[str, Any]:
+    """Each problem or environment once, by its reference."""
+    return {name: load_whole(name, "sweep", needs_table=False) for name in dict.fromkeys(references)}
 
 
 def digest(problem: SSP) -> str:
