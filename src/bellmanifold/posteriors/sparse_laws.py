@@ -60,9 +60,8 @@ class SparseLaws:
     def applied(self, laws: OpenLaws, model: SSP) -> SSP:
         """The problem with these laws."""
         rows = Rows(self.law.indptr, self.law.indices, self.law.data)
-        if laws.discount < 1.0:
-            rows = rows.discounted(np.ones(len(self.sticks), dtype=bool), laws.discount, laws.nexts - 1)
-        return replace(model, open_discount=1.0).with_rows(laws.pairs[laws.active], *rows)
+        rows = rows.discounted(np.ones(len(self.sticks), dtype=bool), laws.discount, model.n_states)
+        return model.with_rows(laws.pairs[laws.active], *rows)
 
     def with_rows(self, other: SparseLaws, rows: Int[np.ndarray, "some"]) -> SparseLaws:
         """With some rows of another point."""
