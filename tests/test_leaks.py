@@ -133,9 +133,11 @@ def without(what, states="s"):
     [
         (own(-0.39), 4 / 3, without("mean")),
         (own(-0.41), 4 / 3, ""),
+        (own(-0.4), 4 / 3, ""),
         ({("s", "a"): (-0.7, ["t", "t"]), ("t", "a"): (-0.05, ["s", "s"])}, 1.0, without("mean", "s, t")),
         (own(-0.39, landings=["s", "goal"]), 4 / 3, without("standard deviation")),
         (own(-0.41, landings=["s", "goal"]), 4 / 3, ""),
+        (own(-0.4, landings=["s", "goal"]), 4 / 3, ""),
         ({("u", "a"): (0.5, ["u", "t"]), **own(-1.0)}, 4 / 3, without("standard deviation", "u")),
         (own(0.5, landings=["goal", "goal"]), 4 / 3, ""),
         (own(0.5, landings=["s", "goal", "goal"]), 4 / 3, ""),

@@ -93,6 +93,8 @@ def test_what_is_lost_is_decided_pair_by_pair():
     assert not without_lost_tolerance(target).scale.any()
     elsewhere = replace(target, scale=np.array([0.5, 0.5, 1e-9, 0.0, 0.0]))
     assert without_lost_tolerance(elsewhere) is elsewhere, "that pair was not observed"
+    exact = target_of(TWO, scale=1e6)
+    assert without_lost_tolerance(exact) is exact, "there is none"
     alone = target_of([("s", "a")], scale=1e6, epsilon=1e-9)
     assert without_lost_tolerance(alone) is alone, "no two actions compete"
 

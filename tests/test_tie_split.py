@@ -74,14 +74,15 @@ def test_without_unique_or_tied_pairs():
     assert nothing.log_det(np.zeros(0, dtype=np.int64)) == 0.0
 
 
-def test_components_come_after_what_they_lead_to():
-    """State 0 leads to 1 and 2, which lead to each other and to 3; 4 is on its own."""
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 1, 3], [3, 0, 4, 2, 1]])
+def test_components_come_after_what_they_lead_to(order):
+    """State 0 leads to 1 and 2, which lead to each other and to 3; 4 is on its own; however they are numbered."""
     leads = np.zeros((5, 5))
     leads[0, [1, 2]], leads[1, 2], leads[2, [1, 3]] = 0.3, 0.5, 0.4
     moves = np.zeros((10, 5))
-    moves[::2] = leads
+    moves[::2] = leads[np.ix_(order, order)]
     found = Ties(np.arange(5), 2 * np.arange(6), moves, np.eye(10))
-    parts = [part.tolist() for part in found.components]
+    parts = [sorted(order[state] for state in part) for part in found.components]
     assert sorted(parts) == [[0], [1, 2], [3], [4]]
     assert parts.index([3]) < parts.index([1, 2]) < parts.index([0])
 
@@ -180,6 +181,48 @@ def test_answers_of_one_point():
     kept = by_solver(known, replace(budget, kept=7 * 300)).points
     assert kept.shape == (7, 300)
     assert by_solver(known, replace(budget, kept=7)).points.shape == (7, 256)
+
+
+def test_nothing_is_split_where_nothing_ties():
+    moves = {**HALF, ("s", "b"): Move(-2.5, {"goal": 1.0}), ("u", "a"): Move(-0.5, {"s": 1.0})}
+    target = relaxed_target(Dataset.complete(from_moves("clear", moves, start="u")), 0.0, 3.0)
+    known = everything_known(target, Budget())
+    found = by_solver(known, Budget())
+    assert found.diagnostics == {"points": 0, "ties_split": []}
+    assert found.effective_sample_size is None
+    assert (found.log_evidence.value, found.log_evidence.se) == (pytest.approx(known.log_weight), 0.0)
+    assert found.table.policy.tolist() == [[0, 3, 4]]
+    assert found.table.weight.tolist() == [[1.0]]
+    assert found.table.resolution == 0.0
+    assert found.table.certain.all()
+    assert "ties of" not in found.reason
+
+
+def test_a_tie_of_two_is_certain_only_if_every_net_splits_it_evenly():
+    """v goes on to the tie of s or ends at once: going on wins more often, by a share that nets estimate."""
+    moves = {key: HALF[key] for key in list(HALF)[:4]}
+    moves |= {("v", "a"): Move(-1.0, {"s": 1.0}), ("v", "b"): Move(-3.0, {"goal": 1.0})}
+    target = relaxed_target(Dataset.complete(from_moves("uneven", moves, start="v")), 0.0, 3.0)
+    table = by_solver(everything_known(target, Budget()), Budget(samples=2**12)).table
+    assert table.certain.tolist() == [True, True, False]
+    share = table.weight @ (table.policy[:, 2] == 4) / table.weight.sum(axis=1)
+    assert 0.55 < share.mean() < 0.75
+
+
+def test_the_evidence_has_the_error_of_determinants():
+    """Staying, which doubles a weight, against leaving for a tie: replicates differ in how often it is greedy."""
+    moves = {("s", "stay"): Move(-2.0, {"s": 0.5, "goal": 0.5}), ("s", "leave"): Move(-3.0, {"t": 1.0})}
+    moves |= {("t", action): Move(-1.0, {"goal": 1.0}) for action in "ab"}
+    target = relaxed_target(Dataset.complete(from_moves("leave", moves, start="s")), 0.0, 3.0)
+    known = everything_known(target, Budget())
+    found = by_solver(known, Budget(samples=2**11))
+    mean = found.table.weight.sum(axis=1) / 64
+    assert 1.0 < mean.mean() < 2.0
+    assert found.log_evidence.value == pytest.approx(np.log(mean.mean()) + known.log_weight)
+    error = mean.std(ddof=1) / np.sqrt(32) / mean.mean()
+    assert found.log_evidence.se == pytest.approx(error, rel=1e-6)
+    assert error > 1e-4
+    assert found.effective_sample_size < 2**11
 
 
 def test_how_many_points_are_asked_for():
@@ -283,4 +326,5 @@ def test_nothing_known_is_the_prior():
     table = SimpleNamespace(moments=lambda: (0.7, 0.2))
     assert by_prior(replace(target, noise_scale=table), "").noise_scale == (0.7, 0.2)
     assert found.table.weight.tolist() == [[1.0]]
+    assert found.table.policy.shape == (1, 0)
     assert bm.posterior(model, Dataset.from_pairs(model, [])).engine == "prior"
