@@ -156,21 +156,41 @@ def test_idle_laws_are_taken_with_the_ratio_of_their_own_densities(flat):
     assert min(counts) > (2 if not flat else -1)
 
 
-def at(height):
-    return State(np.zeros(1), np.zeros(1), height, np.zeros(1, dtype=np.int64))
+class Half(np.random.Generator):
+    """A generator whose uniform numbers are all 1/2; counts them."""
+
+    def __init__(self):
+        super().__init__(np.random.PCG64(0))
+        self.count = 0
+
+    def random(self, size=None):
+        self.count += 1
+        return 0.5 if size is None else np.full(size, 0.5)
+
+
+class Level(SparseSystem):
+    """Every point is as likely."""
+
+    height = 0.0
+
+    def evaluate(self, x, start, laws=None):
+        return State(x, np.zeros(5), self.height, start, laws)
 
 
 @pytest.mark.parametrize(("gap", "taken"), [(-0.69, True), (-0.70, False), (0.5, True), (-np.inf, False)])
 def test_laws_are_taken_with_the_ratio_of_the_weights(gap, taken):
     """Above log 0.5; from where there is no likelihood anything is taken, and nothing drawn."""
-    rng, laws = SimpleNamespace(random=lambda: 0.5), object()
-    there = at(2.0 + gap)
-    asked = []
-    system = SimpleNamespace(evaluate=lambda *arguments: asked.append(arguments) or there)
-    here = at(2.0)
-    assert (_taken(system, here, laws, rng) is there) == taken
-    assert asked == [(here.x, here.policy, laws)]
-    assert _taken(system, at(-np.inf), laws, None) is there
+    system, rng = Level(Coordinates(open_target())), Half()
+    old, new = (system.drawer.draw(np.random.default_rng(seed), 0.8) for seed in (1, 2))
+    here = State(np.ones(system.size), np.ones(5), 2.0, np.array([0, 2]), old)
+    system.height = 2.0 + gap
+    there = _taken(system, here, new, rng)
+    assert (there.laws is new, there is here) == (taken, not taken)
+    if taken:
+        assert (there.x is here.x, there.policy is here.policy) == (True, True)
+    assert rng.count == 1
+    assert _taken(system, here._replace(log_likelihood=-np.inf), new, rng).laws is new
+    assert rng.count == 1
 
 
 class Watched(SparseSystem):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -332,8 +331,9 @@ def test_nothing_known_is_the_prior():
     assert not found.q_sd.se.any()
     assert (float(found.log_evidence.value), float(found.log_evidence.se)) == (0.4, 0.0)
     assert (found.engine, found.reason, found.dimension, found.noise_scale) == ("prior", "nothing was seen", 0, None)
-    table = SimpleNamespace(moments=lambda: (0.7, 0.2))
-    assert by_prior(replace(target, noise_scale=table), "").noise_scale == (0.7, 0.2)
+    data = Dataset.from_pairs(model, [("s", "c", reward) for reward in (-9.0, -8.5)])
+    table = noisy_target(data, lambda eta: -eta, prior).noise_scale
+    assert by_prior(replace(target, noise_scale=table), "").noise_scale == table.moments()
     assert found.table.weight.tolist() == [[1.0]]
     assert found.table.policy.shape == (1, 0)
     assert bm.posterior(model, Dataset.from_pairs(model, [])).engine == "prior"
