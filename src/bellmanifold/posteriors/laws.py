@@ -76,8 +76,8 @@ class OpenLaws:
     log_prior: Float[np.ndarray, "knots"]
     log_posterior: Float[np.ndarray, "knots"]
     log_evidence: float
-    discount: float = 1.0
-    follows: bool = True
+    discount: float
+    follows: bool
 
     @property
     def fits_batch(self) -> bool:
@@ -291,7 +291,7 @@ def open_laws(
         share = np.ones(KNOTS)
         share[[0, -1]] = 0.5
         log_prior = np.log(share / share.sum())
-    elif np.isfinite(concentration) and LEAST_GIVEN <= concentration <= MOST_GIVEN:
+    elif LEAST_GIVEN <= concentration <= MOST_GIVEN:
         knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     else:
         raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")

@@ -42,9 +42,9 @@ def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd
         UnsupportedError: naming a class that pays nothing and may be left arbitrarily rarely.
     """
     laws = target.laws
-    if laws is None or not _may_idle(target):
+    if laws is None or not _may_idle(target, laws):
         return
-    idle = _idle_class(target, target.support, 1.0)
+    idle = _idle_class(target, laws, target.support, 1.0)
     if idle is not None:
         raise UnsupportedError(
             f"the pairs that may stay in {state_names(target.model, np.sort(idle.loop))} pay nothing on average, and "
@@ -60,9 +60,9 @@ def lacking_variance(target: Target) -> str:
     weight.
     """
     laws = target.laws
-    if laws is None or not _may_idle(target):
+    if laws is None or not _may_idle(target, laws):
         return ""
-    if _idle_class(target, target.support, 2.0) is not None:
+    if _idle_class(target, laws, target.support, 2.0) is not None:
         return "a loop that pays nothing was never left, and its laws are unknown: weights have no variance"
     rows, landings = _single_exits(target, laws)
     if len(rows) > MOST_LOOKED_AT:
@@ -72,7 +72,7 @@ def lacking_variance(target: Target) -> str:
         fewer = csr_array(laws.landed - once)
         fewer.eliminate_zeros()
         without = replace(target, laws=replace(laws, landed=fewer)).support
-        if _idle_class(target, without, 1.0) is not None:
+        if _idle_class(target, laws, without, 1.0) is not None:
             return "a loop that pays nothing was left only once, and its laws are unknown: weights have no variance"
     return ""
 
@@ -122,11 +122,9 @@ def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | No
     return own[np.flatnonzero(single)[:1]] if single.any() else None
 
 
-def _may_idle(target: Target) -> bool:
+def _may_idle(target: Target, laws: OpenLaws) -> bool:
     """Whether a class may pay exactly nothing, and weigh the more the less it is left."""
-    exact = target.observed & (target.scale == 0) & (target.reward >= 0)
-    undiscounted = target.laws is not None and target.laws.discount == 1.0
-    return undiscounted and not target.prior.flat and bool(exact.any())
+    return laws.discount == 1.0 and not target.prior.flat and bool((_exact(target) & (target.reward >= 0)).any())
 
 
 def _exact(target: Target) -> Bool[np.ndarray, "pairs"]:
@@ -144,16 +142,16 @@ def _single_exits(target: Target, laws: OpenLaws) -> tuple[Int[np.ndarray, "exit
     return row[single], landing[single]
 
 
-def _idle_class(target: Target, support: SSP, most: float) -> MeanReward | None:
+def _idle_class(target: Target, laws: OpenLaws, support: SSP, most: float) -> MeanReward | None:
     """A class of pairs with exact rewards that pays exactly nothing and is left with a weight of `most` or less.
 
     Args:
         target: the posterior.
+        laws: what landings say, all of them.
         support: the problem in which open laws lead only where they were seen to lead.
         most: weight of landings that were not observed.
     """
-    exact, laws, model = _exact(target), target.laws, replace(support, reward=target.reward)
-    assert laws is not None, "only asked where laws are open"
+    exact, model = _exact(target), replace(support, reward=target.reward)
     for allowed in (exact, exact & (target.reward == 0)):
         for best, weight in _classes(target, laws, model, allowed):
             if best.sign == 0 and 0.0 < weight <= most:

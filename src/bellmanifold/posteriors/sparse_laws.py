@@ -10,7 +10,7 @@ Given shares and sticks the concentration has density
 
     prior(a) p(landings | a) prod_i Beta(F_i; a, n_i.) prod_k Beta(beta_ik; 1, a),
 
-which needs log F, the number of sticks and the sum of log(1 - beta) only.
+of which only log F, the number of sticks and the sum of log(1 - beta) depend on both a and the point.
 
 A chain moves laws in two ways. The law of a pair that is not greedy, and stays so, changes nothing but its own value:
 all of these are proposed at once, each accepted with the ratio of its own prior density. The law of any other pair is
@@ -60,9 +60,8 @@ class SparseLaws:
     def applied(self, laws: OpenLaws, model: SSP) -> SSP:
         """The problem with these laws."""
         rows = Rows(self.law.indptr, self.law.indices, self.law.data)
-        if laws.discount < 1.0:
-            rows = rows.discounted(np.ones(len(self.sticks), dtype=bool), laws.discount, laws.nexts - 1)
-        return replace(model, open_discount=1.0).with_rows(laws.pairs[laws.active], *rows)
+        rows = rows.discounted(np.ones(len(self.sticks), dtype=bool), laws.discount, model.n_states)
+        return model.with_rows(laws.pairs[laws.active], *rows)
 
     def with_rows(self, other: SparseLaws, rows: Int[np.ndarray, "some"]) -> SparseLaws:
         """With some rows of another point."""
@@ -110,16 +109,16 @@ class Drawer:
         """Laws of all rows, or of some (the others are empty), given the landings and a concentration."""
         n = len(self.total)
         wanted = np.ones(n, dtype=bool) if rows is None else np.isin(np.arange(n), rows)
-        seen = rng.standard_gamma(self.landed.data) * wanted[self.rows]
-        of_seen = np.bincount(self.rows, seen, n)
+        mine = wanted[self.rows]
+        row, landing, seen = self.rows[mine], self.landed.indices[mine], rng.standard_gamma(self.landed.data)[mine]
+        of_seen = np.bincount(row, seen, n)
         log_fresh = log_gamma(rng, np.full(n, concentration))
         with np.errstate(divide="ignore"):
             log_fresh = log_fresh - np.logaddexp(log_fresh, np.log(of_seen))
         fresh = np.exp(log_fresh)
-        share = seen / np.where(of_seen > 0, of_seen, 1.0)[self.rows] * (1.0 - fresh)[self.rows]
+        parts = [(row, landing, seen / of_seen[row] * (1.0 - fresh)[row])]
         left = np.where(wanted, fresh, 0.0)
         sticks, log_left = np.zeros(n, dtype=np.int64), np.zeros(n)
-        parts = [(self.rows[wanted[self.rows]], self.landed.indices[wanted[self.rows]], share[wanted[self.rows]])]
         for _ in range(MOST_STICKS):
             long = np.flatnonzero(left > LEFT)
             if not len(long):
@@ -159,10 +158,8 @@ class Drawer:
         knots = self.laws.concentration
         if len(knots) == 1:
             return float(knots[0])
-        a, n = knots[:, None], self.total
-        seen = n > 0
-        beta = gammaln(a + n[seen]) - gammaln(a) - gammaln(n[seen])
-        log_density = self.log_seen + (beta + (a - 1.0) * here.log_fresh[seen]).sum(axis=1)
-        with np.errstate(invalid="ignore"):
-            log_density += np.log(knots) * here.sticks.sum() + (knots - 1.0) * here.log_left.sum()
-        return float(knots[np.argmax(np.nan_to_num(log_density, nan=-np.inf) + rng.gumbel(size=len(knots)))])
+        a = knots[:, None]
+        of_shares = gammaln(a + self.total) - gammaln(a) + a * here.log_fresh  # F is 1 where nothing was seen
+        log_density = self.log_seen + of_shares.sum(axis=1)
+        log_density += np.log(knots) * here.sticks.sum() + knots * here.log_left.sum()
+        return float(knots[np.argmax(log_density + rng.gumbel(size=len(knots)))])
