@@ -321,27 +321,23 @@ def noise_of(blocks: list[engine._Block], weight: np.ndarray) -> np.ndarray:
 
 def test_cells_that_are_looked_at_again_stand_for_all():
     """16 draws in proportion to the noise, each for its share of all noise; fewer than 17 cells for themselves."""
-    _, blocks = in_blocks()
+    cells, blocks = in_blocks()
     _, weight = engine._weights(blocks)
     noise, cell = noise_of(blocks, weight), np.concatenate([block.cell for block in blocks])
     found = engine._again_apart(blocks, weight, np.random.default_rng(6))
     times = np.bincount(systematic(noise, 16, np.random.default_rng(6)), minlength=24)
     expected = {int(cell[k]): times[k] * noise.sum() / 16 / noise[k] for k in np.flatnonzero(times)}
-    assert {int(c): w for block, own in found for c, w in zip(block.cell, own, strict=True)} == pytest.approx(expected)
+    taken = {int(c): w for block, rows, own in found for c, w in zip(block.cell[rows], own, strict=True)}
+    assert taken == pytest.approx(expected)
     assert times.max() > 1
-    for some, few in ((16, [*blocks[:2], blocks[2].rows(np.arange(1))]), (12, [blocks[0], blocks[1].rows(np.arange(7))])):
+    for block, rows, _ in found:
+        assert any(block is one for one in blocks)
+        assert len(set(block.points[rows].tolist())) == 1, "those of a part have as many points"
+    for number in (16, 17):
+        few = [*blocks[:2], engine._estimated(cells, blocks[2].cell[: number - 15], 4, np.random.default_rng(5))]
         alone = engine._again_apart(few, engine._weights(few)[1], np.random.default_rng(6))
-        assert all((own == 1.0).all() for _, own in alone)
-        assert sum(len(block.cell) for block, _ in alone) == some
-        found += alone
-    every = {int(c): (b, k) for b in blocks for k, c in enumerate(b.cell)}
-    for block, _ in found:
-        assert len(set(block.points.tolist())) == 1, "those of a part have as many points"
-        for k, c in enumerate(block.cell):
-            whole, place = every[int(c)]
-            np.testing.assert_array_equal(block.log_weight()[:, k], whole.log_weight()[:, place])
-            np.testing.assert_array_equal(block.staircase.lower[k], whole.staircase.lower[place])
-            assert (block.points[k], block.spent[k]) == (whole.points[place], whole.spent[place])
+        assert all((own == 1.0).all() for _, _, own in alone) == (number == 16)
+        assert (sum(len(rows) for _, rows, _ in alone) == number) == (number == 16)
     assert engine._again_apart(blocks, weight[:1], np.random.default_rng(6)) == [], "one replicate is exact"
 
 
@@ -375,16 +371,15 @@ def test_moments_cell_by_cell():
         variance = square / weight.mean(axis=0).sum() - expected.value**2
         np.testing.assert_allclose(found[1].value, np.sqrt(variance), rtol=1e-9)
         generator, total = np.random.default_rng(8), np.zeros(9)
-        for block, stands_for in again:
-            each = np.repeat(np.arange(len(block.cell)), 16)
-            once = orthants(block.staircase.cells(each), int(block.points[0]), 1, generator)
-            for k in range(len(block.cell)):
+        for block, rows, stands_for in again:
+            once = orthants(block.staircase.cells(np.repeat(rows, 16)), int(block.points[rows[0]]), 1, generator)
+            for place, k in enumerate(rows):
                 errors = []
-                for j in range(16 * k, 16 * k + 16):
+                for j in range(16 * place, 16 * place + 16):
                     mean, covariance = value_moments(cells, block, k, once.first[0, j], once.spread[j])
                     apart = (mean - expected.value) ** 2 + np.diag(covariance) - variance
                     errors.append(np.exp(block.log_evidence[k] + once.log_probability[0, j] - top) * apart)
-                total += stands_for[k] * np.var(errors, axis=0, ddof=1)
+                total += stands_for[place] * np.var(errors, axis=0, ddof=1)
         error = np.sqrt(total / 16) / weight.mean(axis=0).sum() / (2.0 * np.sqrt(variance))
         np.testing.assert_allclose(found[1].se, error, rtol=1e-6)
 
@@ -399,7 +394,7 @@ def test_the_answer_of_some_blocks():
     assert found.diagnostics["dropped_bound"] == pytest.approx(np.exp(-4.0) / total.mean(), rel=1e-9)
     assert found.table.resolution == found.diagnostics["dropped_bound"]
     again = engine._again_apart(blocks, engine._weights(blocks)[1], np.random.default_rng(6))
-    spent = sum(block.spent.sum() for block in blocks) + sum(block.points.sum() for block, _ in again)
+    spent = sum(block.spent.sum() for block in blocks) + sum(block.points[rows].sum() for block, rows, _ in again)
     assert found.diagnostics["points"] == 16 * spent
     assert found.diagnostics["cells"] == 24
     assert (found.dimension, found.reason) == (9, "test: enumeration of 24 cells")

@@ -446,6 +446,13 @@ def test_replicates_are_averaged_and_their_spread_is_an_error():
         np.testing.assert_array_equal(getattr(back, name), getattr(estimate, name))
 
 
+def test_replicates_may_be_further_apart_than_numbers_reach():
+    estimate = Orthants(np.array([[-5000.0], [np.log(3.0)]]), np.array([[[2.0]], [[7.0]]]), np.zeros((1, 1, 1)))
+    value, error = estimate.summary()
+    assert (value[0], error[0]) == pytest.approx((np.log(1.5), 1.0))
+    assert estimate.mean()[0, 0] == 7.0
+
+
 def test_one_replicate_has_no_error():
     estimate = Orthants(np.array([[-1.0, -2.0]]), np.zeros((1, 2, 1)), np.zeros((2, 1, 1)))
     value, error = estimate.summary()

@@ -70,7 +70,7 @@ class Orthants:
 
     def rows(self, chosen: Int[np.ndarray, "some"]) -> Orthants:
         """The same for some of the cells."""
-        return Orthants(self.log_probability[:, chosen], self.first[:, chosen], self.spread[chosen])
+        return Orthants(self.log_probability.take(chosen, 1), self.first.take(chosen, 1), self.spread.take(chosen, 0))
 
     def summary(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "cells"]]:
         """The logarithm of each probability, and the probability's standard error as a fraction of it."""
