@@ -672,20 +672,6 @@ def test_small_epsilon_finds_the_optimal_policy():
     assert [action for _, action in best] == ["right"] * 4
 
 
-def test_both_linear_algebra_routes_agree():
-    """Exact cells, so that nothing but rounding is left."""
-    model = envs.four_state()
-    data = Dataset.from_pairs(model, [("1", "to-2"), ("2", "to-3"), ("3", "to-4")])
-    target = relaxed_target(data, 0.01, 2.0)
-    cholesky = mixture(target)
-    svd = mixture(target, work=replace(USUAL, well_conditioned=0.0))
-    one, other = (action_probabilities(model, found.table).value for found in (cholesky, svd))
-    assert one == pytest.approx(other, abs=1e-9)
-    assert cholesky.q_mean.value == pytest.approx(svd.q_mean.value, abs=1e-9)
-    assert cholesky.q_sd.value == pytest.approx(svd.q_sd.value, rel=1e-7)
-    assert cholesky.log_evidence.value == pytest.approx(svd.log_evidence.value, abs=1e-9)
-
-
 def test_cells_left_out_do_not_matter():
     """False alarms: |z| > 6 in 20 comparisons with 15 degrees of freedom, 5e-4 in all."""
     model = envs.deep_sea(4)

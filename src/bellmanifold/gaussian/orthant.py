@@ -76,9 +76,7 @@ class Orthants:
         """The logarithm of each probability, and the probability's standard error as a fraction of it."""
         top, weight = self._weights()
         average = weight.mean(axis=0)
-        if self.replicates == 1:
-            return self.log_probability[0], np.zeros(weight.shape[1])
-        spread = weight.std(axis=0, ddof=1) / np.sqrt(self.replicates)
+        spread = weight.std(axis=0, ddof=1) / np.sqrt(self.replicates) if self.replicates > 1 else 0.0 * average
         with np.errstate(divide="ignore"):
             return top + np.log(average), np.divide(spread, average, out=np.zeros_like(spread), where=average > 0)
 

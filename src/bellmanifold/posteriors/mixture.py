@@ -33,11 +33,12 @@ from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.gaussian.chunks import chunks
 from bellmanifold.gaussian.orthant import Orthants, joined, orthants
 from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
+from bellmanifold.posteriors.cells import Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.estimated import Estimate, ratio, systematic
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result, root
@@ -60,7 +61,6 @@ class Work:
         chunk: numbers in the Gaussians that are computed at a time.
         first_block, block: cells treated together: few at first, as the first ones may be all that count.
         stored: up to this many numbers the Gaussians of all cells are kept instead of being computed again.
-        well_conditioned: as in `cells_of`.
     """
 
     negligible: float = 1e-6
@@ -71,7 +71,6 @@ class Work:
     first_block: int = 128
     block: int = 1024
     stored: int = 2**26
-    well_conditioned: float = WELL_CONDITIONED
 
 
 USUAL = Work()
@@ -97,7 +96,7 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
     (4, array([-4., -5., -2., -2., -1.]))
     """
     budget = Budget() if budget is None else budget
-    cells = cells_of(target, budget.cells, work.well_conditioned)
+    cells = cells_of(target, budget.cells)
     generator = np.random.default_rng(budget.seed)
     bounds, stored = _bounds(cells, work)
     cells = replace(cells, stored=stored)
@@ -117,15 +116,14 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
 def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
     """For every cell the logarithm of evidence times its least probable wall; and the Gaussians if they are few."""
     own, fastest = len(cells.own), cells.fastest
-    chunk = max(1, work.chunk // max(1, own**2 * fastest))
     stored = Gaussians.room(cells.n_choices, own) if cells.n_choices * own**2 <= work.stored else None
     bound = np.empty(cells.n_cells)
-    for begin in range(0, cells.n_choices, chunk):
-        choice = np.arange(begin, min(begin + chunk, cells.n_choices))
+    for part in chunks(cells.n_choices, own**2 * fastest, work.chunk):
+        choice = np.arange(part.start, part.stop)
         gaussians = cells.computed(choice)
         cell = np.arange(choice[0] * fastest, (choice[-1] + 1) * fastest)
         greedy, other = cells.walls(cell)
-        row = np.repeat(choice - begin, fastest)[:, None]
+        row = np.repeat(choice - part.start, fastest)[:, None]
         mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
         sd = _wall_sd(gaussians.factor, row, greedy, other)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -133,7 +131,7 @@ def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"
         wall = log_ndtr(edge).min(axis=1, initial=0.0)
         bound[cell] = np.repeat(gaussians.log_evidence, fastest) + wall
         if stored is not None:
-            stored.put(begin, gaussians)
+            stored.put(part, gaussians)
     return bound, stored
 
 
