@@ -129,7 +129,9 @@ def damped_rounds(mean, lower, looks):
                 edge = (mean[j] + lower[j, :j] @ w[:j]) / lower[j, j] + shift[j]
                 hazard[j] = hazard_of(np.array([edge]))[0]
                 w[j] = shift[j] + hazard[j]
-            asked = np.array([sum(hazard[j] * lower[j, i] / lower[j, j] for j in range(i + 1, dim)) for i in range(dim)])
+            asked = np.array(
+                [sum(hazard[j] * lower[j, i] / lower[j, j] for j in range(i + 1, dim)) for i in range(dim)]
+            )
             change, shift = np.abs(asked - shift).max(), (shift + asked) / 2.0
         if change < 0.3:
             return look, shift[:-1]

@@ -93,7 +93,7 @@ TESTS = {
     "td": ("td",),
     "tie_split": ("known", "ties", "numerical_edges"),
     "ties": ("ties", "numerical_edges"),
-    "trace": ("walk", "sparse_walk"),
+    "trace": ("trace", "walk"),
     "value_prior": ("priors", "target"),
     "visits": ("cuts", "sparse_walk", "walk"),
     "walk": ("walk", "inference"),

@@ -290,7 +290,9 @@ def _result(
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
     exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
     dropped = float(np.exp(rest - top) / total.mean())
-    spent = sum(int(block.spent.sum()) for block in blocks) + sum(int(block.points[rows].sum()) for block, rows, _ in again)
+    spent = sum(int(block.spent.sum()) for block in blocks) + sum(
+        int(block.points[rows].sum()) for block, rows, _ in again
+    )
     return Result(
         table=_table(target, cells, blocks, weight, dropped),
         q_mean=q_mean,
