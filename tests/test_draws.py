@@ -123,7 +123,7 @@ def test_batches_count_as_much_as_they_weigh():
     ]
     found = _pooled(iter(batches), seed=3)
     assert found.weight.values.sum() == pytest.approx(1.0)
-    share = {v: w for v, w in zip(found.q.values[:, 0], found.weight.values, strict=True)}
+    share = dict(zip(found.q.values[:, 0], found.weight.values, strict=True))
     assert share == pytest.approx({1.0: 1 / 16, 2.0: 3 / 16, 5.0: 3 / 8, 6.0: 3 / 8}, abs=2e-4)
     np.testing.assert_array_equal(found.noise_scale.values, found.q.values[:, 0])
     assert found.attrs == {}

@@ -51,7 +51,7 @@ TESTS = {
     "draws": ("draws", "inference", "open_laws"),
     "elimination": ("chart",),
     "estimated": ("result", "draws", "honest_errors"),
-    "evidence": ("inference",),
+    "evidence": ("evidence", "inference"),
     "exchangeable": ("exchangeable",),
     "gradient": ("gradient", "convergence"),
     "graph": ("graph", "health", "sparse_chart", "gain"),

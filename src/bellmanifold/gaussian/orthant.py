@@ -43,6 +43,8 @@ from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHE
 
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
+NODES = 2**11
+"""About so many nodes has the quadrature of a cell in two dimensions."""
 SMALLEST_PROBABILITY = 1e-280
 """Below it the normal distribution function is taken in logs."""
 REACH = 14.0
@@ -104,9 +106,8 @@ def orthants(
         chunk: points treated at a time.
     """
     exact = staircase.dimension <= EXACT_DIMENSION
-    most = 16 if staircase.dimension == EXACT_DIMENSION else chunk  # there a cell has many nodes
     parts = []
-    for part in chunks(len(staircase), 1 if exact else replicates * points, most):
+    for part in chunks(len(staircase), NODES if exact else replicates * points, chunk):
         rows = _rows(staircase.cells(part))
         if staircase.dimension == 0:
             parts.append(
