@@ -96,6 +96,12 @@ def test_four_independent_values_by_the_textbook():
     assert (found.diagnostics["cells"], found.diagnostics["dropped_bound"]) == (4, 0.0)
 
 
+def test_the_usual_way_through_the_cells():
+    """What frozen answers were computed with."""
+    assert (USUAL.negligible, USUAL.pilot, USUAL.most, USUAL.growth) == (1e-6, 131072, 65536, 16.0)
+    assert (USUAL.chunk, USUAL.first_block, USUAL.block, USUAL.stored) == (262144, 128, 1024, 67108864)
+
+
 def walled_target() -> Target:
     """A successor with two actions, and states with three and two that are none."""
     moves = {

@@ -323,19 +323,20 @@ def _moments(
     Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
     """
     cell = np.concatenate([block.cell for block in blocks])
-    average = weight.mean(axis=0) / weight.mean(axis=0).sum()
+    average = weight.mean(axis=0)
+    whole = average.sum()
     gaussians, at = cells.gaussians(cell[[int(np.argmax(average))]])
     reference = gaussians.mean[at[0]]
     part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
-    for (block, own), (_, share) in zip(_by_block(blocks, weight), _by_block(blocks, average), strict=True):
+    for block, own in _by_block(blocks, weight):
         within = _within(cells, block.cell, block.staircase, reference)
         part += within.sums(own, block.estimate)
-        square += share @ within.squares(block.estimate)
+        square += own.mean(axis=0) / whole @ within.squares(block.estimate)
     mean = ratio(part, weight.sum(axis=1))
     variance = np.maximum(square - mean.value**2, 0.0)
     centre = reference + mean.value
     total = _variance_of_squares(cells, again, top, centre, variance, generator)
-    sd = root(Estimate(variance, np.sqrt(total / len(weight)) / weight.mean(axis=0).sum()))
+    sd = root(Estimate(variance, np.sqrt(total / len(weight)) / whole))
     return _everywhere(target, Estimate.of(centre, mean.se), sd)
 
 
