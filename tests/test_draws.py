@@ -1,5 +1,7 @@
 """Draws of the action values: their moments, the equations they satisfy, and when there are none."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.draws import (
+    _pooled,
     as_dataset,
     by_chain,
     chain_draws,
@@ -28,12 +31,15 @@ from bellmanifold.posteriors.draws import (
     in_one_row,
     labels,
     posterior_draws,
+    result_draws,
     weighted_draws,
 )
-from bellmanifold.posteriors.estimated import effective_size
+from bellmanifold.posteriors.estimated import Estimate, effective_size
 from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.policies import PolicyTable
+from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import system_of
-from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, ROUND
 from bellmanifold.posteriors.weight import propose
 
@@ -75,6 +81,79 @@ def test_unobserved_values_are_filled_in_below_the_largest(rng):
         below = stats.norm.cdf(own.min(axis=1) / 2.0) / stats.norm.cdf(m / 2.0)
         assert stats.kstest(below, "uniform").pvalue > 1e-6
     assert stats.kstest(values[:, 6:].ravel() / 2.0, "norm").pvalue > 1e-6
+
+
+def test_values_are_filled_in_number_by_number():
+    """With priors of their own for every state, and three alternatives of which the largest is known."""
+    model = from_moves(
+        "filled",
+        {("s", "go"): Move(-1.0, {"t": 1.0})}
+        | {("t", a): Move(-0.5, {"goal": 1.0}) for a in "abc"}
+        | {("far", a): Move(-1.0, {"goal": 1.0}) for a in "xy"},
+        start="s",
+    )
+    prior = ValuePrior(model.reward + 0.3, np.array([0.7, 1.3])[model.pair_state % 2])
+    target = relaxed_target(Dataset.from_pairs(model, [("s", "go")]), 0.3, prior)
+    first = model.pair_index["t", "a"]
+    group, idle = model.pair_state == model.pair_state[first], ~target.coupled[model.pair_state]
+    assert (int(group.sum()), int(idle.sum())) == (3, 2)
+    q, rng = np.random.default_rng(1).normal(size=(model.n_pairs, 5)), np.random.default_rng(4)
+    found = completed(Coordinates(target), q, np.random.default_rng(4))
+    expected, mean, sd = q.T.copy(), prior.mean[first], prior.sd[first]
+    below = rng.random((5, 3)) * stats.norm.cdf((q[first] - mean) / sd)[:, None]
+    expected[:, group] = mean + sd * stats.norm.ppf(below)
+    expected[np.arange(5), rng.choice(np.flatnonzero(group), 5)] = q[first]
+    expected[:, idle] = prior.mean[idle] + prior.sd[idle] * rng.standard_normal((5, 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def batch(values, weight, log_total):
+    """Weighted draws of two pairs."""
+    values, weight = np.asarray(values, dtype=float), np.asarray(weight)
+    drawn = as_dataset(envs.two_state(), np.stack([values, -values], axis=1), weight, values[None])
+    return drawn.assign_attrs(log_total=log_total)
+
+
+def test_batches_count_as_much_as_they_weigh():
+    """Of two with 1 : 3 of all weight each point has its share of both; one without any weight is left out."""
+    batches = [
+        batch([1.0, 2.0], [0.25, 0.75], -1000.0),
+        batch([3.0, 4.0], [0.0, 0.0], -np.inf),
+        batch([5.0, 6.0, 7.0], [0.5, 0.5, 0.0], -1000.0 + np.log(3.0)),
+    ]
+    found = _pooled(iter(batches), seed=3)
+    assert found.weight.values.sum() == pytest.approx(1.0)
+    share = dict(zip(found.q.values[:, 0], found.weight.values, strict=True))
+    assert share == pytest.approx({1.0: 1 / 16, 2.0: 3 / 16, 5.0: 3 / 8, 6.0: 3 / 8}, abs=2e-4)
+    np.testing.assert_array_equal(found.noise_scale.values, found.q.values[:, 0])
+    assert found.attrs == {}
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [([0.3, 0.3, 0.3, 0.1], 3), ([0.1] * 10, 10), ([0.2, 0.3, 0.1], 2), ([7.0], 1), ([0.0, 0.0], 0), ([], 0)],
+)
+def test_how_many_draws_come_without_repeats(weight, expected):
+    draws = as_dataset(envs.two_state(), np.zeros((len(weight), 2)), np.array(weight), np.zeros((0, len(weight))))
+    assert distinct(draws) == expected
+
+
+def test_an_engines_own_points_become_draws():
+    """Chain by chain, as effective as the engine says, or as if they were independent."""
+    target = relaxed_target(Dataset.complete(envs.two_state()), 0.3, 2.0)
+    points = np.arange(12.0).reshape(2, 6)
+    whole = Estimate.of(np.zeros(2), np.zeros(2))
+    table = PolicyTable(target.coupled, np.array([[0]]), np.ones((1, 1)))
+    result = Result(table=table, q_mean=whole, q_sd=whole, engine="own", reason="", dimension=2, points=points)
+    for more, chains, effective in (
+        ({}, 1, 6.0),
+        ({"effective_sample_size": 4.5, "diagnostics": {"chains": 3}}, 3, 4.5),
+    ):
+        found = result_draws(target, replace(result, **more), seed=0)
+        np.testing.assert_array_equal(found.q.values.reshape(6, 2), points.T)
+        assert found.q.shape == (chains, 6 // chains, 2)
+        assert found.attrs["effective_sample_size"] == effective
+        assert "noise_scale" not in found
 
 
 @pytest.mark.parametrize(

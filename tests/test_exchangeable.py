@@ -10,6 +10,7 @@ from scipy.integrate import quad
 from bellmanifold.gaussian.exchangeable import (
     FAR,
     HIGH,
+    _far_below,
     jax_member_moments,
     largest_of_normals,
     member_moments,
@@ -63,6 +64,18 @@ def test_members_by_quadrature(z):
     below = largest - sd * gap if z < 0 else mean + sd * (z - gap)
     np.testing.assert_allclose(first, largest / 3 + 2 / 3 * below, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(square, 2 / 3 * sd**2 * (gap**2 + variance), rtol=1e-9)
+
+
+@pytest.mark.parametrize("t", [6.0, 7.0, 20.0])
+def test_sixteen_levels_of_the_continued_fraction_are_as_good_as_four_thousand(t):
+    """The estimate of what is left out at the last of them gives two more digits than none."""
+    tail = t
+    for level in range(4000, 2, -1):
+        tail = t + level / tail
+    gap = 1.0 / (t + 2.0 / tail)
+    found = _far_below(np.array([t]), np)
+    np.testing.assert_allclose(found[0], gap, rtol=1e-14)
+    np.testing.assert_allclose(found[1], gap * (2.0 / tail - gap), rtol=3e-13)
 
 
 def test_members_of_each_row_have_their_own_law():

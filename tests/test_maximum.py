@@ -117,3 +117,43 @@ def test_rows_are_batched_without_a_trace(rng):
         found = largest(mean, sd, numbers=numbers)
         np.testing.assert_allclose(found.probability, together.probability, atol=1e-14)
         np.testing.assert_allclose(found.expectation, together.expectation, atol=1e-14)
+
+
+def summed_plainly(mean, sd, step, nodes):
+    """P(a is the largest) of each, by the sum over equally spaced y with x = c + s sinh(y); not made to sum to 1."""
+    first = int(np.argmax(mean - 9.0 * sd))
+    c, s = mean[first], sd[first]
+    low, high = -np.arcsinh(9.0), np.arcsinh(max((mean - c + 9.0 * sd) / s))
+    assert (nodes - 1) * step >= high - low, "as many nodes as the step asks for"
+    found = np.zeros(len(mean))
+    expectation = c
+    for y in np.linspace(low, high, nodes):
+        z = (c + s * np.sinh(y) - mean) / sd
+        for a in range(len(mean)):
+            density = np.exp(-0.5 * z[a] ** 2) / np.sqrt(2.0 * np.pi) / sd[a] * np.delete(ndtr(z), a).prod()
+            mass = density * s * np.cosh(y) * (high - low) / (nodes - 1)
+            found[a] += mass
+            expectation += s * np.sinh(y) * mass
+    return found, expectation, (high - low) / step
+
+
+@pytest.mark.parametrize(("k", "divided"), [(3, 1.6), (6, np.log(6.0))])
+def test_a_coarse_sum_is_what_is_written(rng, k, divided):
+    """Steps are so coarse that every detail shows: `step` over log k, and over 1.6 for three and four."""
+    mean, sd = rng.normal(size=(2, k)), rng.uniform(0.3, 1.7, size=(2, k))
+    step = 1.3 / divided
+    longest = max(summed_plainly(m, s, step, 100)[2] for m, s in zip(mean, sd, strict=True))
+    found = largest(mean, sd, tolerance=np.inf, step=1.3)
+    for row in range(2):
+        chance, expectation, _ = summed_plainly(mean[row], sd[row], step, 1 + int(np.ceil(longest)))
+        np.testing.assert_allclose(found.probability[row], chance / chance.sum(), rtol=1e-12)
+        assert found.expectation[row] == pytest.approx(expectation, rel=1e-12)
+        assert abs(chance.sum() - 1.0) > 1e-9, "coarse"
+
+
+def test_rows_are_done_again_three_times_at_most_and_only_if_they_miss_one(rng):
+    mean, sd = rng.normal(size=(2, 4)), rng.uniform(0.5, 1.5, size=(2, 4))
+    again, halved = largest(mean, sd, tolerance=-1.0, step=0.8), largest(mean, sd, tolerance=np.inf, step=0.1)
+    np.testing.assert_array_equal(again.probability, halved.probability)
+    once, plain = largest(mean, sd, tolerance=1.0, step=0.8), largest(mean, sd, tolerance=np.inf, step=0.8)
+    np.testing.assert_array_equal(once.probability, plain.probability)

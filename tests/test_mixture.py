@@ -22,6 +22,7 @@ from bellmanifold.gaussian.orthant import orthants
 from bellmanifold.posteriors import cells as cells_module
 from bellmanifold.posteriors import mixture as engine
 from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.estimated import ratio, systematic
 from bellmanifold.posteriors.mixture import USUAL, mixture
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result
@@ -93,6 +94,12 @@ def test_four_independent_values_by_the_textbook():
     evidence = norm.logpdf(model.reward, scale=np.sqrt(4.64)).sum()
     assert abs(found.log_evidence.value - evidence) <= 6 * found.log_evidence.se
     assert (found.diagnostics["cells"], found.diagnostics["dropped_bound"]) == (4, 0.0)
+
+
+def test_the_usual_way_through_the_cells():
+    """What frozen answers were computed with."""
+    assert (USUAL.negligible, USUAL.pilot, USUAL.most, USUAL.growth) == (1e-6, 131072, 65536, 16.0)
+    assert (USUAL.chunk, USUAL.first_block, USUAL.block, USUAL.stored) == (262144, 128, 1024, 67108864)
 
 
 def walled_target() -> Target:
@@ -246,6 +253,193 @@ def test_a_lucky_estimate_is_not_believed():
     weight = np.array([[4.0, 1.0], [4.0, 1.0], [4.0, 1.0]])
     assert engine._allocation(weight, np.array([4, 4]), 16.0).tolist() == [128, 32]
     assert engine._allocation(weight, np.array([4, 4]), 1e12).tolist() == [USUAL.most] * 2
+
+
+# --- sums over cells, written out -------------------------------------------------------------------------------------
+
+
+def many_walls() -> Target:
+    """Four states of three and two actions, widths and priors of their own: 24 cells, of five walls each."""
+    moves = {
+        ("a", "x"): Move(-0.5, {"b": 0.5, "goal": 0.5}),
+        ("a", "y"): Move(-1.0, {"goal": 1.0}),
+        ("a", "z"): Move(0.2, {"goal": 1.0}),
+        ("b", "x"): Move(-0.3, {"goal": 1.0}),
+        ("b", "y"): Move(-0.7, {"goal": 1.0}),
+        ("c", "x"): Move(-0.4, {"b": 1.0}),
+        ("c", "y"): Move(-0.9, {"goal": 1.0}),
+        ("d", "x"): Move(-0.4, {"b": 0.3, "goal": 0.7}),
+        ("d", "y"): Move(-0.9, {"goal": 1.0}),
+    }
+    model = from_moves("many walls", moves, start="a")
+    observed = np.isin(np.arange(9), [0, 1, 4, 5, 7])
+    prior = ValuePrior(np.linspace(-1.5, 0.6, 9), np.linspace(0.6, 1.8, 9))
+    scale = np.where(observed, 0.4 + 0.1 * np.arange(9), 0.0)
+    return Target(model, observed, np.where(observed, model.reward, 0.0), scale, prior, log_constant=0.3)
+
+
+def in_blocks() -> tuple[cells_module.Cells, list[engine._Block]]:
+    """Its cells in three blocks; those of the second were estimated again, with two or eight points instead of four."""
+    cells = cells_module.cells_of(many_walls(), 24)
+    work = replace(USUAL, first_block=5, block=10, pilot=16 * 24 * 4, negligible=1e-300)
+    blocks, _ = engine._best_first(cells, engine._bounds(cells)[0], np.random.default_rng(3), work)
+    points = np.where(np.arange(len(blocks[1].cell)) % 3 == 0, 2, 8)
+    blocks[1] = engine._again(blocks[1], points, np.random.default_rng(4))
+    return cells, blocks
+
+
+def test_blocks_hold_the_differences_of_their_cells():
+    """Means and factors of the walls; and what was spent counts all rounds."""
+    cells, blocks = in_blocks()
+    assert [len(block.cell) for block in blocks] == [5, 10, 9]
+    assert [set(block.spent.tolist()) for block in blocks] == [{4}, {6, 12}, {4}]
+    for block in blocks:
+        greedy, other = cells.walls(block.cell)
+        gaussians = cells.computed(block.cell // cells.fastest)
+        stairs = block.staircase
+        np.testing.assert_array_equal(block.log_evidence, gaussians.log_evidence)
+        for k in range(len(block.cell)):
+            mean = (gaussians.mean[k, greedy[k]] - gaussians.mean[k, other[k]])[stairs.order[k]]
+            factor = (gaussians.factor[k, greedy[k]] - gaussians.factor[k, other[k]])[stairs.order[k]]
+            np.testing.assert_allclose(stairs.scale[k] * stairs.mean[k], mean, rtol=1e-9)
+            rebuilt = stairs.scale[k][:, None] * stairs.lower[k] @ stairs.direction[k].T
+            np.testing.assert_allclose(rebuilt, factor, atol=1e-12)
+
+
+def test_estimating_again_gives_every_cell_its_own_points():
+    """In ascending order of these, each number with all of its cells."""
+    _, blocks = in_blocks()
+    points, generator = np.where(np.arange(5) < 2, 8, 2), np.random.default_rng(7)
+    found = engine._again(blocks[0], points, np.random.default_rng(7))
+    for number, rows in ((2, [2, 3, 4]), (8, [0, 1])):
+        alone = orthants(blocks[0].staircase.cells(np.array(rows)), number, 16, generator)
+        np.testing.assert_array_equal(found.estimate.log_probability[:, rows], alone.log_probability)
+        np.testing.assert_array_equal(found.estimate.first[:, rows], alone.first)
+        np.testing.assert_array_equal(found.estimate.spread[rows], alone.spread)
+    assert found.points.tolist() == points.tolist()
+    assert found.spent.tolist() == (4 + points).tolist()
+
+
+def noise_of(blocks: list[engine._Block], weight: np.ndarray) -> np.ndarray:
+    points = np.concatenate([block.points for block in blocks])
+    return weight.var(axis=0, ddof=1) + weight.mean(axis=0) ** 2 / points
+
+
+def test_cells_that_are_looked_at_again_stand_for_all():
+    """16 draws in proportion to the noise, each for its share of all noise; fewer than 17 cells for themselves."""
+    cells, blocks = in_blocks()
+    _, weight = engine._weights(blocks)
+    noise, cell = noise_of(blocks, weight), np.concatenate([block.cell for block in blocks])
+    found = engine._again_apart(blocks, weight, np.random.default_rng(6))
+    times = np.bincount(systematic(noise, 16, np.random.default_rng(6)), minlength=24)
+    expected = {int(cell[k]): times[k] * noise.sum() / 16 / noise[k] for k in np.flatnonzero(times)}
+    taken = {int(c): w for block, rows, own in found for c, w in zip(block.cell[rows], own, strict=True)}
+    assert taken == pytest.approx(expected)
+    assert times.max() > 1
+    for block, rows, _ in found:
+        assert any(block is one for one in blocks)
+        assert len(set(block.points[rows].tolist())) == 1, "those of a part have as many points"
+    for number in (16, 17):
+        few = [*blocks[:2], engine._estimated(cells, blocks[2].cell[: number - 15], 4, np.random.default_rng(5))]
+        alone = engine._again_apart(few, engine._weights(few)[1], np.random.default_rng(6))
+        assert all((own == 1.0).all() for _, _, own in alone) == (number == 16)
+        assert (sum(len(rows) for _, rows, _ in alone) == number) == (number == 16)
+    assert engine._again_apart(blocks, weight[:1], np.random.default_rng(6)) == [], "one replicate is exact"
+
+
+def value_moments(cells, block, k, first, spread):
+    """Mean and covariance of the own values in a cell, from those of w: theta = mu + H w + rest with H = G Q."""
+    gaussians = cells.computed(block.cell[[k]] // cells.fastest)
+    mu, g = gaussians.mean[0], gaussians.factor[0]
+    h = g @ block.staircase.direction[k][: len(cells.own)]
+    return mu + h @ first, h @ spread @ h.T + g @ g.T - h @ h.T
+
+
+def test_moments_cell_by_cell():
+    """Means, standard deviations and the errors of both, from the definitions; with all 24 cells, and with 15."""
+    cells, blocks = in_blocks()
+    for some in (blocks, blocks[:2]):
+        top, weight = engine._weights(some)
+        again = engine._again_apart(some, weight, np.random.default_rng(6))
+        found = engine._moments(many_walls(), cells, some, again, top, weight, np.random.default_rng(8))
+        part, square, column = np.zeros((16, 9)), np.zeros(9), 0
+        for block in some:
+            for k in range(len(block.cell)):
+                own, estimate = weight[:, column], block.estimate
+                for r in range(16):
+                    part[r] += own[r] * value_moments(cells, block, k, estimate.first[r, k], np.eye(5))[0]
+                mean, covariance = value_moments(cells, block, k, estimate.mean()[k], estimate.spread[k])
+                square += own.mean() * (mean**2 + np.diag(covariance))
+                column += 1
+        expected = ratio(part, weight.sum(axis=1))
+        np.testing.assert_allclose(found[0].value, expected.value, rtol=1e-10)
+        np.testing.assert_allclose(found[0].se, expected.se, rtol=1e-8)
+        variance = square / weight.mean(axis=0).sum() - expected.value**2
+        np.testing.assert_allclose(found[1].value, np.sqrt(variance), rtol=1e-9)
+        generator, total = np.random.default_rng(8), np.zeros(9)
+        for block, rows, stands_for in again:
+            once = orthants(block.staircase.cells(np.repeat(rows, 16)), int(block.points[rows[0]]), 1, generator)
+            for place, k in enumerate(rows):
+                errors = []
+                for j in range(16 * place, 16 * place + 16):
+                    mean, covariance = value_moments(cells, block, k, once.first[0, j], once.spread[j])
+                    apart = (mean - expected.value) ** 2 + np.diag(covariance) - variance
+                    errors.append(np.exp(block.log_evidence[k] + once.log_probability[0, j] - top) * apart)
+                total += stands_for[place] * np.var(errors, axis=0, ddof=1)
+        error = np.sqrt(total / 16) / weight.mean(axis=0).sum() / (2.0 * np.sqrt(variance))
+        np.testing.assert_allclose(found[1].se, error, rtol=1e-6)
+
+
+def test_the_answer_of_some_blocks():
+    """Evidence, its error and the bound on what was left out from the sums of the weights; points of both looks."""
+    cells, blocks = in_blocks()
+    found = engine._result(many_walls(), cells, blocks, -4.0, "test", np.random.default_rng(6))
+    total = np.exp(np.concatenate([block.log_weight() for block in blocks], axis=1)).sum(axis=1)
+    assert found.log_evidence.value == pytest.approx(np.log(total.mean()), rel=1e-12)
+    assert found.log_evidence.se == pytest.approx(total.std(ddof=1) / 4.0 / total.mean(), rel=1e-9)
+    assert found.diagnostics["dropped_bound"] == pytest.approx(np.exp(-4.0) / total.mean(), rel=1e-9)
+    assert found.table.resolution == found.diagnostics["dropped_bound"]
+    again = engine._again_apart(blocks, engine._weights(blocks)[1], np.random.default_rng(6))
+    spent = sum(block.spent.sum() for block in blocks) + sum(block.points[rows].sum() for block, rows, _ in again)
+    assert found.diagnostics["points"] == 16 * spent
+    assert found.diagnostics["cells"] == 24
+    assert (found.dimension, found.reason) == (9, "test: enumeration of 24 cells")
+    share = np.concatenate([np.exp(block.log_weight()) for block in blocks], axis=1).sum(axis=0)
+    cell = np.concatenate([block.cell for block in blocks])
+    for pair in range(9):
+        played = (cells.own[cells.policies(cell)] == pair).any(axis=1)
+        action = action_probabilities(many_walls().model, found.table)
+        assert action.value[pair] == pytest.approx(share[played].sum() / share.sum(), rel=1e-9)
+
+
+def test_a_round_multiplies_points_as_the_accuracy_asks_and_the_budget_allows():
+    """A little more than the variance has to fall by, no more than sixteen times; all or nothing of a round."""
+    target, (cells, blocks) = many_walls(), in_blocks()
+    _, weight = engine._weights(blocks)
+    worst = float(action_probabilities(target.model, engine._table(target, cells, blocks, weight)).se.max())
+    before = np.concatenate([block.points for block in blocks])
+    spent = sum(int(block.spent.sum()) for block in blocks)
+    for factor, growth in ((2.0, (2.0 / 0.9) ** 2), (100.0, 16.0)):
+        after = engine._allocation(weight, before, growth)
+        needed = 16 * (spent + int(after.sum()) + int(np.sort(after)[-16:].sum()))
+        for allowed, expected in ((needed, after), (needed - 1, before)):
+            budget = Budget(accuracy=worst / factor, cell_points=allowed)
+            found = engine._refined(target, cells, blocks, budget, np.random.default_rng(0), USUAL)
+            assert np.array_equal(np.concatenate([block.points for block in found]), expected)
+    enough = Budget(accuracy=worst, cell_points=10**9)
+    assert engine._refined(target, cells, blocks, enough, np.random.default_rng(0), USUAL) is blocks
+
+
+def test_points_in_proportion_to_standard_deviations(rng):
+    """Cell by cell; at least a tenth of a weight counts, at least one point and at most so many are given."""
+    weight, points = rng.uniform(0.9, 1.1, size=(5, 6)) * [1.0, 5.0, 0.01, 2.0, 1e-9, 0.0], np.array([1, 2, 4, 8, 1, 4])
+    weight[:, 3] = 2.0
+    for growth, most in ((3.7, 64), (40.0, 64), (3.7, 8)):
+        single = [max(np.std(own, ddof=1), 0.1 * own.mean()) * n**0.5 for own, n in zip(weight.T, points, strict=True)]
+        per_point = growth * sum(single) / sum(s**2 / n for s, n in zip(single, points, strict=True))
+        expected = [max(n, 2 ** int(np.ceil(np.log2(min(max(per_point * s, 1.0), most)))))
+                    for s, n in zip(single, points, strict=True)]  # fmt: skip
+        assert engine._allocation(weight, points, growth, most).tolist() == expected
 
 
 @pytest.fixture
@@ -482,20 +676,6 @@ def test_small_epsilon_finds_the_optimal_policy():
     best = max(routes, key=lambda route: routes[route])
     assert routes[best] == pytest.approx(1.0, abs=1e-3)
     assert [action for _, action in best] == ["right"] * 4
-
-
-def test_both_linear_algebra_routes_agree():
-    """Exact cells, so that nothing but rounding is left."""
-    model = envs.four_state()
-    data = Dataset.from_pairs(model, [("1", "to-2"), ("2", "to-3"), ("3", "to-4")])
-    target = relaxed_target(data, 0.01, 2.0)
-    cholesky = mixture(target)
-    svd = mixture(target, work=replace(USUAL, well_conditioned=0.0))
-    one, other = (action_probabilities(model, found.table).value for found in (cholesky, svd))
-    assert one == pytest.approx(other, abs=1e-9)
-    assert cholesky.q_mean.value == pytest.approx(svd.q_mean.value, abs=1e-9)
-    assert cholesky.q_sd.value == pytest.approx(svd.q_sd.value, rel=1e-7)
-    assert cholesky.log_evidence.value == pytest.approx(svd.log_evidence.value, abs=1e-9)
 
 
 def test_cells_left_out_do_not_matter():

@@ -71,6 +71,43 @@ def test_two_means_of_one_pair_leave_their_gap():
             assert scatter == pytest.approx(joint - stats.norm.logpdf(mean, g, width), rel=1e-12)
 
 
+def test_scatter_of_rewards_of_every_kind():
+    """Plain ones, ones with sds of their own and exact ones, alone and beside each other.
+
+    Beside an exact reward all others have their density around it; elsewhere the density of the mean is left out.
+    """
+    plain = {0: [0.1, 0.4, -0.2], 1: [1.3], 2: [0.8, 0.5], 6: [-0.6, 0.2]}
+    own = {1: [(1.5, 0.5), (2.0, 0.8)], 3: [(0.3, 0.7)], 4: [(0.9, 0.4), (0.2, 1.1), (0.5, 0.6)], 6: [(0.1, 0.9)]}
+    exact = {2: 0.7, 3: 0.1, 5: 1.0, 6: -0.3}
+    seen = [Observation("s", f"a{k}", r) for k, rows in plain.items() for r in rows]
+    seen += [Observation("s", f"a{k}", *one) for k, rows in own.items() for one in rows]
+    seen += [Observation("s", f"a{k}", r, 0.0) for k, r in exact.items()]
+    data = Dataset.from_pairs(rewards(*[[]] * 8).model, seen)
+    found = log_scatter(data, ETA)
+    for place, eta in enumerate(ETA):
+        expected = 0.0
+        for k in range(8):
+            values = np.array(plain.get(k, []) + [r for r, _ in own.get(k, [])])
+            sds = np.array([eta] * len(plain.get(k, [])) + [sd for _, sd in own.get(k, [])])
+            expected += stats.norm.logpdf(values, exact.get(k, 0.37), sds).sum()
+            if k not in exact and len(values):
+                mean, width = np.average(values, weights=sds**-2), (sds**-2).sum() ** -0.5
+                expected -= stats.norm.logpdf(mean, 0.37, width)
+        assert found[place] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_table_ends_where_nothing_is_left():
+    """Where the log density is 50 below its largest, ten sds out for a normal law, to the knot; the ends have no normal
+    number."""
+    table = scale_table(rewards([1.0]), log_normal_law(0.5, 0.8))
+    assert len(table.normal) == 4097 - 2
+    spacing = np.diff(table.log_scale)
+    np.testing.assert_allclose(spacing, spacing[0], rtol=1e-9)
+    low, high = (table.log_scale[[0, -1]] - 0.5) / 0.8
+    assert -10.0 < low <= -10.0 + spacing[0] / 0.8
+    assert 10.0 - spacing[0] / 0.8 <= high < 10.0
+
+
 def test_an_exact_reward_outweighs_others():
     assert combined(1.5, 0.0, -4.0, 9.0, np) == (1.5, 0.0)
 

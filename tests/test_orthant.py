@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy.integrate import dblquad, quad
-from scipy.optimize import minimize_scalar
-from scipy.special import log_ndtr, ndtr, owens_t
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp, owens_t
 from scipy.stats import multivariate_normal, norm, truncnorm
 
 from bellmanifold.gaussian import orthant
 from bellmanifold.gaussian.orthant import Orthants, joined, lattice, orthants
-from bellmanifold.gaussian.sequential import arrange
+from bellmanifold.gaussian.sequential import Staircase, arrange
 
 
 def factor_of(covariance):
@@ -56,6 +56,124 @@ def equicorrelated(dim: int, mean: float, correlation: float) -> float:
 
     peak = max(np.linspace(-20, 20, 4001), key=integrand)
     return quad(integrand, peak - 10, peak + 10, epsabs=0, epsrel=1e-11, points=[peak])[0]
+
+
+SHIFTS = np.random.default_rng(8).random((2, 3, 1, 4))
+SHIFTS[1, 2, 0, 3] = 0.5  # the tent map makes 0 of it, and no normal number has this quantile
+
+
+class Shifts(np.random.Generator):
+    """A generator whose numbers are known; for each chunk of cells it gives the next ones."""
+
+    begin = 0
+
+    def random(self, shape):
+        self.begin += shape[-1]
+        return SHIFTS[..., self.begin - shape[-1] : self.begin].copy()
+
+
+def four_cells(tail=0.0):
+    """Three rows each; the second cell is easy, the third has a second row that the first decides."""
+    generator = np.random.default_rng(5)
+    lower = np.tril(generator.normal(size=(4, 3, 3)), -1)
+    lower[:, [0, 1, 2], [0, 1, 2]] = generator.uniform(0.4, 1.7, size=(4, 3))
+    lower[2, 1] = [0.7, 0.0, 0.0]
+    mean = generator.normal(size=(4, 3)) - tail
+    mean[1] += 3.0
+    mean[2, 1] = -1.1  # at some of the points it is met, at others it is not
+    other = np.tile(np.arange(3), (4, 1)), np.ones((4, 3)), np.zeros((4, 3, 3))
+    return Staircase(*other[:2], mean, lower, other[2], generator.normal(size=(4, 2)))
+
+
+def drawn_one_by_one(mean, lower, shift, uniform):
+    """The recipe of the module's text for one cell and one replicate, point by point, number by number.
+
+    Returns the points w, of which the last coordinate is a mean, the variance of that coordinate, and weights in logs.
+    """
+    w, last, log_weight = [], [], []
+    for one in uniform:
+        point, log = [], 0.0
+        for j in range(3):
+            conditional = mean[j] + sum(lower[j, i] * point[i] for i in range(j))
+            moved = shift[j] if j < 2 else 0.0
+            if lower[j, j] > 0:
+                edge = conditional / lower[j, j] + moved
+                log += log_ndtr(edge)
+            else:
+                edge = np.inf if conditional >= 0 else -np.inf
+                log += 0.0 if conditional >= 0 else -np.inf
+            if j < 2:
+                free = np.isinf(edge)
+                beyond = norm.isf(one[j]) if free else -ndtri_exp(np.log(one[j]) + log_ndtr(edge))
+                point.append(beyond + moved)
+                log += 0.5 * moved**2 - moved * point[j]
+        cut = np.sqrt(2.0 / np.pi) / erfcx(-edge / np.sqrt(2.0))
+        w.append([*point, cut])
+        last.append(1.0 - cut * (cut + edge))
+        log_weight.append(log)
+    return np.array(w), np.array(last), np.array(log_weight)
+
+
+@pytest.mark.parametrize(("tail", "chunk"), [(0.0, 10**6), (0.0, 2 * 3 * 4), (25.0, 10**6)])
+def test_three_dimensions_point_by_point(tail, chunk):
+    """Four cells, three replicates, four points of a lattice; together, in chunks of two cells, and in the far tail."""
+    staircase, points = four_cells(tail), lattice(4, 2)
+    found = orthants(staircase, 4, 3, Shifts(np.random.PCG64()), chunk)
+    assert found.log_probability.shape == (3, 4)
+    for c in range(4):
+        mean, lower, shift = staircase.mean[c], staircase.lower[c], staircase.shift[c]
+        every, variances, logs = [], [], []
+        for r in range(3):
+            folded = np.abs(2.0 * ((points.T + SHIFTS[:, r, 0, c]) % 1.0) - 1.0)
+            w, last, log_weight = drawn_one_by_one(mean, lower, shift, np.maximum(folded, 2.0**-60))
+            log_total = np.logaddexp.reduce(log_weight)
+            assert found.log_probability[r, c] == pytest.approx(log_total - np.log(4.0), rel=1e-9)
+            if np.isfinite(log_total):
+                np.testing.assert_allclose(found.first[r, c], np.exp(log_weight - log_total) @ w, rtol=1e-9)
+            else:
+                np.testing.assert_array_equal(found.first[r, c], 0.0)
+            every, variances, logs = [*every, *w], [*variances, *last], [*logs, *log_weight]
+        if np.isfinite(max(logs)):
+            weight = np.exp(np.array(logs) - np.logaddexp.reduce(logs))
+            spread = np.cov(np.transpose(every), aweights=weight, ddof=0)
+            spread[2, 2] += weight @ variances
+            np.testing.assert_allclose(found.spread[c], spread, rtol=1e-6, atol=1e-9)
+        else:
+            np.testing.assert_array_equal(found.spread[c], 0.0)
+
+
+@pytest.mark.parametrize(("offset", "slope", "begin"), [(-3.0, 2.5, -4.0), (1.3, -0.8, 0.4), (0.6, 0.0, -np.inf)])
+def test_panels_are_finest_beside_the_mode_and_where_the_edge_changes_sign(offset, slope, begin):
+    """Distances grow geometrically up to 28; they start with a quarter of the scale on which the integrand changes."""
+
+    def hazard(w):
+        return np.exp(norm.logpdf(offset + slope * w) - log_ndtr(offset + slope * w))
+
+    mode = max(begin, brentq(lambda w: slope * hazard(w) - w, -30.0, 30.0, xtol=1e-13))
+    curvature = 1.0 + slope**2 * hazard(mode) * (hazard(mode) + offset + slope * mode)
+    low, high = max(begin, mode - 14.0), mode + 14.0
+    turn = min(max(-offset / slope, low - 14.0), high + 14.0) if slope else mode
+    finest = 0.25 / (abs(slope * hazard(mode) - mode) + np.sqrt(curvature)), 0.25 / (1.0 + abs(slope))
+    expected = [low, high]
+    for centre, first in zip((mode, turn), finest, strict=True):
+        distances = [first * (28.0 / first) ** (k / 32.0) for k in range(33)]
+        expected += [centre, *(centre + d for d in distances), *(centre - d for d in distances)]
+    sd = np.hypot(slope, 1.0)
+    found = orthant._breakpoints(two_rows([7.0, offset / sd], [slope / sd, 1.0 / sd]), np.array([begin]))
+    np.testing.assert_allclose(found[:, 0], np.sort(np.clip(expected, low, high)), rtol=1e-9, atol=1e-9)
+
+
+def test_panels_of_a_row_that_another_decides_are_those_of_a_tiny_sd():
+    rows = [two_rows([7.0, -0.3], [0.6, own], flat) for own, flat in ((0.8, True), (1e-13, False))]
+    decided, tiny = (orthant._breakpoints(one, np.array([-7.0])) for one in rows)
+    np.testing.assert_array_equal(decided, tiny)
+
+
+@pytest.mark.parametrize("points", [64, 1024])
+def test_lattices_stay_as_they_are(points):
+    """Answers depend on them to the last bit, and are frozen."""
+    taken = {64: [33, 5, 37, 17], 1024: [573, 375, 153, 961]}
+    assert [round(float(row[1]) * points) for row in lattice(points, 4)] == taken[points]
 
 
 def test_dimension_zero_is_certain():
@@ -326,6 +444,13 @@ def test_replicates_are_averaged_and_their_spread_is_an_error():
     back = joined([estimate.rows(np.array([0])), estimate.rows(np.array([1, 2]))])
     for name in ("log_probability", "first", "spread"):
         np.testing.assert_array_equal(getattr(back, name), getattr(estimate, name))
+
+
+def test_replicates_may_be_further_apart_than_numbers_reach():
+    estimate = Orthants(np.array([[-5000.0], [np.log(3.0)]]), np.array([[[2.0]], [[7.0]]]), np.zeros((1, 1, 1)))
+    value, error = estimate.summary()
+    assert (value[0], error[0]) == pytest.approx((np.log(1.5), 1.0))
+    assert estimate.mean()[0, 0] == 7.0
 
 
 def test_one_replicate_has_no_error():

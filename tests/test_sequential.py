@@ -119,6 +119,39 @@ def test_tilting_is_at_the_saddle_point(looks):
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
 
 
+def damped_rounds(mean, lower, looks):
+    """Half a step at a time towards the saddle point, three at a look, until a look asks for less than 0.3 more."""
+    dim, shift = len(mean), np.zeros(len(mean))
+    for look in range(looks):
+        for _ in range(3):
+            w, hazard = np.zeros(dim), np.zeros(dim)
+            for j in range(dim):
+                edge = (mean[j] + lower[j, :j] @ w[:j]) / lower[j, j] + shift[j]
+                hazard[j] = hazard_of(np.array([edge]))[0]
+                w[j] = shift[j] + hazard[j]
+            asked = np.array(
+                [sum(hazard[j] * lower[j, i] / lower[j, j] for j in range(i + 1, dim)) for i in range(dim)]
+            )
+            change, shift = np.abs(asked - shift).max(), (shift + asked) / 2.0
+        if change < 0.3:
+            return look, shift[:-1]
+    return looks, None
+
+
+def test_cells_settle_at_looks_of_their_own():
+    """After three, six or nine damped rounds; those that have not by then are left to Newton's method."""
+    generator, settled = np.random.default_rng(18), set()
+    own = np.linspace(0.1, 1.0, 12)[:, None, None] * np.eye(4)
+    factor = np.concatenate([generator.normal(size=(12, 4, 2)), own], axis=2)
+    found = arrange(generator.normal(size=(12, 4)) - 1.0, factor)
+    for cell in range(12):
+        look, shift = damped_rounds(found.mean[cell], found.lower[cell], 3)
+        settled.add(look)
+        if shift is not None:
+            np.testing.assert_allclose(found.shift[cell], shift, rtol=1e-9)
+    assert settled == {0, 1, 2, 3}
+
+
 def test_newton_finds_what_many_damped_rounds_find():
     """Rows that two numbers nearly decide: a few damped rounds do not settle, thousands do."""
     rows = np.array([[0.1, -0.1], [0.6, 0.1], [-0.5, 0.4], [1.3, 0.9]])

@@ -66,6 +66,26 @@ def test_coordinates_that_no_weight_depends_on_are_left_alone(rng):
     assert found.centre[len(changed) - 1] == pytest.approx(-1.0, abs=0.2)
 
 
+def test_a_map_is_learnt_number_by_number(rng):
+    """Median and root mean squares of 512 points that stand for the weighed ones; three of four coordinates change."""
+    x = rng.normal(size=(4, 400)) * np.array([0.4, 1.0, 2.0, 1.0])[:, None] + np.array([0.9, 0.0, -0.2, 0.0])[:, None]
+    weight, changed = rng.exponential(size=400) * np.exp(x[3]), []
+    found = learnt_stretch(x, weight, np.array([2, 5, 7, 11]), 12)
+    for row, own in zip([2, 5, 7, 11], x, strict=True):
+        mean = np.average(own, weights=weight)
+        sd = np.sqrt(np.average((own - mean) ** 2, weights=weight))
+        if mean**2 + 2.0 * (sd - 1.0) ** 2 > 8.0 * (weight**2).sum() / weight.sum() ** 2:
+            levels = [(k + 0.5) / 512 * weight.sum() for k in range(512)]
+            drawn = own[[int(np.argmax(np.cumsum(weight) >= level)) for level in levels]]
+            centre = np.median(drawn)
+            sides = drawn[drawn < centre] - centre, drawn[drawn >= centre] - centre
+            changed.append((row, centre, *(np.sqrt(np.mean(side**2)) for side in sides)))
+    assert [row for row, *_ in changed] == [2, 7, 11]
+    for array, numbers, rest in zip(found, zip(*changed, strict=True), (12, 0.0, 1.0, 1.0), strict=True):
+        np.testing.assert_allclose(array[:3], numbers, rtol=1e-12)
+        assert array[3:].tolist() == [rest] * 13
+
+
 def test_a_marginal_that_is_one_point_has_some_spread_left():
     x = np.append(np.full(100, 0.5), np.linspace(-2.0, 2.0, 100))
     found = learnt_stretch(x[None], np.repeat([1.0, 0.0], 100), np.array([2]), 3)

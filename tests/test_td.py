@@ -455,3 +455,11 @@ def test_the_largest_of_many_normals_does_not_depend_on_the_step(rng):
     finest = largest(mean, sd, tolerance=-1.0)
     np.testing.assert_allclose(finest.probability, usual.probability, atol=1e-9)
     np.testing.assert_allclose(finest.expectation, usual.expectation, atol=1e-9)
+
+
+def test_an_ensemble_has_at_least_one_member():
+    target = relaxed_target(Dataset.complete(envs.two_state()), 0.5, 2.0)
+    one = td.update_td_en(td.initial(target.model, 2.0), target, np.random.default_rng(0), members=1)
+    assert one.weights.tolist() == [1.0]
+    with pytest.raises(BadInputError, match="members is 0: TD-En needs at least one sample"):
+        td.update_td_en(td.initial(target.model, 2.0), target, np.random.default_rng(0), members=0)

@@ -31,7 +31,6 @@ towards the place where edge_2 changes sign, give it to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -44,6 +43,8 @@ from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHE
 
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
+NODES = 2**11
+"""About so many nodes has the quadrature of a cell in two dimensions."""
 SMALLEST_PROBABILITY = 1e-280
 """Below it the normal distribution function is taken in logs."""
 REACH = 14.0
@@ -71,15 +72,13 @@ class Orthants:
 
     def rows(self, chosen: Int[np.ndarray, "some"]) -> Orthants:
         """The same for some of the cells."""
-        return Orthants(self.log_probability[:, chosen], self.first[:, chosen], self.spread[chosen])
+        return Orthants(self.log_probability.take(chosen, 1), self.first.take(chosen, 1), self.spread.take(chosen, 0))
 
     def summary(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "cells"]]:
         """The logarithm of each probability, and the probability's standard error as a fraction of it."""
         top, weight = self._weights()
         average = weight.mean(axis=0)
-        if self.replicates == 1:
-            return self.log_probability[0], np.zeros(weight.shape[1])
-        spread = weight.std(axis=0, ddof=1) / np.sqrt(self.replicates)
+        spread = weight.std(axis=0, ddof=1) / np.sqrt(self.replicates) if self.replicates > 1 else 0.0 * average
         with np.errstate(divide="ignore"):
             return top + np.log(average), np.divide(spread, average, out=np.zeros_like(spread), where=average > 0)
 
@@ -107,9 +106,8 @@ def orthants(
         chunk: points treated at a time.
     """
     exact = staircase.dimension <= EXACT_DIMENSION
-    most = 16 if staircase.dimension == EXACT_DIMENSION else chunk  # there a cell has many nodes
     parts = []
-    for part in chunks(len(staircase), 1 if exact else replicates * points, most):
+    for part in chunks(len(staircase), NODES if exact else replicates * points, chunk):
         rows = _rows(staircase.cells(part))
         if staircase.dimension == 0:
             parts.append(
@@ -118,7 +116,7 @@ def orthants(
         elif exact:
             parts.append(_sweep(rows, *_quadrature(rows)))
         else:
-            parts.append(_sweep(rows, *_drawn(rows, _uniform(rows, points, replicates, generator))))
+            parts.append(_sweep(rows, *_drawn(rows, _uniform(rows, points, replicates, generator)), points))
     return joined(parts)
 
 
@@ -240,8 +238,7 @@ def _cut_normal(
     """The logarithm of the probability that a normal number exceeds -edge, and such a number by inversion."""
     probability, log_probability, far = _normal(edge)
     drawn = np.asarray(-ndtri(uniform * probability))
-    if far.any():
-        drawn[far] = -ndtri_exp(np.log(uniform[far]) + log_probability[far])
+    drawn[far] = -ndtri_exp(np.log(uniform[far]) + log_probability[far])
     return log_probability, drawn
 
 
@@ -251,16 +248,19 @@ def _normal(
     """Phi(edge), its logarithm, and where it is so small that 1 stands for it and the logarithm is the slow one."""
     probability = np.asarray(ndtr(edge))
     far = probability < SMALLEST_PROBABILITY
-    if far.any():
-        probability[far] = 1.0
+    probability[far] = 1.0
     log_probability = np.log(probability)
-    if far.any():
-        log_probability[far] = log_ndtr(edge[far])
+    log_probability[far] = log_ndtr(edge[far])
     return probability, log_probability, far
 
 
-def _sweep(rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates points cells"]) -> Orthants:
-    """Finish the last row by its known moments and add everything up."""
+def _sweep(
+    rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates points cells"], points: int = 1
+) -> Orthants:
+    """Finish the last row by its known moments and add everything up.
+
+    Sums over drawn points are averages over so many; sums over quadrature nodes carry their weights with them.
+    """
     edge = rows.edge(rows.dimension - 1, drawn)
     log_weight = log_weight + _normal(edge)[1]
     mean, variance = _cut_moments(edge)
@@ -268,7 +268,7 @@ def _sweep(rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates 
     weight = np.exp(log_weight - top)
     total = weight.sum(axis=1)
     with np.errstate(divide="ignore"):
-        log_probability = top + np.log(total) - _log_points(log_weight, rows)
+        log_probability = top + np.log(total) - np.log(points)
     known = np.concatenate([drawn, np.broadcast_to(mean, weight.shape)[None]])
     first = np.einsum("rpc,irpc->rci", weight, known) / np.where(total > 0, total, 1.0)[:, :, None]
     weight /= np.where(total.sum(axis=0) > 0, total.sum(axis=0), 1.0)
@@ -290,26 +290,19 @@ def _covariance(
     return covariance
 
 
-def _log_points(log_weight: Float[np.ndarray, "replicates points cells"], rows: _Rows) -> float:
-    """Sums over drawn points are averages; sums over quadrature nodes carry their weights with them."""
-    return float(np.log(log_weight.shape[1])) if rows.dimension > EXACT_DIMENSION else 0.0
-
-
 def _quadrature(rows: _Rows) -> tuple[Drawn, Float[np.ndarray, "1 nodes cells"]]:
     """Nodes for w_0 in two dimensions, with the logarithm of phi times their weights; nothing in one dimension."""
     if rows.dimension == 1:
         return np.zeros((0, 1, 1, rows.cells)), np.zeros((1, 1, rows.cells))
     start = rows.edge(0, np.zeros((0, 1, 1, rows.cells)))[0, 0]
-    flat = rows.degenerate[0]
-    begin = np.where(flat, -np.inf, -start)
-    breaks = _breakpoints(rows, begin)
+    breaks = _breakpoints(rows, np.where(rows.degenerate[0], -np.inf, -start))
     nodes, weights = np.polynomial.legendre.leggauss(16)
     width = np.diff(breaks, axis=0)
     w = (breaks[:-1] + 0.5 * width * (nodes[:, None, None] + 1.0)).reshape(1, -1, rows.cells)
     mass = (0.5 * width * weights[:, None, None]).reshape(1, -1, rows.cells)
     with np.errstate(divide="ignore"):
         log_weight = np.log(mass) - 0.5 * w * w - 0.5 * np.log(2.0 * np.pi)
-    return w[None], np.where(flat & (start < 0), -np.inf, log_weight)
+    return w[None], np.where(np.isneginf(start), -np.inf, log_weight)
 
 
 def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "breaks cells"]:
@@ -325,27 +318,22 @@ def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.nda
     with np.errstate(divide="ignore", invalid="ignore"):
         turn = np.where(slope != 0.0, -rows.mean[1] / rows.lower[1, 0], mode)
     turn = np.clip(turn, low - REACH, high + REACH)
-    away = np.concatenate(list(_steps(mode, finest)) + list(_steps(turn, 0.25 / (1.0 + np.abs(slope)))))
-    return np.sort(np.clip(np.concatenate([low[None], away, high[None]]), low, high), axis=0)
+    away = [_steps(mode, finest), _steps(turn, 0.25 / (1.0 + np.abs(slope)))]
+    return np.sort(np.clip(np.concatenate([low[None], *away, high[None]]), low, high), axis=0)
 
 
-def _steps(
-    centre: Float[np.ndarray, "cells"], finest: Float[np.ndarray, "cells"]
-) -> Iterator[Float[np.ndarray, "steps cells"]]:
+def _steps(centre: Float[np.ndarray, "cells"], finest: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "steps cells"]:
     """A point and points on both sides of it, at geometrically growing distances that start with finest."""
     away = finest * (2.0 * REACH / finest) ** np.linspace(0.0, 1.0, 33)[:, None]
-    yield centre[None]
-    yield centre + away
-    yield centre - away
+    return np.concatenate([centre[None], centre + away, centre - away])
 
 
 def _mode(offset: Float[np.ndarray, "cells"], slope: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "cells"]:
     """Where the log-concave phi(w) Phi(offset + slope w) is largest, by bisection of its logarithmic derivative."""
-    sign = np.where(slope < 0, -1.0, 1.0)
     steep = np.abs(slope)
     near, far = np.zeros_like(offset), steep * hazard_of(np.clip(offset, -FARTHEST, FARTHEST))
     for _ in range(100):
         middle = 0.5 * (near + far)
         rising = steep * hazard_of(np.clip(offset + steep * middle, -FARTHEST, FARTHEST)) > middle
         near, far = np.where(rising, middle, near), np.where(rising, far, middle)
-    return sign * near
+    return np.sign(slope) * near

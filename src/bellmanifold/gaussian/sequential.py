@@ -197,7 +197,6 @@ def _towards_saddle(
     """A few damped rounds of the saddle point's equations, and the largest change they still ask for."""
     dim = len(offset)
     hazard, w = np.zeros_like(offset), np.zeros_like(offset)
-    asked = shift
     for _ in range(TILT_ROUNDS):
         for j in range(dim):
             edge = offset[j] + np.einsum("ic,ic->c", slope[j, :j], w[:j]) + shift[j]

@@ -111,10 +111,6 @@ def _from_points(dimension: int) -> UInt32[np.ndarray, "dimension bits"]:
         net.reset()
         if b > 0:
             net.fast_forward(2**b - 1)
-        before, after = (_integers(net.random(1)) for _ in range(2))
+        before, after = (net.random(2) * 2.0**BITS).astype(np.int64)
         rows[:, b] = before ^ after
     return rows
-
-
-def _integers(point: Float[np.ndarray, "1 dimension"]) -> Int[np.ndarray, "dimension"]:
-    return np.asarray(point[0] * 2.0**BITS).astype(np.int64)

@@ -28,6 +28,7 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.target import Target
 
 WELL_CONDITIONED = 1e9
+"""The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +50,8 @@ class Gaussians:
         """Arrays to be filled."""
         return cls(np.empty(choices), np.empty((choices, own)), np.empty((choices, own, own)))
 
-    def put(self, begin: int, part: Gaussians) -> None:
+    def put(self, rows: slice, part: Gaussians) -> None:
         """Fill in some of them."""
-        rows = slice(begin, begin + len(part.mean))
         self.log_evidence[rows], self.mean[rows], self.factor[rows] = part.log_evidence, part.mean, part.factor
 
 
@@ -74,7 +74,6 @@ class Cells:
         whitened: rewards divided by the widths, shape (observed,).
         log_constant: what the evidences of all cells have in common.
         prior_mean, prior_sd: of the own pairs, shape (own pairs,).
-        well_conditioned: the Cholesky route is taken while the squared norm of the whitened matrix is below this.
         stored: the Gaussians of all choices, if they are known and small enough to keep.
     """
 
@@ -91,7 +90,6 @@ class Cells:
     log_constant: float
     prior_mean: Float[np.ndarray, "own"]
     prior_sd: Float[np.ndarray, "own"]
-    well_conditioned: float = WELL_CONDITIONED
     stored: Gaussians | None = None
 
     @property
@@ -135,7 +133,7 @@ class Cells:
             whitened[every, row, policy[:, state]] -= value
         data = self.whitened - whitened @ self.prior_mean
         whitened *= self.prior_sd
-        log_determinant, mean, factor = _posterior(whitened, data, self.well_conditioned)
+        log_determinant, mean, factor = _posterior(whitened, data)
         misfit = data - np.einsum("cij,cj->ci", whitened, mean)
         square = (misfit**2).sum(axis=1) + (mean**2).sum(axis=1)
         log_evidence = self.log_constant - 0.5 * (log_determinant + square)
@@ -171,13 +169,12 @@ def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray,
     return coupled, size, branching, n_cells
 
 
-def cells_of(target: Target, max_cells: int, well_conditioned: float = WELL_CONDITIONED) -> Cells:
+def cells_of(target: Target, max_cells: int) -> Cells:
     """Number the cells of a target.
 
     Args:
         target: the posterior.
         max_cells: refuse more.
-        well_conditioned: squared norm of the whitened matrix below which squares are formed.
 
     Raises:
         UnsupportedError: for the exact posterior, a kernel that is not Gaussian, or too many cells.
@@ -206,7 +203,6 @@ def cells_of(target: Target, max_cells: int, well_conditioned: float = WELL_COND
         log_constant=target.log_constant - float(np.log(width).sum()) - 0.5 * len(width) * np.log(2.0 * np.pi),
         prior_mean=target.prior.mean[own],
         prior_sd=target.prior.sd[own],
-        well_conditioned=well_conditioned,
     )
 
 
@@ -222,14 +218,14 @@ def _posterior(
     data: Float[np.ndarray, "choices observed"],
     well_conditioned: float = WELL_CONDITIONED,
 ) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
-    """Posterior of x ~ N(0, I) after data = matrix x + N(0, I).
+    """Posterior of x ~ N(0, I) after data = matrix x + N(0, I); by Cholesky factors if it is well conditioned.
 
     Returns:
         log det(I + matrix' matrix), the mean, and a factor of the covariance.
     """
     transposed = matrix.transpose(0, 2, 1)
     _, n, own = matrix.shape
-    if n == 0 or np.einsum("cij,cij->c", matrix, matrix).max() < well_conditioned:
+    if np.einsum("cij,cij->c", matrix, matrix).max() < well_conditioned:
         lower = np.linalg.cholesky(np.eye(own) + transposed @ matrix)
         factor = _inverse(lower).transpose(0, 2, 1)
         mean = factor @ (factor.transpose(0, 2, 1) @ (transposed @ data[:, :, None]))
@@ -252,5 +248,5 @@ def _inverse(lower: Square) -> Square:
     """Inverses of lower triangular matrices, one by one: three times faster than stacked general inverses."""
     inverse = lower.copy()
     for one in inverse:
-        dtrtri(one.T, overwrite_c=1)  # in place: the transpose is in LAPACK's order, and upper triangular
+        dtrtri(one.T, overwrite_c=True)  # in place: the transpose is in LAPACK's order, and upper triangular
     return inverse

@@ -62,8 +62,7 @@ class Evidence(NamedTuple):
 
 def kernel_evidence(target: Target) -> Evidence:
     """Each observed pair once, with the width of its kernel."""
-    width = np.where(target.observed, target.scale, 1.0)
-    return Evidence(jnp.asarray(target.reward)[:, None], jnp.asarray(target.observed)[:, None], jnp.asarray(width))
+    return Evidence(*(array[0] for array in kernel_evidences([target])))
 
 
 def kernel_evidences(targets: Sequence[Target]) -> Evidence:

@@ -25,6 +25,7 @@ after round, until every action probability is known to the accuracy asked for. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,11 +33,12 @@ from jaxtyping import Float, Int
 from scipy.special import log_ndtr
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.gaussian.orthant import Orthants, orthants
+from bellmanifold.gaussian.chunks import chunks
+from bellmanifold.gaussian.orthant import Orthants, joined, orthants
 from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.cells import WELL_CONDITIONED, Cells, Gaussians, Square, cells_of
+from bellmanifold.posteriors.cells import Cells, Gaussians, Square, cells_of
 from bellmanifold.posteriors.estimated import Estimate, ratio, systematic
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result, root
@@ -59,7 +61,6 @@ class Work:
         chunk: numbers in the Gaussians that are computed at a time.
         first_block, block: cells treated together: few at first, as the first ones may be all that count.
         stored: up to this many numbers the Gaussians of all cells are kept instead of being computed again.
-        well_conditioned: as in `cells_of`.
     """
 
     negligible: float = 1e-6
@@ -70,7 +71,6 @@ class Work:
     first_block: int = 128
     block: int = 1024
     stored: int = 2**26
-    well_conditioned: float = WELL_CONDITIONED
 
 
 USUAL = Work()
@@ -96,7 +96,7 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
     (4, array([-4., -5., -2., -2., -1.]))
     """
     budget = Budget() if budget is None else budget
-    cells = cells_of(target, budget.cells, work.well_conditioned)
+    cells = cells_of(target, budget.cells)
     generator = np.random.default_rng(budget.seed)
     bounds, stored = _bounds(cells, work)
     cells = replace(cells, stored=stored)
@@ -116,15 +116,14 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
 def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
     """For every cell the logarithm of evidence times its least probable wall; and the Gaussians if they are few."""
     own, fastest = len(cells.own), cells.fastest
-    chunk = max(1, work.chunk // max(1, own**2 * fastest))
     stored = Gaussians.room(cells.n_choices, own) if cells.n_choices * own**2 <= work.stored else None
     bound = np.empty(cells.n_cells)
-    for begin in range(0, cells.n_choices, chunk):
-        choice = np.arange(begin, min(begin + chunk, cells.n_choices))
+    for part in chunks(cells.n_choices, own**2 * fastest, work.chunk):
+        choice = np.arange(part.start, part.stop)
         gaussians = cells.computed(choice)
         cell = np.arange(choice[0] * fastest, (choice[-1] + 1) * fastest)
         greedy, other = cells.walls(cell)
-        row = np.repeat(choice - begin, fastest)[:, None]
+        row = np.repeat(choice - part.start, fastest)[:, None]
         mean = gaussians.mean[row, greedy] - gaussians.mean[row, other]
         sd = _wall_sd(gaussians.factor, row, greedy, other)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -132,7 +131,7 @@ def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"
         wall = log_ndtr(edge).min(axis=1, initial=0.0)
         bound[cell] = np.repeat(gaussians.log_evidence, fastest) + wall
         if stored is not None:
-            stored.put(begin, gaussians)
+            stored.put(part, gaussians)
     return bound, stored
 
 
@@ -174,17 +173,6 @@ class _Block:
     def log_weight(self) -> Float[np.ndarray, "replicates rows"]:
         return self.log_evidence + self.estimate.log_probability
 
-    def rows(self, some: Int[np.ndarray, "some"]) -> _Block:
-        """The same for some of the cells."""
-        return _Block(
-            self.cell[some],
-            self.log_evidence[some],
-            self.staircase.cells(some),
-            self.estimate.rows(some),
-            self.points[some],
-            self.spent[some],
-        )
-
 
 Weights = Float[np.ndarray, "replicates rows"]
 
@@ -194,6 +182,12 @@ def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
     log_weight = np.concatenate([block.log_weight() for block in blocks], axis=1)
     top = float(log_weight.max())
     return top, np.exp(log_weight - top)
+
+
+def _by_block(blocks: list[_Block], numbers: np.ndarray) -> Iterator[tuple[_Block, np.ndarray]]:
+    """Every block with its part of numbers that belong to all cells, along their last axis."""
+    starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
+    return zip(blocks, np.split(numbers, starts, axis=-1), strict=True)
 
 
 def _best_first(
@@ -253,8 +247,7 @@ def _refined(
         if np.array_equal(before, after) or REPLICATES * (spent + soon) > budget.cell_points:
             break
         expect("points", budget.points_needed(REPLICATES * spent, worst, budget.cell_points), REPLICATES * spent)
-        starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
-        blocks = [_again(block, n, generator) for block, n in zip(blocks, np.split(after, starts), strict=True)]
+        blocks = [_again(block, points, generator) for block, points in _by_block(blocks, after)]
     return blocks
 
 
@@ -276,14 +269,12 @@ def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.
     What chose the numbers of points is dropped: a cell whose first estimate happened to be small got few points for
     it, and would keep an estimate that is too small.
     """
-    old = block.estimate
-    log_probability, first, spread = (np.empty_like(of) for of in (old.log_probability, old.first, old.spread))
-    for number in np.unique(points):
-        rows = np.flatnonzero(points == number)
-        new = orthants(block.staircase.cells(rows), int(number), REPLICATES, generator)
-        log_probability[:, rows], first[:, rows], spread[rows] = new.log_probability, new.first, new.spread
-    estimate = Orthants(log_probability, first, spread)
-    return replace(block, estimate=estimate, points=points, spent=block.spent + points)
+    parts = [
+        orthants(block.staircase.cells(np.flatnonzero(points == number)), int(number), REPLICATES, generator)
+        for number in np.unique(points)
+    ]
+    back = np.argsort(np.argsort(points, kind="stable"))
+    return replace(block, estimate=joined(parts).rows(back), points=points, spent=block.spent + points)
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------
@@ -299,7 +290,9 @@ def _result(
     spread = total.std(ddof=1) / np.sqrt(len(total)) if len(total) > 1 else 0.0
     exact = blocks[0].staircase.dimension <= EXACT_DIMENSION
     dropped = float(np.exp(rest - top) / total.mean())
-    spent = sum(int(block.spent.sum()) for block in blocks) + sum(int(block.points.sum()) for block, _ in again)
+    spent = sum(int(block.spent.sum()) for block in blocks) + sum(
+        int(block.points[rows].sum()) for block, rows, _ in again
+    )
     return Result(
         table=_table(target, cells, blocks, weight, dropped),
         q_mean=q_mean,
@@ -312,8 +305,8 @@ def _result(
     )
 
 
-Chosen = list[tuple[_Block, Float[np.ndarray, "_"]]]
-"""Cells by the number of their points, and how many cells each stands for."""
+Chosen = list[tuple[_Block, Int[np.ndarray, "_"], Float[np.ndarray, "_"]]]
+"""Cells of a block that have equally many points, and how many cells each stands for."""
 
 
 def _moments(
@@ -330,22 +323,20 @@ def _moments(
     Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
     """
     cell = np.concatenate([block.cell for block in blocks])
-    average = weight.mean(axis=0) / weight.mean(axis=0).sum()
+    average = weight.mean(axis=0)
+    whole = average.sum()
     gaussians, at = cells.gaussians(cell[[int(np.argmax(average))]])
     reference = gaussians.mean[at[0]]
     part, square = np.zeros((len(weight), len(cells.own))), np.zeros(len(cells.own))
-    begin = 0
-    for block in blocks:
-        rows = slice(begin, begin + len(block.cell))
-        begin = rows.stop
-        within = _within(cells, block, reference)
-        part += within.sums(weight[:, rows], block.estimate)
-        square += average[rows] @ within.squares(block.estimate)
+    for block, own in _by_block(blocks, weight):
+        within = _within(cells, block.cell, block.staircase, reference)
+        part += within.sums(own, block.estimate)
+        square += own.mean(axis=0) / whole @ within.squares(block.estimate)
     mean = ratio(part, weight.sum(axis=1))
     variance = np.maximum(square - mean.value**2, 0.0)
     centre = reference + mean.value
     total = _variance_of_squares(cells, again, top, centre, variance, generator)
-    sd = root(Estimate(variance, np.sqrt(total / len(weight)) / weight.mean(axis=0).sum()))
+    sd = root(Estimate(variance, np.sqrt(total / len(weight)) / whole))
     return _everywhere(target, Estimate.of(centre, mean.se), sd)
 
 
@@ -358,18 +349,15 @@ def _again_apart(blocks: list[_Block], weight: Weights, generator: np.random.Gen
     if len(weight) == 1:
         return []
     noise = weight.var(axis=0, ddof=1) + weight.mean(axis=0) ** 2 / np.concatenate([block.points for block in blocks])
-    drawn, count = np.unique(systematic(noise, AGAIN, generator), return_counts=True)
-    stands_for = count * noise.sum() / (AGAIN * noise[drawn])
+    count = np.bincount(systematic(noise, AGAIN, generator), minlength=len(noise))
+    stands_for = np.divide(count * noise.sum(), AGAIN * noise, out=np.zeros(len(noise)), where=count > 0)
     if len(noise) <= AGAIN:
-        drawn, stands_for = np.arange(len(noise)), np.ones(len(noise))
-    ends = np.cumsum([len(block.cell) for block in blocks])
+        stands_for = np.ones(len(noise))
     found: Chosen = []
-    for block, end in zip(blocks, ends, strict=True):
-        here = (drawn < end) & (drawn >= end - len(block.cell))
-        own = drawn[here] - (end - len(block.cell))
-        for number in np.unique(block.points[own]):
-            same = block.points[own] == number
-            found.append((block.rows(own[same]), stands_for[here][same]))
+    for block, own in _by_block(blocks, stands_for):
+        for number in np.unique(block.points[own > 0]):
+            rows = np.flatnonzero((own > 0) & (block.points == number))
+            found.append((block, rows, own[rows]))
     return found
 
 
@@ -386,10 +374,11 @@ def _variance_of_squares(
     Cells are estimated independently, so their variances add up; each that is estimated again stands for several.
     """
     total = np.zeros(len(cells.own))
-    for block, stands_for in again:
-        each = np.repeat(np.arange(len(block.cell)), REPLICATES)
-        estimate = orthants(block.staircase.cells(each), int(block.points[0]), 1, generator)
-        square = _within(cells, block, centre).rows(each).squares(estimate)
+    for block, rows, stands_for in again:
+        each = np.repeat(rows, REPLICATES)
+        staircase = block.staircase.cells(each)
+        estimate = orthants(staircase, int(block.points[rows[0]]), 1, generator)
+        square = _within(cells, block.cell[each], staircase, centre).squares(estimate)
         share = np.exp(block.log_evidence[each] + estimate.log_probability[0] - top)
         error = (share[:, None] * (square - variance)).reshape(-1, REPLICATES, len(total))
         total += stands_for @ np.var(error, axis=1, ddof=1)
@@ -420,10 +409,6 @@ class _Within:
     slope: Float[np.ndarray, "rows dim own"]
     rest: Float[np.ndarray, "rows own"]
 
-    def rows(self, some: Int[np.ndarray, "some"]) -> _Within:
-        """The same for some of the cells."""
-        return _Within(self.shift[some], self.slope[some], self.rest[some])
-
     def sums(self, weight: Weights, estimate: Orthants) -> Float[np.ndarray, "replicates own"]:
         """Weighted sum of E[theta - reference] over the cells, in each replicate."""
         rows, dim, own = self.slope.shape
@@ -437,11 +422,13 @@ class _Within:
         return np.asarray(deviation**2 + np.maximum(inside, 0.0) + self.rest)
 
 
-def _within(cells: Cells, block: _Block, reference: Float[np.ndarray, "own"]) -> _Within:
-    """Action values in the cells of a block."""
-    gaussians, at = cells.gaussians(block.cell)
+def _within(
+    cells: Cells, cell: Int[np.ndarray, "rows"], staircase: Staircase, reference: Float[np.ndarray, "own"]
+) -> _Within:
+    """Action values in some cells, whose differences have a triangular form."""
+    gaussians, at = cells.gaussians(cell)
     factor = gaussians.factor[at]
-    slope = block.staircase.direction[:, : len(cells.own)].transpose(0, 2, 1) @ factor.transpose(0, 2, 1)
+    slope = staircase.direction[:, : len(cells.own)].transpose(0, 2, 1) @ factor.transpose(0, 2, 1)
     whole = np.einsum("cij,cij->ci", factor, factor)
     rest = np.maximum(whole - np.einsum("cdi,cdi->ci", slope, slope), 0.0)
     return _Within(gaussians.mean[at] - reference, slope, rest)

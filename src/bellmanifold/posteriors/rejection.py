@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from scipy.sparse import csr_array
 
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.gaussian.chunks import chunks
 from bellmanifold.kernels import Uniform
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.policies import PolicyTable, weights_of
@@ -69,11 +70,9 @@ def rejection(
 
 def _replicate(target: Target, draws: int, generator: np.random.Generator, held: int) -> Draws:
     """The kept ones of some prior draws."""
-    own, prior = target.own, target.prior
-    batch = max(1, held // max(1, len(own)))
-    kept = [np.zeros((0, target.model.n_pairs))]
-    for begin in range(0, draws, batch):
-        normal = generator.standard_normal((min(batch, draws - begin), len(own)))
+    own, prior, kept = target.own, target.prior, []
+    for part in chunks(draws, len(own), held):
+        normal = generator.standard_normal((part.stop - part.start, len(own)))
         theta = np.zeros((len(normal), target.model.n_pairs))
         theta[:, own] = prior.mean[own] + prior.sd[own] * normal
         kept.append(theta[satisfied(target, theta).all(axis=1)])
