@@ -29,6 +29,8 @@ SCOUTS = 2, 32, 128
 """Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
 EVEN, ENOUGH = 0.5, 200.0
 """Points are stretched if less than this share of the scouts is effective, but at least this number."""
+EQUAL = 1.0 - 1e-9
+"""All weights are the same, and their sum is known, where at least this share of the points is effective."""
 FEW_POLICIES = 2**16
 """Up to this many policies are counted instead of sorted."""
 
@@ -230,7 +232,9 @@ def _sample(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)
     heaviest = 1.0 / (float(whole.sum()) or np.inf)
     resolution = 0.0 if certain.all() else resolution_of(effective)
-    q_mean, q_sd = moments.estimate(target)
+    q_mean, q_sd = moments.estimate(target, resolution)
+    if effective < EQUAL * points:  # nets agree by chance on a jump: one point more or less changes the sum
+        evidence = Estimate.of(evidence.value, np.maximum(evidence.se, heaviest))
     return Sample(
         table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, heaviest, certain),
         q_mean=q_mean,
