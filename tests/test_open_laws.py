@@ -449,6 +449,10 @@ def test_engines_that_take_given_laws_only():
         bm.posterior(ONE, data, laws="deterministic", concentration=1.0)
     with pytest.raises(BadInputError, match="concentration is 0: give a number from 1e-12 to"):
         asked(ONE, data, concentration=0)
+    known = bm.envs.two_state()
+    for number in (0.0, float("nan"), 1e13):  # where it would have no effect, too
+        with pytest.raises(BadInputError, match="give a number from 1e-12 to"):
+            bm.posterior(known, bm.Dataset.complete(known), laws="dirichlet", concentration=number)
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         return Covering([[Coordinates(target)]])
     exact = target.observed & (target.scale == 0)
     if target.is_acyclic:
-        centred = [] if target.proper_only or exact.any() else [[Coordinates(target, centred=True)]]
+        centred = [] if exact.any() else [[Coordinates(target, centred=True)]]
         return Covering([[Coordinates(target)], *centred])
     if target.is_exact:
         loops, missed = lingering_loops(target, most)
@@ -125,7 +125,8 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
             f"too many to enumerate: use {remedy}"
         )
     treatments = _treatments(target, cut)
-    if target.proper_only or exact.any():
+    leaves_out = target.proper_only and bool(target.improper_loops)  # which action values would not notice
+    if leaves_out or exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])
 

@@ -175,6 +175,16 @@ class OpenLaws:
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 
 
+def check_concentration(concentration: float | int | None) -> None:
+    """Refuse a concentration that is given, but no positive number of a moderate size; NaN is none.
+
+    Raises:
+        BadInputError: naming what may be given.
+    """
+    if concentration is not None and not LEAST_GIVEN <= concentration <= MOST_GIVEN:
+        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
+
+
 def closed(
     data: Visits, laws: LawsName, concentration: float | int | None = None, all_rows: bool = False
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
@@ -200,6 +210,7 @@ def closed(
         raise BadInputError(f"laws is {quote(laws)}: choose from {', '.join(get_args(LawsName))}")
     if concentration is not None and laws != "dirichlet":
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
+    check_concentration(concentration)
     if not model.open_law.any():
         return model, None, None
     wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
@@ -286,15 +297,14 @@ def open_laws(
     Raises:
         BadInputError: for a concentration that is not positive.
     """
+    check_concentration(concentration)
     if concentration is None:
         knots = np.geomspace(LEAST, MOST, KNOTS)
         share = np.ones(KNOTS)
         share[[0, -1]] = 0.5
         log_prior = np.log(share / share.sum())
-    elif LEAST_GIVEN <= concentration <= MOST_GIVEN:
-        knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     else:
-        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
+        knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     own = np.zeros(landed.shape[0], dtype=bool)
     own[pairs] = True
     landed = csr_array(landed)

@@ -29,6 +29,8 @@ SCOUTS = 2, 32, 128
 """Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
 EVEN, ENOUGH = 0.5, 200.0
 """Points are stretched if less than this share of the scouts is effective, but at least this number."""
+EQUAL = 1.0 - 1e-9
+"""All weights are the same, and their sum is known, where at least this share of the points is effective."""
 FEW_POLICIES = 2**16
 """Policies whose numbers are below this are counted instead of sorted."""
 
@@ -195,17 +197,14 @@ def _result(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     tied = np.any([part.tied for part in parts], axis=0)
     certain = np.zeros(len(tied), dtype=bool)
     certain[chart.layout.state] = ~tied & (coordinates.dimension == 0)
-    q_mean, q_sd = moments.estimate(target)
+    heaviest = 1.0 / (float(whole.sum()) or np.inf)
+    resolution = 0.0 if certain.all() else resolution_of(effective)
+    q_mean, q_sd = moments.estimate(target, resolution)
+    if effective < EQUAL * points:  # nets agree by chance on a jump: one point more or less changes the sum
+        evidence = Estimate.of(evidence.value, np.maximum(evidence.se, heaviest))
+    summed = factor[0] * parts[0].weight if len(parts) == 1 else _together(parts, factor, row, len(code))
     return Result(
-        table=PolicyTable(
-            target.coupled,
-            policy,
-            factor[0] * parts[0].weight if len(parts) == 1 else _together(parts, factor, row, len(code)),
-            coordinates.stand_in,
-            resolution=0.0 if certain.all() else resolution_of(effective),
-            heaviest=1.0 / (float(whole.sum()) or np.inf),
-            certain=certain,
-        ),
+        table=PolicyTable(target.coupled, policy, summed, coordinates.stand_in, resolution, heaviest, certain),
         q_mean=q_mean,
         q_sd=q_sd,
         log_evidence=evidence if is_whole and not target.prior.flat else None,

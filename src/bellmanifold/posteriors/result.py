@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.posteriors.estimated import Estimate, ratio
+from bellmanifold.posteriors.estimated import Estimate, ratio, with_least_errors
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target
 
@@ -55,9 +55,15 @@ class Moments:
         column = np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1]))
         return replace(self, mean=self.mean[:, column], square=self.square[:, column])
 
-    def estimate(self, target: Target) -> tuple[Estimate, Estimate]:
-        """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled."""
+    def estimate(self, target: Target, resolution: float = 0.0) -> tuple[Estimate, Estimate]:
+        """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled.
+
+        Args:
+            target: the posterior.
+            resolution: share of one of the draws, if errors are to be no smaller than what one draw moves.
+        """
         mean, sd = self._estimate(slice(target.model.n_pairs))
+        mean, sd = with_least_errors(mean, sd, resolution)
         own = target.coupled[target.model.pair_state]
         return (
             Estimate.of(np.where(own, mean.value, target.prior.mean), np.where(own, mean.se, 0.0)),
