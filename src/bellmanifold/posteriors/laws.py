@@ -175,13 +175,13 @@ class OpenLaws:
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 
 
-def check_concentration(concentration: float | int | None) -> None:
-    """Refuse a concentration that is given, but no positive number of a moderate size; NaN is none.
+def check_concentration(concentration: float | int) -> None:
+    """Refuse a concentration that is no positive number of a moderate size; NaN is none.
 
     Raises:
         BadInputError: naming what may be given.
     """
-    if concentration is not None and not LEAST_GIVEN <= concentration <= MOST_GIVEN:
+    if not LEAST_GIVEN <= concentration <= MOST_GIVEN:
         raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
 
 
@@ -210,7 +210,8 @@ def closed(
         raise BadInputError(f"laws is {quote(laws)}: choose from {', '.join(get_args(LawsName))}")
     if concentration is not None and laws != "dirichlet":
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
-    check_concentration(concentration)
+    if concentration is not None:
+        check_concentration(concentration)
     if not model.open_law.any():
         return model, None, None
     wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
@@ -297,13 +298,13 @@ def open_laws(
     Raises:
         BadInputError: for a concentration that is not positive.
     """
-    check_concentration(concentration)
     if concentration is None:
         knots = np.geomspace(LEAST, MOST, KNOTS)
         share = np.ones(KNOTS)
         share[[0, -1]] = 0.5
         log_prior = np.log(share / share.sum())
     else:
+        check_concentration(concentration)
         knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     own = np.zeros(landed.shape[0], dtype=bool)
     own[pairs] = True
