@@ -503,7 +503,7 @@ def test_the_largest_error_is_that_of_an_action_or_of_a_route():
 
 
 def beginnings(count, moves=1):
-    """So many, the least probable first, of so many moves, that share six rows: 32 numbers, two for each move, 6 once."""
+    """The least probable first; they share six rows: 32 numbers, two for each move, and 6 once."""
     rows = np.arange(6)
     return [_Beginning((k,) * moves, (0,), rows, 1.0, 0.1 + 0.01 * k) for k in range(count)]
 
