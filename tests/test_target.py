@@ -87,7 +87,8 @@ def test_ties_of_rewards_that_are_all_nothing_have_a_width_too():
 def test_one_width_of_zero_does_not_make_it_exact():
     model = row()
     observed, scale = np.array([True, True, False, False, False, False]), np.array([0.0, 0.1, 0, 0, 0, 0])
-    assert not Target(model, observed, np.zeros(6), scale, ValuePrior.same(model, 1.0)).is_exact
+    target = Target(model, observed, np.zeros(6), scale, ValuePrior.same(model, 1.0))
+    assert (target.is_exact, target.log_constant) == (False, 0.0)
 
 
 def test_repeats_narrow_the_kernel():

@@ -88,7 +88,7 @@ TESTS = {
     "stretch": ("stretch", "nets"),
     "summary": ("summary", "policies"),
     "sweeping": ("sweeping", "sparse_chart"),
-    "system": ("weight", "coordinates", "batch_walk"),
+    "system": ("system", "weight", "batch_walk"),
     "target": ("target", "cells", "coordinates"),
     "td": ("td",),
     "tie_split": ("known", "ties", "numerical_edges"),
@@ -98,7 +98,7 @@ TESTS = {
     "visits": ("cuts", "sparse_walk", "walk"),
     "walk": ("walk", "inference"),
     "ways": ("chart", "weight"),
-    "weight": ("weight", "batch_walk", "cuts"),
+    "weight": ("weight", "system", "batch_walk"),
 }
 """Tests of a module, the most telling first."""
 
