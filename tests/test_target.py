@@ -88,7 +88,7 @@ def test_one_width_of_zero_does_not_make_it_exact():
     model = row()
     observed, scale = np.array([True, True, False, False, False, False]), np.array([0.0, 0.1, 0, 0, 0, 0])
     target = Target(model, observed, np.zeros(6), scale, ValuePrior.same(model, 1.0))
-    assert (target.is_exact, target.log_constant) == (False, 0.0)
+    assert (target.is_exact, target.proper_only, target.log_constant) == (False, False, 0.0)
 
 
 def test_repeats_narrow_the_kernel():

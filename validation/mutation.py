@@ -73,7 +73,7 @@ TESTS = {
     "pieces": ("nets", "stretch"),
     "points": ("points", "nets"),
     "policies": ("policies", "summary"),
-    "question": ("inference", "beliefs"),
+    "question": ("question", "inference"),
     "rejection": ("rejection",),
     "reporting": ("reporting", "summary", "display"),
     "result": ("result", "nets"),
