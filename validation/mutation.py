@@ -88,7 +88,7 @@ TESTS = {
     "stretch": ("stretch", "nets"),
     "summary": ("summary", "policies"),
     "sweeping": ("sweeping", "sparse_chart"),
-    "system": ("system", "weight", "batch_walk"),
+    "system": ("system", "weight", "coordinates", "batch_walk"),
     "target": ("target", "cells", "coordinates"),
     "td": ("td",),
     "tie_split": ("known", "ties", "numerical_edges"),
