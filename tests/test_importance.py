@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from by_hand import result_of, weights_with_error
+from open_quadrature import TWO, landed
 from scipy import stats
 from wandering import SEEN, own_priors, shared_pair, two_rings, wandering
 
@@ -12,9 +14,13 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
+from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering
-from bellmanifold.posteriors.importance import by_importance
+from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.importance import _has_sharp_means, _until_accurate, by_importance
 from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.nets import Nets
 from bellmanifold.posteriors.pieces import CALL_NUMBERS, PIECE, REPLICATES
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 
@@ -58,6 +64,96 @@ def test_a_budget_bounds_the_points():
     assert [name for name, result in points.items() if not result.trustworthy] == ["hopeless"]
     with pytest.raises(BadInputError, match=r"samples is 100: at most 12 points of \d+ coordinates fit"):
         by_importance(target, cover, Budget(samples=100, held=12 * cover.largest))
+    held = by_importance(target, cover, Budget(samples=100, held=100 * cover.largest, pilot=10))
+    more = by_importance(target, cover, Budget(samples=REPLICATES * 1024 + 1, pilot=10))
+    assert [result.diagnostics["points"] // (REPLICATES * 1024) for result in (held, more)] == [1, 2]
+    enough = Budget(samples=100, pilot=10, enough=held.effective_sample_size)
+    assert by_importance(target, cover, enough).trustworthy, "exactly enough is enough"
+    too_few = replace(enough, enough=np.nextafter(enough.enough, np.inf))
+    assert not by_importance(target, cover, too_few).trustworthy
+
+
+def open_target():
+    """A posterior with an open law, whose answers are made up."""
+    data = landed(TWO, -1.0, (1, 2, 1))
+    whole, learnt, _ = closed(data, "dirichlet")
+    return replace(relaxed_target(replace(data, model=whole), 0.0, 2.0), laws=learnt)
+
+
+class MadeUp(Nets):
+    """Nets that find what they are told: by size the error of the probabilities and that of the means."""
+
+    def __init__(self, target, errors):
+        self.components, self.errors, self.size = [Coordinates(target)], errors, 1
+        self.target = target
+
+    def sample(self, log2_size):
+        self.size = 2**log2_size
+        error, se = self.errors.get(self.size, (0.25, 1.0))
+        mean = np.full(self.target.model.n_pairs, se)
+        told = {"diagnostics": {"points": 8 * self.size}, "effective_sample_size": 4.0 * self.size}
+        result = result_of(self.target, weights_with_error(error), **told)
+        return replace(result, q_mean=Estimate.of(mean, mean), q_sd=Estimate.of(mean - mean + 2.0, mean))
+
+
+@pytest.mark.parametrize(
+    ("errors", "most", "enough", "size", "known"),
+    [
+        ({}, 64, 1.0, 8, False),
+        ({}, 63, 1.0, 4, False),
+        ({4: (0.125, 1.0)}, 64, 1.0, 4, True),
+        ({1: (0.125, 1.0)}, 64, 1.0, 1, True),
+        ({1: (0.125, 1.0)}, 64, 33.0, 1, False),
+        ({1: (0.125, 1.0)}, 64, 32.0, 1, True),
+        ({}, 64, 33.0, 1, False),
+        ({}, 64, 32.0, 8, False),
+        ({4: (0.1251, 1.0)}, 64, 1.0, 8, False),
+    ],
+)
+def test_points_are_doubled_until_they_do(errors, most, enough, size, known):
+    """8, 16, 32, ... points, half of them effective, until the error is 0.125 or there would be more than allowed; not
+    at all if as many as are allowed would not be enough."""
+    model = envs.deep_sea(depth=2)
+    nets = MadeUp(relaxed_target(Dataset.complete(model), 0.1, 10.0), errors)
+    budget = Budget(accuracy=0.125, enough=enough)
+    found = _until_accurate(nets, nets.sample(0), most, budget)
+    assert (nets.size, found.diagnostics["points"]) == (size, 8 * size)
+    assert found.largest_error == (0.125 if known else None)
+
+
+@pytest.mark.parametrize(
+    ("errors", "most", "size"),
+    [
+        ({2: (0.1, 1.0), 4: (0.1, 1.0), 8: (0.1, 1.0)}, 1000, 8),
+        ({2: (0.1, 1.0), 4: (0.1, 0.02)}, 1000, 4),
+        ({2: (0.1, 0.02)}, 1000, 2),
+        ({2: (0.1, 1.0), 4: (0.1, 1.0)}, 63, 4),
+        ({2: (0.1, 1.0), 4: (0.1, 1.0)}, 64, 8),
+    ],
+)
+def test_means_under_open_laws_have_up_to_four_times_the_points(errors, most, size):
+    """From those that make the probabilities accurate, here 16, until the means' errors are a hundredth of 2."""
+    nets = MadeUp(open_target(), errors)
+    found = _until_accurate(nets, nets.sample(0), most, Budget(accuracy=0.125, enough=1.0))
+    assert (nets.size, found.diagnostics["points"]) == (size, 8 * size)
+
+
+def test_means_that_are_sharp_beside_their_spread():
+    """Errors of all means up to a hundredth of the sd, and rounding of 1e-9 of the mean; flat priors have no say."""
+    target = open_target()
+
+    def sharp(mean, se, sd=2.0, target=target):
+        told = (np.array([0.0, number, 0.0]) for number in (mean, se, sd))
+        mean, se, sd = told
+        result = replace(result_of(target, [[1, 3]]), q_mean=Estimate.of(mean, se), q_sd=Estimate.of(sd, se))
+        return _has_sharp_means(target, result)
+
+    assert sharp(0.0, 0.02)
+    assert not sharp(0.0, np.nextafter(0.02, 1.0))
+    assert sharp(-1e6, 0.0209)
+    assert not sharp(-1e6, 0.0211)
+    assert not sharp(1.0, 0.03)
+    assert sharp(1.0, 5.0, target=replace(target, prior=replace(target.prior, flat=True)))
 
 
 def test_posteriors_without_any_point_are_refused():

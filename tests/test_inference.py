@@ -15,6 +15,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.kernels import Laplace, StudentT, Uniform
 from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
+from bellmanifold.observation import Observation
 from bellmanifold.posteriors import draws, evidence, importance, inference, question, walk
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import MISSED, Covering, covering, cut_set, needs_cut, other_cut
@@ -141,6 +142,54 @@ def test_a_discount_leaves_room_for_the_goal(asked):
     target = bm.posterior(LOOP, Dataset.complete(LOOP), discount=0.9).target
     assert not target.loops
     assert target.model == LOOP.discounted(0.9)
+
+
+def all_told(*more):
+    """Every reward of the tree with an sd of its own, and more."""
+    own = [Observation(*TREE.pair_name(i), -1.0, 0.5) for i in range(TREE.n_pairs)]
+    return Dataset.from_pairs(TREE, [*own, *more])
+
+
+def test_options_without_effect_are_named(asked):
+    """Each with its reason; not where they do have one, or where nobody gave them."""
+
+    def remarks(data, **options):
+        return [remark.split(" has no effect: ") for remark in bm.posterior(TREE, data, **options).remarks]
+
+    complete_, own, nothing = Dataset.complete(TREE), all_told(), Dataset.from_pairs(TREE, [])
+    partly = all_told(Observation(*TREE.pair_name(0), -1.0))
+    every = "every reward has an sd of its own"
+    assert remarks(complete_, epsilon=0.1, kernel="uniform", prior_mean=1.0) == []
+    assert remarks(own, epsilon=0.1) == [["epsilon", every]]
+    assert (
+        remarks(own, epsilon=0) == remarks(own) == remarks(partly, epsilon=0.1) == remarks(nothing, epsilon=0.1) == []
+    )
+    assert remarks(own, noise_sd=0.1) == [["noise_sd", every]]
+    assert remarks(partly, noise_sd=0.1) == []
+    assert remarks(complete_, kernel="uniform") == [["kernel", "epsilon is 0, so that no equation is relaxed"]]
+    assert remarks(own, prior_scale="flat", prior_mean=1.0) == [["prior_mean", "the prior is flat over rewards"]]
+    assert remarks(own, prior_scale="flat") == []
+    both = remarks(complete_, laws="dirichlet", concentration=1.0)
+    assert [name for name, _ in both] == ["laws", "concentration"]
+
+
+def test_who_holds_proper_policies_only(asked):
+    """A flat prior, and beliefs about all rewards under engines that can; unless one is told."""
+    belief = {"reward_belief": (-1.0, 0.5)}
+    for options, flat, proper_only in (
+        ({}, False, False),
+        (belief, True, True),
+        (belief | {"prior_scale": 2.0}, False, True),
+        (belief | {"prior_scale": 2.0, "engine": "chart"}, False, True),
+        (belief | {"prior_scale": 2.0, "engine": "nuts"}, False, False),
+        (belief | {"prior_scale": 2.0, "proper_only": False}, False, False),
+        ({"proper_only": True}, False, True),
+    ):
+        summary = bm.posterior(TREE, Dataset.complete(TREE), **options)
+        assert (summary.target.prior.flat, summary.target.proper_only) == (flat, proper_only)
+    assert bm.posterior(TREE, all_told(), prior_scale="flat").target.proper_only
+    told = bm.posterior(TREE, Dataset.from_pairs(TREE, [TREE.pair_name(2)]), **belief)
+    assert told.untried.tolist() == [i != 2 for i in range(6)]
 
 
 # Running the engine of choice

@@ -36,7 +36,7 @@ from bellmanifold.posteriors.pieces import (
 from bellmanifold.posteriors.policies import weights_of
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import Point, system_of
-from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh
 
 
@@ -429,3 +429,136 @@ def test_policies_are_counted_as_they_are_sorted(rng):
         np.testing.assert_array_equal(code, np.unique(codes + np.uint64(more)))
         np.testing.assert_array_equal(codes[place] + np.uint64(more), code)
         np.testing.assert_array_equal(code[row], codes + np.uint64(more))
+
+
+class Recorded:
+    """Arranged coordinates that say which points were asked for, and weigh made-up ones instead."""
+
+    def __init__(self, coordinates, made, plain=(0,), knows_after=1):
+        self.coordinates, self.made, self.plain, self.knows_after = coordinates, made, plain, knows_after
+        self.dimension, self.weighed, self.learnt_from = 3, [], []
+
+    def weigh(self, part, stretch=None):
+        self.weighed.append((part, stretch))
+        return self.made
+
+    def learnt(self, part, log_weight, even, enough):
+        assert log_weight.shape == (REPLICATES * PIECE,)
+        self.learnt_from.append((part, even, enough))
+        return f"stretch {len(self.learnt_from)}", len(self.learnt_from) >= self.knows_after
+
+
+def recorded_nets(rng, *arranged):
+    """Nets of seed 5 whose components are given."""
+    coordinates = bandit()
+    made = made_up_pieces(rng, coordinates)[0]
+    nets_ = Nets([coordinates], chart_of(coordinates), 5)
+    nets_.arranged = [Recorded(coordinates, made, **told) for told in arranged]
+    nets_.stretches = [None] * len(arranged)
+    return nets_
+
+
+def test_which_points_scouts_and_nets_take(rng):
+    """Numbers of their own for each component and for its scouts; nets grow by as many points as they have."""
+    found = recorded_nets(rng, {}, {"knows_after": 2}, {"plain": ()})
+    found.scout(10)
+    first, second, third = found.arranged
+    assert first.learnt_from == [((3, 0, PIECE, 2, 5 + 2**42), 0.5, 200.0)]
+    seed = 5 + 2**32 + 2**42
+    assert [part for part, _, _ in second.learnt_from] == [(3, 0, PIECE, 2, seed), (3, 0, PIECE, 32, seed)]
+    assert (third.learnt_from, found.stretches) == ([], ["stretch 1", "stretch 2", None])
+    for one in found.arranged:
+        one.weighed.clear()
+    sizes = [found.sample(log2_size) and found.size for log2_size in (0, 10, 12, 11)]
+    assert sizes == [PIECE, PIECE, 4 * PIECE, 4 * PIECE]
+    for k, (one, stretch) in enumerate(zip(found.arranged, found.stretches, strict=True)):
+        begins = ((0, PIECE), (PIECE, PIECE), (2 * PIECE, 2 * PIECE))
+        expected = [((3, begin, more, REPLICATES, 5 + k * 2**32), stretch) for begin, more in begins]
+        assert one.weighed == expected
+    at_once = recorded_nets(rng, {})
+    at_once.sample(13)
+    assert [part for part, _ in at_once.arranged[0].weighed] == [(3, 0, 8 * PIECE, REPLICATES, 5)]
+    with pytest.raises(AssertionError, match="another law"):
+        at_once.scout(10)
+
+
+@pytest.mark.parametrize(("log2_size", "scouted"), [(0, 2), (10, 2), (11, 2), (12, 3), (13, 3)])
+def test_no_more_scouts_than_points(rng, log2_size, scouted):
+    """2, 32 and 128 nets of 1,024, if the pilot's 32 nets have as many points; in vain here."""
+    found = recorded_nets(rng, {"knows_after": 9})
+    found.scout(log2_size)
+    assert [part[3] for part, _, _ in found.arranged[0].learnt_from] == [2, 32, 128][:scouted]
+
+
+def three_states():
+    """Exact rewards of everything: nothing is integrated over. The states have one, two and three actions."""
+    moves = {(s, f"a{k}"): Move(-1.0 - k, {"goal": 1.0}) for n, s in enumerate("abc") for k in range(n + 1)}
+    return Dataset.complete(from_moves("three", moves, start="a"))
+
+
+def test_what_is_certain_without_anything_to_integrate(rng):
+    """All states but those where something tied; with a tolerance none is, and there is a resolution."""
+    exact, relaxed = (Coordinates(relaxed_target(three_states(), epsilon, 2.0)) for epsilon in (0.0, 0.5))
+    assert (exact.dimension, relaxed.dimension) == (0, 6)
+    chart = chart_of(exact)
+    states = np.asarray(chart.layout.state)
+    tied = states == 1
+    for coordinates, ties, certain in (
+        (exact, np.zeros(3, dtype=bool), [True] * 3),
+        (exact, tied, [True, False, True]),
+        (relaxed, np.zeros(3, dtype=bool), [False] * 3),
+    ):
+        one = sums(rng, coordinates, 2.0, [0], tied=ties)
+        found = nets._result(coordinates, chart, [one, sums(rng, coordinates, 2.0, [0])])
+        assert found.table.certain.tolist() == certain
+        assert found.diagnostics["ties_split"] == (["b"] if ties.any() else [])
+        effective = found.effective_sample_size
+        assert found.table.resolution == (0.0 if all(certain) else 1.0 / (effective + 2.0))
+        whole = float(found.table.weight.sum())
+        assert found.table.heaviest == pytest.approx(1.0 / whole)
+        assert found.laws is None
+
+
+def test_members_of_groups_that_are_drawn_below_their_prior(rng):
+    """Two states whose two and three unobserved actions have a mean and an sd of their own; those of the second are
+    drawn below what lingering is worth, so that their largest value says what each of them is."""
+    moves = {(s, f"a{k}"): Move(-1.0, {"goal": 1.0}) for s, n in (("s", 3), ("t", 4)) for k in range(n)}
+    model = from_moves("groups", moves, start="s")
+    in_t = model.pair_state == model.state_index["t"]
+    prior = ValuePrior(np.where(in_t, -2.0, 1.5), np.where(in_t, 0.5, 3.0))
+    target = relaxed_target(Dataset.from_pairs(model, [("s", "a0"), ("t", "a0")]), 0.0, prior)
+    shared = [model.pair_index["s", "a1"], model.pair_index["t", "a1"]]
+    arranged = arranged_of(Coordinates(target, lingering=(Loop((1,), (shared[1],)),)))
+    assert (arranged.shared.tolist(), arranged.lowered.tolist()) == (shared, shared[1:])
+    made, _ = made_up_pieces(rng, arranged.coordinates)
+    made = made._replace(q=rng.normal(-3.0, 1.0, size=(REPLICATES, 1, PIECE)))
+    (call,) = reference_calls(pieces_of(arranged), arranged.groups, REPLICATES)
+    found = arranged.with_members(made, call)
+    weight = np.exp(made.log_weight - made.log_scale[:, None])
+    largest = [1.5 + 3.0 * np.asarray(call.x)[:, 0], made.q[:, 0]]
+    for pair, top, of in zip(shared, largest, (2, 3), strict=True):
+        own = (np.array(of), prior.mean[pair], prior.sd[pair], np.zeros(()))
+        first, second = member_moments(top, *(np.asarray(number) for number in own))
+        total = np.where(made.weight > 0, made.weight, 1.0)
+        mean = np.where(made.weight > 0, (weight * first).sum(axis=1) / total, prior.mean[pair])
+        square = (weight * (second - 2.0 * mean[:, None] * first + mean[:, None] ** 2)).sum(axis=1)
+        np.testing.assert_allclose(found.mean[:, pair], mean, rtol=1e-9)
+        np.testing.assert_allclose(found.square[:, pair], square, rtol=1e-7, atol=1e-9)
+    others = np.setdiff1d(np.arange(model.n_pairs), shared)
+    np.testing.assert_array_equal(found.mean[:, others], made.mean[:, others])
+    np.testing.assert_array_equal(found.square[:, others], made.square[:, others])
+
+
+def test_how_even_weights_have_to_be_to_say_nothing(rng):
+    """1,024 equal weights: exactly at either limit they are even, or enough; -inf throughout is nothing at all."""
+    arranged = arranged_of(bandit())
+    part, equal = (arranged.dimension, 0, PIECE, 1, 7), np.full(PIECE, -3.0)
+    assert arranged.learnt(part, equal, 1.0, 1024.0) == (None, True)
+    assert arranged.learnt(part, equal, 1.0, 1025.0) == (None, False)
+    assert arranged.learnt(part, equal, 2.0, 1025.0) == (None, False)
+    stretch, known = arranged.learnt(part, equal, 1.5, 1024.0)
+    assert known
+    assert stretch is not None
+    assert arranged.learnt(part, np.full(PIECE, -np.inf), 0.5, 1.0) == (None, False)
+    half = np.where(np.arange(PIECE) < PIECE // 2, 700.0, -np.inf)
+    assert arranged.learnt(part, half, 0.5, 200.0) == (None, True), "half of them are effective"

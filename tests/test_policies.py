@@ -3,6 +3,7 @@
 import itertools
 import tracemalloc
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,13 +18,18 @@ from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
 from bellmanifold.posteriors.policies import (
     ALL,
     ALWAYS,
+    SMALL,
     PolicyTable,
     TooManyRoutesError,
     _all_reach_goal,
+    _Beginning,
+    _Best,
     action_probabilities,
     entries,
+    has_routes,
     improper_mass,
     improper_mass_model,
+    largest_error,
     most_probable_routes,
     policy_probability,
     weights_of,
@@ -421,3 +427,138 @@ def test_policies_that_arrive_are_found_by_following_them(rng):
         for _ in range(9):
             reached |= {state for state in range(9) if ends[row[state]] in reached}
         assert arrives == (len(reached) == 10)
+
+
+def test_what_is_close_to_nothing_or_everything_may_be_off_by_the_heaviest_point():
+    """Shares below 1/16 or above 15/16, the heaviest point's, have at least that error, others the resolution; where a
+    state is known exactly neither counts. At 1/16 and 15/16 themselves the resolution does."""
+    part = np.array([[1 / 32, 1 / 16, 1 / 2, 15 / 16, 31 / 32]])
+    table = PolicyTable(np.ones(2, dtype=bool), np.zeros((1, 2), dtype=np.int64), np.ones((1, 1)), heaviest=1 / 16)
+    assert table.share_of(part, np.full(5, 0.01)).se.tolist() == [1 / 16, 0.01, 0.01, 0.01, 1 / 16]
+    assert table.share_of(part, np.full(5, 0.25)).se.tolist() == [0.25] * 5
+    assert table.share_of(part, np.array([0.0, 0.0, 0.5, 0.0, 0.01])).se.tolist() == [0.0, 0.0, 0.5, 0.0, 1 / 16]
+    assert table.share_of(part).se.tolist() == [0.0] * 5, "its own resolution is 0"
+    spread = replace(table, weight=np.ones((2, 1)), resolution=0.01)
+    found = spread.share_of(np.array([[0.5, 0.03], [0.3, 0.01]]))
+    np.testing.assert_allclose(found.value, [0.4, 0.02])
+    np.testing.assert_allclose(found.se, [0.1, 1 / 16])
+    part, whole = np.array([2.0, 1.0]), np.array([5.0, 1.0])
+    found = spread.share_of(part[:, None], np.zeros(1), whole)
+    assert (float(found.value[0]), float(found.se[0])) == pytest.approx(as_ratio(part, whole))
+
+
+def test_actions_that_are_known_not_to_be_best_have_no_error():
+    """The beaten pair's probability is exactly 0; the others of its state keep the resolution."""
+    model, table = resolved()
+    beaten = np.array([False, False, False, True, False, False])
+    found = action_probabilities(model, replace(table, beaten=beaten)).se
+    np.testing.assert_allclose(found, [0.1, 0.1, 0.01, 0.0, 0.01, 0.01])
+
+
+def test_weights_are_sparse_where_they_are_many_and_mostly_nothing():
+    """Up to 2^18 of them are an array; of more than that, those are sparse of which a quarter at most is positive."""
+    small, large = (2, SMALL // 2), (4, SMALL // 2)
+    few = weights_of(np.array([1, 1]), np.array([3, 3]), np.array([0.5, 0.25]), small)
+    assert isinstance(few, np.ndarray)
+    assert (few[1, 3], few.sum()) == (0.75, 0.75)
+    for more in (0, 1):
+        count = 2 * SMALL // 4 + more
+        row = np.arange(count) % large[1]
+        found = weights_of(np.arange(count) // large[1], row, np.ones(count), large)
+        assert isinstance(found, np.ndarray) == bool(more)
+        assert found.sum() == count
+    assert weights_of(*(np.zeros(0, dtype=np.int64),) * 2, np.zeros(0), (2, 3)).dtype == np.float64
+
+
+def test_entries_of_an_array_are_those_that_are_not_nothing():
+    replicate, row, weight = entries(np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 5.0]]))
+    assert (replicate.tolist(), row.tolist(), weight.tolist()) == ([0, 1, 1], [1, 0, 2], [2.0, 3.0, 5.0])
+    sparse = csc_array(np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 5.0]]))
+    assert [part.tolist() for part in entries(sparse)] == [[1, 0, 1], [0, 1, 2], [3.0, 2.0, 5.0]]
+
+
+def test_the_largest_error_is_that_of_an_action_or_of_a_route():
+    """Two states of two actions each, whose weights make routes less certain than actions; random moves have none."""
+    moves = {(s, name): Move(-1.0, {"goal": 1.0} if s == "b" else {"b": 1.0}) for s in "ab" for name in "xy"}
+    model = from_moves("row", moves, start="a")
+    policy = np.array([[0, 2], [0, 3], [1, 2], [1, 3]])
+    weight = np.array([[0.4, 0.1, 0.1, 0.4], [0.1, 0.4, 0.4, 0.1]])
+    table = PolicyTable(np.ones(2, dtype=bool), policy, weight)
+    np.testing.assert_allclose(action_probabilities(model, table).se, 0.0, atol=1e-15)
+    assert largest_error(model, table, 4) == pytest.approx(0.15)
+    assert largest_error(model, table, 0) == pytest.approx(0.0, abs=1e-15)
+    uneven = replace(table, weight=np.array([[0.4, 0.3, 0.1, 0.2], [0.1, 0.2, 0.4, 0.3]]))
+    error = float(action_probabilities(model, uneven).se.max())
+    assert error == pytest.approx(0.2)
+    assert largest_error(model, uneven, 4, error) == error, "routes have 0.15 at most"
+    sure = replace(table, weight=np.array([[0.5, 0.2, 0.1, 0.2], [0.1, 0.4, 0.3, 0.2]]))
+    error = float(action_probabilities(model, sure).se.max())
+    assert largest_error(model, sure, 4) == pytest.approx(max(error, 0.2))
+    assert largest_error(model, sure, 4, error) == pytest.approx(max(error, 0.2)), "not larger than enough"
+    assert largest_error(model, sure, 4, np.nextafter(error, 0.0)) == error, "larger, so routes are not looked at"
+    spread = replace(model, initial=np.array([0.5, 0.5]))
+    chance = from_moves("chance", moves | {("a", "x"): Move(-1.0, {"b": 0.5, "goal": 0.5})}, start="a")
+    assert [has_routes(one) for one in (model, spread, chance)] == [True, False, False]
+    assert largest_error(chance, sure, 4) == error
+
+
+def beginnings(count, moves=1):
+    """The least probable first; they share six rows: 32 numbers, two for each move, and 6 once."""
+    rows = np.arange(6)
+    return [_Beginning((k,) * moves, (0,), rows, 1.0, 0.1 + 0.01 * k) for k in range(count)]
+
+
+def test_twice_as_many_beginnings_are_held_before_some_are_dropped(rng):
+    """Three are kept: with the sixth the least probable three go; those that are equally probable by their pairs."""
+    best, every = _Best(3, 3, 10**6), beginnings(6)
+    held = []
+    for one in every:
+        best.add(one)
+        held.append((len(best.kept), best.numbers))
+    assert held == [(1, 40), (2, 74), (3, 108), (4, 142), (5, 176), (3, 108)]
+    assert best.in_order() == every[:2:-1]
+    equal = [_Beginning(pairs, (0,), np.arange(2), 1.0, 0.5) for pairs in ((2,), (0, 7), (1,))]
+    few = _Best(2, 2, 10**6)
+    for one in equal:
+        few.add(one)
+    assert few.numbers == (32 + 2 + 2) + (32 + 4 + 2) + (32 + 2 + 2), "rows of their own are counted each"
+    assert [one.pairs for one in few.in_order()] == [(0, 7), (1,)]
+    assert few.numbers == 38 + 36
+
+
+@pytest.mark.parametrize(
+    ("room", "asked", "added", "kept", "after"),
+    [
+        (108, 2, 6, 6, 108),
+        (108, 2, 7, 3, 108),
+        (107, 2, 7, 2, 107),
+        (122, 2, 7, 7, 122),
+        (122, 2, 8, 3, 122),
+        (108, 5, 7, 5, 176),
+        (108, ALWAYS, 7, 7, 244),
+    ],
+)
+def test_what_memory_holds_of_the_beginnings(room, asked, added, kept, after):
+    """40, 74, 108, ... numbers: beyond twice the room as many are kept as fit it, but all that are asked for; then
+    these are the room."""
+    best, every = _Best(100, asked, room), beginnings(added)
+    for one in every:
+        best.add(one)
+    assert (len(best.kept), best.room) == (kept, after)
+    assert best.numbers == 40 + 34 * (kept - 1)
+    assert best.in_order() == every[::-1][:kept]
+
+
+def test_routes_that_are_asked_for_and_do_not_fit_are_refused():
+    """From 1,001 on; if fewer are there, all of these have to fit."""
+    best = _Best(100, ALWAYS + 1, 108)
+    for one in beginnings(6):
+        best.add(one)
+    with pytest.raises(TooManyRoutesError, match="top is 1001: that many routes take more than 108 numbers"):
+        best.add(beginnings(7)[-1])
+    enough = _Best(3, ALWAYS + 1, 108)
+    for one in beginnings(3, moves=5):
+        enough.add(one._replace(bound=0.01))
+    for one in beginnings(3):
+        enough.add(one)
+    assert (len(enough.kept), enough.numbers) == (3, 108), "those of five moves went: 48 + 42 + 42 numbers"

@@ -1,13 +1,17 @@
 """Moments of action values as engines hand them over: pooled, by replicate, without cancellation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from by_hand import result_of
+from open_quadrature import TWO, landed
 
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.posteriors.estimated import ratio
-from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.estimated import Estimate, PairEstimate, effective_size, ratio, resolution_of, systematic
+from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.result import Moments, pool, root
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 
 
@@ -142,3 +146,80 @@ def test_values_too_large_to_be_squared():
     found = Moments(np.ones(2), np.array([[1e200, 1.0], [-1e200, 3.0]]), np.zeros((2, 2)))._estimate(slice(None))
     assert found[0].value.tolist() == [0.0, 2.0]
     assert found[1].value.tolist() == [np.inf, 1.0]
+
+
+@pytest.mark.parametrize("concentration", [None, 1.5])
+def test_open_laws_follow_the_pairs(rng, concentration):
+    """Their columns come behind those of three pairs, the concentration's last; one that is given is known exactly."""
+    data = landed(TWO, -1.0, (1, 2, 1))
+    whole, learnt, _ = closed(data, "dirichlet", concentration)
+    given = relaxed_target(replace(data, model=whole), 0.0, 2.0)
+    assert weighed(rng)[2].laws(given) is None
+    target = replace(given, laws=learnt)
+    landings = len(learnt.seen[0])
+    weight, value, moments = weighed(rng, (5, 40, 3 + landings + 1), level=3.0)
+    found = moments.laws(target)
+    expected = ratio(np.einsum("rp,rpk->rk", weight, value), weight.sum(axis=1))[3:-1]
+    np.testing.assert_allclose(found.probability.value, expected.value)
+    np.testing.assert_allclose(found.probability.se, expected.se)
+    share = weight / weight.sum()
+    mean = (share * value[..., -1]).sum()
+    spread = np.sqrt((share * (value[..., -1] - mean) ** 2).sum())
+    assert found.concentration == (pytest.approx((mean, spread)) if concentration is None else (1.5, 0.0))
+
+
+def test_pools_of_little_and_of_no_weight():
+    """Weights that sum to less than 1, and a column without any: its mean is 0, and adds nothing."""
+    weight = np.array([[0.1, 0.0], [0.3, 0.0]])
+    mean, square = np.array([[[4.0], [7.0]], [[8.0], [9.0]]]), np.array([[[0.5], [0.0]], [[0.25], [0.0]]])
+    total, centre, whole = pool(weight, mean, square)
+    np.testing.assert_allclose(total, [0.4, 0.0])
+    np.testing.assert_allclose(centre, [[7.0], [0.0]])
+    np.testing.assert_allclose(whole, [[0.75 + 0.1 * 9.0 + 0.3], [0.0]])
+
+
+def test_roots_of_variances():
+    """Half the relative error; none where there is no spread."""
+    found = root(Estimate.of(np.array([0.0, 0.25, 4.0]), np.array([0.0, 0.1, 0.2])))
+    assert found.value.tolist() == [0.0, 0.5, 2.0]
+    np.testing.assert_allclose(found.se, [0.0, 0.1, 0.05])
+
+
+def test_draws_chosen_in_proportion_to_their_weights():
+    """One from each stretch of the total weight, all at the same place in theirs: walked along one by one."""
+    weight = np.array([0.5, 0.0, 2.0, 1.0, 0.25, 3.0])
+    for count in (1, 2, 5, 40):
+        place = np.random.default_rng(count).random()
+        expected = []
+        for k in range(count):
+            level, passed, draw = (k + place) / count * 6.75, weight[0], 0
+            while passed < level:
+                draw += 1
+                passed += weight[draw]
+            expected.append(draw)
+        assert systematic(weight, count, np.random.default_rng(count)).tolist() == expected
+    assert len(systematic(weight, 0, np.random.default_rng(0))) == 0
+
+
+def test_draws_that_weighted_ones_are_worth():
+    assert effective_size(np.array([0.1, 0.2, 0.3])) == pytest.approx(36 / 14)
+    assert effective_size(np.zeros(3)) == 0.0
+    assert resolution_of(6.0) == 0.125
+
+
+def test_estimates_show_six_numbers_and_say_how_many_there_are():
+    six = Estimate.of(np.arange(6.0), np.zeros(6))
+    assert str(six) == "0, 1, 2, 3, 4, 5"
+    assert str(Estimate.of(np.arange(7.0), np.zeros(7))) == "0, 1, 2, 3, 4, 5, ... 7 in all"
+    assert bool(Estimate.of(0.0, 0.0)), "0 is an answer"
+
+
+def test_estimates_of_pairs_by_name():
+    """The second state's only pair, both of the third; numbers and arrays of them as in any array."""
+    model = target().model
+    found = PairEstimate.by_pair(model, Estimate.of(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])))
+    assert (found["b"].value.tolist(), found["b"].se.tolist()) == ([2.0], [0.2])
+    assert found["c"].value.tolist() == [3.0, 4.0]
+    assert (float(found["c", "y"]), float(found["c", "x"].se)) == (4.0, 0.3)
+    assert found[[0, 3]].value.tolist() == [1.0, 4.0]
+    assert float(found[(2,)]) == 3.0

@@ -14,6 +14,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.kernels import Laplace
+from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.laws import open_laws
@@ -153,3 +154,57 @@ def test_where_all_is_observed_proper_only_leaves_nothing_improper():
     assert (float(summary.improper_mass_model.value), float(summary.improper_mass_model.se)) == (0.0, 0.0)
     partly = bm.posterior(model, Dataset.from_pairs(model, [("s1", "go")]), epsilon=2.0, proper_only=True)
     assert partly.improper_mass_model.value > 0.0
+
+
+def test_what_is_warned_of():
+    """Doubts first; then improper policies that hold more than half, and a best route that is a loop; remarks last."""
+    half = summary_of(two_state(), [[1, 1]])
+    assert half.warnings == [
+        "the most probable route is a loop: proper_only=True leaves loops out that are known to be such"
+    ]
+    assert summary_of(two_state(), [[1, 3]]).warnings == []
+    most = replace(summary_of(two_state(), [[3, 1]], doubts=("uneven",)), remarks=("epsilon has no effect",))
+    first, held, loop, remark = most.warnings
+    assert (first, loop, remark) == ("not to be trusted: uneven", half.warnings[0], "epsilon has no effect")
+    assert held.startswith("policies that are known to miss the goal hold 75% of the posterior: ")
+    assert summary_of(two_state(), [[1, 3]], Budget(top=0)).warnings == []
+
+
+def test_the_largest_error_and_what_a_flat_prior_means():
+    """Of an action or a route; without any route of actions alone."""
+    summary = summary_of(two_state(), [[1, 3], [3, 1]])
+    assert summary.largest_error == pytest.approx(0.25)
+    assert summary_of(two_state(), [[1, 3], [3, 1]], Budget(top=0)).largest_error == pytest.approx(0.25)
+    model = envs.deep_sea(2)
+    policy = np.array([[0, 2, 4], [1, 2, 5], [1, 3, 4], [0, 3, 5]])
+    of_routes = summary_of(relaxed_target(Dataset.complete(model), 0.5, 1.0), [[1, 3]])
+    table = replace(
+        of_routes.result.table, policy=policy, weight=np.array([[0.4, 0.4, 0.1, 0.1], [0.1, 0.1, 0.4, 0.4]])
+    )
+    crossed = replace(of_routes, result=replace(of_routes.result, table=table))
+    assert crossed.action_probability.se.max() == pytest.approx(0.3)
+    assert crossed.largest_error == pytest.approx(0.3)
+    flat = replace(two_state(), prior=replace(two_state().prior, flat=True))
+    said = "by hand; the prior is flat over rewards, and only proper policies count"
+    assert summary_of(flat, [[1, 3]]).reason == said
+
+
+def test_points_of_an_engine_are_its_draws():
+    """Unless a noise scale is inferred, which they do not hold; then, and without any, the chart draws."""
+    points = np.arange(10.0).reshape(2, 5)
+    summary = summary_of(two_state(), [[1, 3]], points=points, effective_sample_size=4.0)
+    assert summary.draws.q.values.reshape(-1, 2).tolist() == points.T.tolist()
+    assert summary.weighted_draws.q.values.tolist() == points.T.tolist()
+    inferred = noisy_target(Dataset.complete(envs.two_state()), HalfNormal(), 10.0)
+    assert not summary_of(inferred, [[1, 3]], points=points)._has_points
+    assert not summary_of(two_state(), [[1, 3]])._has_points
+
+
+def test_improper_mass_under_true_transitions_needs_all_of_them_to_be_seen():
+    """A posterior that holds proper policies only says so of what was observed."""
+    model = envs.two_state()
+    for proper_only, epsilon, whole in ((True, 0.5, 0.0), (False, 0.5, 0.25), (False, 0.0, 0.0)):
+        target = relaxed_target(Dataset.complete(model), epsilon, 10.0, proper_only=proper_only)
+        assert float(summary_of(target, [[1, 3]]).improper_mass_model.value) == whole
+    partly = relaxed_target(Dataset.from_pairs(model, [("s1", "go")]), 0.5, 10.0, proper_only=True)
+    assert float(summary_of(partly, [[1, 3]]).improper_mass_model.value) == 0.25

@@ -2,10 +2,11 @@
 
 import inspect
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from open_quadrature import open_model
+from open_quadrature import TWO, landed, open_model
 from scipy import stats
 
 from bellmanifold.data import Dataset
@@ -18,6 +19,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.noise_scale import scale_table
 from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
+from bellmanifold.posteriors.value_prior import LARGEST, check_rewards, check_size
 
 
 def row():
@@ -85,7 +87,8 @@ def test_ties_of_rewards_that_are_all_nothing_have_a_width_too():
 def test_one_width_of_zero_does_not_make_it_exact():
     model = row()
     observed, scale = np.array([True, True, False, False, False, False]), np.array([0.0, 0.1, 0, 0, 0, 0])
-    assert not Target(model, observed, np.zeros(6), scale, ValuePrior.same(model, 1.0)).is_exact
+    target = Target(model, observed, np.zeros(6), scale, ValuePrior.same(model, 1.0))
+    assert (target.is_exact, target.proper_only, target.log_constant) == (False, False, 0.0)
 
 
 def test_repeats_narrow_the_kernel():
@@ -262,3 +265,156 @@ def test_prior_means_can_be_squared(mean, fine):
     else:
         with pytest.raises(BadInputError, match="other units"):
             relaxed_target(seen(("a", "on")), 0.1, own)
+
+
+def told():
+    """Plain and own rewards of one pair, own ones of another, an exact and an own one of a third, and a plain one."""
+    observations = [
+        Observation("a", "on", 1.0),
+        Observation("a", "on", 2.0, 0.25),
+        Observation("b", "on", -2.0, 0.5),
+        Observation("b", "on", -1.0, 2.0),
+        Observation("b", "stop", 0.75, 0.0),
+        Observation("b", "stop", 0.5, 0.25),
+        Observation("c", "on", -3.0),
+    ]
+    return Dataset.from_pairs(row(), observations)
+
+
+def test_sds_of_their_own_beside_a_tolerance():
+    """Where a pair has nothing else they say its reward; elsewhere their density is a factor of the evidence."""
+    index = row().pair_index
+    names = [("a", "on"), ("b", "on"), ("b", "stop"), ("c", "on")]
+    target = relaxed_target(told(), 0.3, 2.0)
+    precision = 1.0 / 0.5**2 + 1.0 / 2.0**2
+    mean = (-2.0 / 0.5**2 - 1.0 / 2.0**2) / precision
+    assert [target.reward[index[name]] for name in names] == pytest.approx([1.0, mean, 0.75, -3.0])
+    assert [target.scale[index[name]] for name in names] == pytest.approx([0.3, precision**-0.5, 0.3, 0.3])
+    assert (np.count_nonzero(target.scale), int(target.observed.sum())) == (4, 4)
+    apart = stats.norm.logpdf(2.0, 1.0, 0.25) + stats.norm.logpdf(0.5, 0.75, 0.25)
+    for g in (0.0, 1.7):
+        joint = stats.norm.logpdf([-2.0, -1.0], g, [0.5, 2.0]).sum()
+        around = stats.norm.logpdf(mean, g, precision**-0.5)
+        assert target.log_constant == pytest.approx(apart + joint - around)
+    with pytest.raises(UnsupportedError, match="rewards with an sd of their own are Gaussian: leave kernel out"):
+        relaxed_target(told(), 0.3, 2.0, "uniform")
+    beside = Dataset.from_pairs(row(), [Observation("a", "on", 1.0), Observation("a", "on", 2.0, 0.25)])
+    assert relaxed_target(beside, 0.3, 2.0, "uniform").kernel == Uniform(), "no equation has their width"
+    plain = relaxed_target(seen(("a", "on")), 0.3, 2.0)
+    assert (plain.log_constant, plain.proper_only) == (0.0, False)
+    given = np.arange(6.0)
+    assert relaxed_target(seen(("a", "on")), 0.3, 2.0, reward=given).reward is given
+
+
+def test_sds_of_their_own_beside_noise():
+    """By precision where the noise is known, apart where it is inferred; exact rewards overrule all."""
+    index = row().pair_index
+    names = [("a", "on"), ("b", "on"), ("b", "stop"), ("c", "on")]
+    known = noisy_target(told(), 0.5, 2.0)
+    both = 1.0 / 0.5**2 + 1.0 / 0.25**2
+    own = 1.0 / 0.5**2 + 1.0 / 2.0**2
+    mean = (-2.0 / 0.5**2 - 1.0 / 2.0**2) / own
+    rewards = [(1.0 / 0.5**2 + 2.0 / 0.25**2) / both, mean, 0.75, -3.0]
+    assert [known.reward[index[name]] for name in names] == pytest.approx(rewards)
+    assert [known.scale[index[name]] for name in names] == pytest.approx([both**-0.5, own**-0.5, 0.0, 0.5])
+    assert (known.own_precision, known.own_mean, known.noise_scale) == (None, None, None)
+    inferred = noisy_target(told(), HalfNormal(0.8), 2.0)
+    assert inferred.own_precision.tolist() == told().own_precision.tolist()
+    assert inferred.own_mean.tolist() == told().own_mean.tolist()
+    assert inferred.noise_sd is None
+    assert [inferred.scale[index[name]] for name in names] == [1.0, np.inf, 0.0, 1.0], "relative to eta; own sds apart"
+    none = noisy_target(seen(("a", "on", 1.0), ("a", "on", 1.5)), HalfNormal(0.8), 2.0)
+    assert (none.own_precision, none.own_mean) == (None, None)
+    for sd in (0.0, 0.25):
+        with pytest.raises(UnsupportedError, match="laplace noise is not"):
+            noisy_target(Dataset.from_pairs(row(), [Observation("a", "on", 1.0, sd)]), 0.5, 2.0, Laplace())
+
+
+def test_open_laws_tie_nothing_and_couple_everything():
+    """The pair that leads somewhere unknown may not tie; laws that no value depends on leave their evidence alone."""
+    data = landed(TWO, -1.0, (1, 2, 1))
+    whole, learnt, no_law = closed(data, "dirichlet")
+    rest = Dataset.from_pairs(whole, [Observation("s", "go", -1.0), Observation("t", "leave", -2.0)])
+    given = replace(relaxed_target(rest, 0.0, 2.0), log_constant=0.25)
+    target = given.with_laws(learnt, no_law)
+    go, leave = whole.pair_index["s", "go"], whole.pair_index["t", "leave"]
+    assert np.flatnonzero(target.open).tolist() == [go]
+    assert np.flatnonzero(target.may_tie).tolist() == [leave]
+    assert np.flatnonzero(given.may_tie).tolist() == sorted([go, leave])
+    assert not given.open.any()
+    assert target.coupled.all()
+    assert not target.is_acyclic
+    assert target.log_constant == pytest.approx(0.25 + learnt.log_evidence)
+    assert (given.with_laws(None, no_law).log_constant, given.with_laws(None, no_law).laws) == (0.25, None)
+    unseen = replace(target, observed=np.zeros_like(target.observed))
+    assert not unseen.open.any()
+
+
+def test_loops_of_exact_rewards_hold_nobody():
+    """Of two loops without a way out the one with a relaxed reward may pay; a loop needs one such pair only."""
+    moves = {("a", "on"): Move(-1.0, {"b": 1.0}), ("b", "back"): Move(-1.0, {"a": 1.0})}
+    moves |= {("c", "stay"): Move(-1.0, {"c": 1.0}), ("c", "out"): Move(-1.0, {"a": 0.5, "goal": 0.5})}
+    model = from_moves("loops", moves, start="c")
+    target = relaxed_target(Dataset.complete(model), 0.5, 2.0)
+    index = model.pair_index
+    scale = np.zeros(4)
+    scale[index["a", "on"]] = 0.5
+    partly = replace(target, scale=scale)
+    assert (len(target.improper_loops), len(partly.loops)) == (2, 2)
+    (loop,) = partly.improper_loops
+    assert set(loop.pairs.tolist()) == {index["a", "on"], index["b", "back"]}
+    assert not partly.is_exact
+    assert Coordinates(partly, cut=(index["a", "on"],)).covers_improper, "nobody lingers at c for ever"
+    assert not Coordinates(target, cut=(index["a", "on"],)).covers_improper
+
+
+def test_exchangeable_pairs_state_by_state(rng):
+    """All pairs of a state that are asked about have one mean and one sd: looked at one by one."""
+    moves = {(f"s{s}", f"a{a}"): Move(-1.0, {"goal": 1.0}) for s in range(40) for a in range(1 + s % 4)}
+    model = from_moves("many", moves, start="s0")
+    mean, sd = (rng.choice([1.0, 2.0], model.n_pairs, p=[0.8, 0.2]) for _ in range(2))
+    asked = rng.random(model.n_pairs) < 0.7
+    prior = ValuePrior(mean, sd)
+    kinds = [{(mean[i], sd[i]) for i in range(*model.pair_start[s : s + 2]) if asked[i]} for s in range(model.n_states)]
+    expected = [len(kind) <= 1 for kind in kinds]
+    assert prior.exchangeable(model, asked).tolist() == expected
+    assert 0 < sum(expected) < 40
+    assert min(len(kind) for kind in kinds) == 0, "nothing is asked about some"
+
+
+def test_sizes_at_the_ends_of_their_range():
+    check_size("x", np.array([LARGEST, -1.0]))
+    check_size("x", LARGEST**-1)
+    check_size("x", np.array([0.0, 0.0]))
+    for wrong in (np.nextafter(LARGEST, np.inf), np.nextafter(LARGEST**-1, 0.0)):
+        with pytest.raises(BadInputError, match=r"x is .*choose other units"):
+            check_size("x", np.array([0.0, wrong]))
+    check_rewards(seen(("a", "on", 0.0), ("b", "on", 1e100)))
+    with pytest.raises(BadInputError, match=re.escape("observations[1]: reward is -1e+101")):
+        check_rewards(seen(("a", "on", 0.0), ("b", "on", -1e101), ("c", "on", 3.0)))
+
+
+def test_priors_as_options_state_them():
+    """One number or one for each pair; single pairs come first; what is no such number is refused."""
+    model, sds = row(), np.linspace(0.5, 3.0, 6)
+    plain = ValuePrior.stated(model)
+    assert (plain.mean.tolist(), plain.sd.tolist(), plain.flat) == ([0.0] * 6, [10.0] * 6, False)
+    own = ValuePrior.stated(model, sds, -2.0, {("b", "stop"): (0.25, 0.75)})
+    at = model.pair_index["b", "stop"]
+    assert own.mean.tolist() == [0.25 if i == at else -2.0 for i in range(6)]
+    assert own.sd.tolist() == [0.75 if i == at else sds[i] for i in range(6)]
+    flat = ValuePrior.stated(model, "flat", np.arange(6.0))
+    assert (flat.flat, flat.mean.tolist(), flat.sd.tolist()) == (True, list(range(6)), [10.0] * 6)
+    same = ValuePrior.same(model, 0.5, 3)
+    assert (same.mean.tolist(), same.sd.tolist(), same.flat) == ([3.0] * 6, [0.5] * 6, False)
+    for wrong, message in (
+        ({"scale": np.ones(5)}, "prior_scale has 5 numbers: give one, or one for each of 6 pairs"),
+        ({"scale": np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])}, "prior_scale is 0.0: give a positive number"),
+        ({"scale": np.inf}, "prior_scale is inf: give a positive number"),
+        ({"scale": -0.5}, "prior_scale is -0.5: give a positive number"),
+        ({"mean": np.array([1.0, 2.0, np.nan, 1.0, 1.0, 1.0])}, "prior_mean is nan: give a finite number"),
+        ({"pairs": {("b", "stop"): (0.0, 0.0)}}, 'prior: the sd of ("b", "stop") is 0.0: give a positive number'),
+        ({"pairs": {("b", "stop"): (0.0, np.inf)}}, 'prior: the sd of ("b", "stop") is inf: give a positive number'),
+    ):
+        with pytest.raises(BadInputError, match=re.escape(message)):
+            ValuePrior.stated(model, **wrong)

@@ -416,7 +416,27 @@ def test_proposals_are_weighed_points():
     rest = np.setdiff1d(np.arange(target.model.n_pairs), [x])
     np.testing.assert_array_equal(after[rest], before[rest])
     proposed = propose(system, random_key(3), BATCH)
-    np.testing.assert_allclose(proposed.log_weight, weigh(system, raised).log_weight, rtol=1e-12)
+    ratio = np.linspace(-2.0, 3.0, BATCH)
+    rated = weigh(system, raised._replace(log_ratio=jnp.asarray(ratio)))
+    np.testing.assert_allclose(rated.log_weight - ratio, proposed.log_weight, rtol=1e-12, atol=1e-12)
+    weight, q = np.exp(proposed.log_weight - np.max(proposed.log_weight)), np.asarray(proposed.q)
+    valued = np.asarray(system.solved | system.free)
+    assert np.isneginf(q[y]).all()
+    assert not valued[y]
+    mean = np.where(valued, np.where(valued[:, None], q, 0.0) @ weight / weight.sum(), 0.0)
+    square = np.where(valued[:, None], q - mean[:, None], 0.0) ** 2 @ weight
+    np.testing.assert_allclose(proposed.mean, mean, atol=1e-12)
+    np.testing.assert_allclose(proposed.square, square, atol=1e-9)
+
+
+def test_flat_priors_weigh_what_makes_a_kernel_alone(rng):
+    """Of solved pairs: no densities of values, no determinants."""
+    kernel, model = StudentT(3.0), bandits(2)
+    target = noisy_target(Dataset.complete(model), 0.6, ValuePrior(np.zeros(4), np.ones(4), flat=True), kernel)
+    system = systems(Coordinates(replace(target, observed=np.array([True, True, True, False]))))
+    x = rng.normal(size=(4, 5))
+    correction = np.asarray(kernel.log_correction(kernel.from_normal(jnp.asarray(x))))
+    np.testing.assert_allclose(weigh(system, as_point(x)).log_weight, correction[:3].sum(axis=0), rtol=1e-12)
 
 
 def test_centred_points_are_normal_as_they_are():

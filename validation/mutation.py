@@ -73,7 +73,7 @@ TESTS = {
     "pieces": ("nets", "stretch"),
     "points": ("points", "nets"),
     "policies": ("policies", "summary"),
-    "question": ("inference", "beliefs"),
+    "question": ("question", "inference"),
     "rejection": ("rejection",),
     "reporting": ("reporting", "summary", "display"),
     "result": ("result", "nets"),
@@ -88,7 +88,7 @@ TESTS = {
     "stretch": ("stretch", "nets"),
     "summary": ("summary", "policies"),
     "sweeping": ("sweeping", "sparse_chart"),
-    "system": ("weight", "coordinates", "batch_walk"),
+    "system": ("system", "weight", "coordinates", "batch_walk"),
     "target": ("target", "cells", "coordinates"),
     "td": ("td",),
     "tie_split": ("tie_split", "known", "ties"),
@@ -98,7 +98,7 @@ TESTS = {
     "visits": ("cuts", "sparse_walk", "walk"),
     "walk": ("walk", "inference"),
     "ways": ("elimination", "chart", "weight"),
-    "weight": ("weight", "batch_walk", "cuts"),
+    "weight": ("weight", "system", "batch_walk", "cuts"),
 }
 """Tests of a module, the most telling first."""
 

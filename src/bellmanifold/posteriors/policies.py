@@ -377,11 +377,11 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
     part = np.zeros(len(drawn))
     for k, replicate in enumerate(drawn):
         weight = np.asarray(by_replicate[[replicate]].sum(axis=0))
-        chance = weight / (weight.sum() or 1.0)
-        rows = rng.choice(len(policy), DRAWN_POLICIES, p=chance) if weight.sum() > 0 else np.zeros(0, dtype=np.int64)
-        chosen = policy[rows]
-        played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
-        part[k] = weight.sum() * (~_all_reach_goal(model, played, everything)).mean() if len(rows) else 0.0
+        total = weight.sum()
+        if total > 0:
+            chosen = policy[rng.choice(len(policy), DRAWN_POLICIES, p=weight / total)]
+            played = members[first[chosen] + (rng.random(chosen.shape) * size[chosen]).astype(np.int64)]
+            part[k] = total * (~_all_reach_goal(model, played, everything)).mean()
     return table.share_of(part, whole=table.whole[drawn])
 
 
