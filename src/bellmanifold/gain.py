@@ -11,9 +11,9 @@ Howard's policy iteration finds g. A policy's closed classes have gains
 with the best class made reachable from everywhere, relative values h solve h = r - g + P h, and every pair with
 r + P h - h > g improves the policy. Any h bounds the best gain from above by max(r + P h - h).
 
-Of a large component a policy may hold many regions that it hardly ever leaves, each with a gain of its own: h is then
-as large as the times spent there, and nothing but rounding. So the iteration begins near its end there. With T the
-Bellman operator, max(T^k v - v) / k is an upper bound b of the best gain, too (the maximum above, for k moves as one);
+In a large component a policy may have many regions that it hardly ever leaves, each with a gain of its own: h is then
+as large as the times spent there, and all else is lost in its rounding. So the iteration begins near its end. With T
+the Bellman operator, max(T^k v - v) / k is an upper bound b of the best gain, too (the one above, for k moves as one);
 after some sweeps it is nearly attained where the best policy lives. Take a state z that is visited often there. If
 every move pays r - b no loop gains anything, so that the best way to z is a stochastic shortest path; on it no region
 with a smaller gain is worth staying in. If b is the best gain, that path is the best policy.
@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import EndComponent, direct_routes, recurrent_classes, steps_towards
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.lookahead import Steps
@@ -45,7 +44,8 @@ CLEARLY = 1e-9
 """A bound this far from 0, relative to the rewards, has the sign it seems to have."""
 MAX_ITERATIONS = 100
 LARGE, SWEEPS, BETWEEN = 200, 128, 32
-"""A component with more states than this begins with twice as many sweeps; how many come between two linear systems."""
+"""A component with more states than the first number begins with sweeps, twice as many as the second; the third is how
+many come between two linear systems."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
         everywhere = np.ones(inside.n_states, dtype=bool)
         loop = _in_order(inside, policy, recurrent_classes(inside, policy, everywhere)[0])
         return MeanReward(most, int(np.sign(most)), component.states[loop], component.pairs[policy[loop]])
-    often = 0
+    often = None
     if inside.n_states > LARGE:
-        policy, often = _approach(inside, policy)
+        policy, often = _approach(inside)
     found = _howard(inside, policy, _Chains(inside), often)
     clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
     gain, upper = float(found.gain), float(found.gain + found.excess)
@@ -108,8 +108,12 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     return MeanReward(gain, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
 
 
-def _approach(inside: SSP, policy: Int[np.ndarray, "states"]) -> tuple[Int[np.ndarray, "states"], int]:
-    """A policy near the best one of a large component, or the given one, and a state that the best one visits often."""
+def _approach(inside: SSP) -> tuple[Int[np.ndarray, "states"], int]:
+    """A policy near the best one of a large component, and a state that it visits often.
+
+    That state, z, is where the policy that the sweeps found is likely to be some moves after it began where the sweeps
+    gained most. The way to it is that of a problem in which whoever comes to z is at the goal.
+    """
     steps = Steps(inside)
     early = _swept(steps, np.zeros(inside.n_states), SWEEPS)
     late = _swept(steps, early, SWEEPS)
@@ -122,17 +126,14 @@ def _approach(inside: SSP, policy: Int[np.ndarray, "states"]) -> tuple[Int[np.nd
         law = backwards @ law
     often = int(np.argmax(law))
     ends = np.where(inside.next_state == often, inside.n_states, inside.next_state)
-    return _best_way(replace(inside, reward=inside.reward - bound, next_state=ends), policy), often
+    return _best_way(replace(inside, reward=inside.reward - bound, next_state=ends)), often
 
 
-def _best_way(path: SSP, otherwise: Int[np.ndarray, "states"]) -> Int[np.ndarray, "states"]:
-    """The best policy of a stochastic shortest path, or the other one where a way to the goal is hardly found."""
+def _best_way(path: SSP) -> Int[np.ndarray, "states"]:
+    """The best policy of a stochastic shortest path, by policy iteration with sweeps between the linear systems."""
     steps, policy, everywhere = Steps(path), direct_routes(path)[0], np.arange(path.n_states)
     for _ in range(MAX_ITERATIONS):
-        try:
-            value = solve_chain(path, policy, everywhere, path.reward[policy])
-        except UnsupportedError:
-            return otherwise
+        value = solve_chain(path, policy, everywhere, path.reward[policy])
         ahead = steps.backup(_swept(steps, value, BETWEEN))
         better = steps.best(ahead) > ahead[policy] + _rounding(path, value)
         if not better.any():
@@ -153,11 +154,13 @@ def _rounding(inside: SSP, value: Float[np.ndarray, "states"]) -> float:
     return float(1e-13 * (np.abs(inside.reward).max() + np.abs(value).max()))
 
 
-def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains, often: int = 0) -> _Iterate:
-    """Howard's policy iteration; of a class that holds the state `often` that is the one to count returns to."""
+def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains, often: int | None = None) -> _Iterate:
+    """Howard's policy iteration; returns are counted to the first state of a class, or to `often` if it holds that."""
     everywhere = np.ones(inside.n_states, dtype=bool)
     for _ in range(MAX_ITERATIONS):
-        classes = [_led_by(own, often) for own in recurrent_classes(inside, policy, everywhere)]
+        classes = recurrent_classes(inside, policy, everywhere)
+        if often is not None:
+            classes = [_led_by(often, own) for own in classes]
         gains = chains.gains(policy, classes)
         best = max(range(len(classes)), key=lambda c: gains[c])
         loop, gain = classes[best], gains[best]
@@ -177,7 +180,7 @@ def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains, oft
     return _Iterate(policy, loop, gain, relative, top.max())
 
 
-def _led_by(states: Int[np.ndarray, "n"], first: int) -> Int[np.ndarray, "n"]:
+def _led_by(first: int, states: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
     """The same states, one of them in front if it is there."""
     return np.concatenate([states[states == first], states[states != first]])
 
