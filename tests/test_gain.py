@@ -159,19 +159,3 @@ def test_a_large_component_whose_policies_hardly_leave_many_regions(slip, low):
     assert (mean.sign, mean.decided) == (np.sign(exact), True)
     assert (np.diff(np.sort(mean.loop)) > 0).all()
     assert (model.pair_state[mean.policy] == mean.loop).all()
-
-
-def test_the_best_loop_of_a_large_component_lies_up_a_river():
-    """210 states, each move up succeeds with probability 0.1: the way takes 9 ** 210 moves, the best mean is there."""
-    moves = {}
-    for k in range(210):
-        moves[(str(k), "down")] = Move(-0.5 if k == 0 else -1.0, {str(max(k - 1, 0)): 1.0})
-        moves[(str(k), "up")] = Move(-1.0, {str(k + 1): 0.1, str(max(k - 1, 0)): 0.9})
-    moves[("210", "stay")] = Move(-0.1, {"210": 1.0})
-    moves[("210", "down")] = Move(-1.0, {"209": 1.0})
-    moves[("0", "out")] = Move(-1.0, {"goal": 1.0})
-    model = from_moves("river", moves, start="0")
-    (component,) = end_components(model)
-    mean = best_mean_reward(model, component)
-    assert mean.value == -0.1
-    assert [model.states[s] for s in mean.loop] == ["210"]

@@ -119,11 +119,11 @@ def _approach(inside: SSP) -> tuple[Int[np.ndarray, "states"], int]:
     late = _swept(steps, early, SWEEPS)
     bound = float((late - early).max()) / SWEEPS
     greedy = inside.greedy(steps.backup(late))
-    law = np.zeros(inside.n_states)
+    law: np.ndarray = np.zeros(inside.n_states)
     law[np.argmax(late - early)] = 1.0
     backwards = steps.law[greedy].T.tocsr()
     for _ in range(SWEEPS):
-        law = backwards @ law
+        law = np.asarray(backwards @ law)
     often = int(np.argmax(law))
     ends = np.where(inside.next_state == often, inside.n_states, inside.next_state)
     return _best_way(replace(inside, reward=inside.reward - bound, next_state=ends)), often
