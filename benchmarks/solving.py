@@ -1,14 +1,16 @@
 """`solve` on slippery grid worlds: against SciPy's HiGHS on the same problem, and against QuantEcon.
 
 QuantEcon cannot do discount 1, so both solve the problem with discount 0.999; it is an optional extra (`pip install
-'bellmanifold[bench]'`), and its row says so where it is absent. `check` and `solve` of 100,000 pairs follow, `solve` of
-40,000 pairs whose chains are hard on linear solvers (`slow_chains.py`), and of a million.
+'bellmanifold[bench]'`), and its row says so where it is absent. `check` and `solve` of 100,000 pairs follow (`check`
+also with random costs, where loops differ), `solve` of 40,000 pairs whose chains are hard on linear solvers
+(`slow_chains.py`), and of a million.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from measuring import Goal, Row, report, timed
@@ -44,6 +46,11 @@ def random_problem(states: int, actions: int = 4, successors: int = 4, seed: int
             name=f"random-{states}",
         )
     )
+
+
+def with_random_costs(model: bm.SSP, seed: int = 0) -> bm.SSP:
+    """The same moves with costs between 0.01 and 1.01: the best mean reward of its loops has to be looked for."""
+    return replace(model, reward=-np.random.default_rng(seed).random(model.n_pairs) - 0.01)
 
 
 def law_matrix(model: bm.SSP, columns: int) -> csr_array:
@@ -126,6 +133,9 @@ def rows(quick: bool) -> Iterator[Row]:
         for job in (bm.check, bm.solve):
             times = timed(job.__name__, lambda job=job, model=model: job(model), 1 if quick else 3)
             yield Row(f"{job.__name__}: {name}, {model.n_pairs:,} pairs", times, goal=Goal(seconds=5.0))
+    model = with_random_costs(bm.envs.grid(158, 158, slip=0.2))
+    times = timed("check", lambda: bm.check(model), 1 if quick else 3)
+    yield Row(f"check: slippery grid with random costs, {model.n_pairs:,} pairs", times, goal=Goal(seconds=5.0))
     yield from of_size(40_000, 1.0, 1 if quick else 3)
     if not quick:
         os.environ[SIZE.variable] = str(10_000_000)

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "components": {"blocks", "compressed_rows", "subtraction_free"},
     "linear": {"blocks", "components", "errors", "ssp", "subtraction_free"},
     "graph": {"components", "linear", "ssp"},
-    "gain": {"graph", "linear", "ssp", "subtraction_free"},
+    "gain": {"graph", "linear", "lookahead", "ssp", "subtraction_free"},
     "health": {"display", "errors", "gain", "graph", "maps", "options", "ssp"},
     "backward": {"components", "graph", "linear", "ssp"},
     "lookahead": {"graph", "linear", "ssp"},

@@ -1,8 +1,10 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from problems import all_policies, chain, random_problem, recurrent
+from scipy.optimize import linprog
 
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
@@ -129,3 +131,31 @@ def test_a_short_loop_decides_a_large_component(pays, sign):
     mean = best_mean_reward(model, component)
     assert (mean.sign, mean.decided) == (sign, True)
     assert {model.states[s] for s in mean.loop} == {"0", "x"}
+
+
+def by_linear_programming(model, component):
+    """The least g for which some h has g + h >= r + P h at every pair of the component, to about 1e-10."""
+    row = {int(s): k for k, s in enumerate(component.states)}
+    inequality = np.zeros((len(component.pairs), len(row) + 1))
+    inequality[:, -1] = -1.0
+    for k, pair in enumerate(component.pairs):
+        inequality[k, row[int(model.pair_state[pair])]] -= 1.0
+        for e in range(model.next_start[pair], model.next_start[pair + 1]):
+            inequality[k, row[int(model.next_state[e])]] += model.next_prob[e]
+    least, right = np.append(np.zeros(len(row)), 1.0), -model.reward[component.pairs]
+    precise = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    return linprog(least, inequality, right, bounds=(None, None), method="highs", options=precise).fun
+
+
+@pytest.mark.parametrize(("slip", "low"), [(0.2, -1.0), (0.2, -0.1), (0.6, -0.1), (0.0, -1.0)])
+def test_a_large_component_whose_policies_hardly_leave_many_regions(slip, low):
+    """A grid with random rewards: greedy policies stay in cheap regions for 1e9 moves and more."""
+    model = envs.grid(15, 15, slip=slip)
+    model = replace(model, reward=np.random.default_rng(0).uniform(low, low + 1.0, model.n_pairs))
+    (component,) = end_components(model)
+    mean = best_mean_reward(model, component)
+    exact = by_linear_programming(model, component)
+    assert mean.value == pytest.approx(exact, abs=1e-9)
+    assert (mean.sign, mean.decided) == (np.sign(exact), True)
+    assert (np.diff(np.sort(mean.loop)) > 0).all()
+    assert (model.pair_state[mean.policy] == mean.loop).all()

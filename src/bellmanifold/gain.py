@@ -11,6 +11,13 @@ Howard's policy iteration finds g. A policy's closed classes have gains
 with the best class made reachable from everywhere, relative values h solve h = r - g + P h, and every pair with
 r + P h - h > g improves the policy. Any h bounds the best gain from above by max(r + P h - h).
 
+In a large component a policy may have many regions that it hardly ever leaves, each with a gain of its own: h is then
+as large as the times spent there, and all else is lost in its rounding. So the iteration begins near its end. With T
+the Bellman operator, max(T^k v - v) / k is an upper bound b of the best gain, too (the one above, for k moves as one);
+after some sweeps it is nearly attained where the best policy lives. Take a state z that is visited often there. If
+every move pays r - b no loop gains anything, so that the best way to z is a stochastic shortest path; on it no region
+with a smaller gain is worth staying in. If b is the best gain, that path is the best policy.
+
 When the two bounds do not both lie clearly on one side of 0 the question is decided in rational arithmetic, on the
 numbers as they were given: a float stands for the shortest decimal that reads back as it (0.1 is one tenth), and a
 row of probabilities for the same row divided by its sum. Components of up to 64 states are iterated on exactly;
@@ -19,15 +26,16 @@ in larger ones the same bounds are evaluated exactly at the floating-point answe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bellmanifold.graph import EndComponent, recurrent_classes, steps_towards
-from bellmanifold.linear import solve_chains
+from bellmanifold.graph import EndComponent, direct_routes, recurrent_classes, steps_towards
+from bellmanifold.linear import solve_chain, solve_chains
+from bellmanifold.lookahead import Steps
 from bellmanifold.ssp import SSP, Index
 from bellmanifold.subtraction_free import eliminate
 
@@ -35,6 +43,9 @@ EXACT_STATES = 64
 CLEARLY = 1e-9
 """A bound this far from 0, relative to the rewards, has the sign it seems to have."""
 MAX_ITERATIONS = 100
+LARGE, SWEEPS, BETWEEN = 200, 128, 32
+"""A component with more states than the first number begins with sweeps, twice as many as the second; the third is how
+many come between two linear systems."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,10 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     if least == most:  # every policy earns just that
         loop = _in_order(inside, policy, recurrent_classes(inside, policy)[0])
         return MeanReward(most, int(np.sign(most)), component.states[loop], component.pairs[policy[loop]])
-    found = _howard(inside, policy, _Chains(inside))
+    often = None
+    if inside.n_states > LARGE:
+        policy, often = _approach(inside)
+    found = _howard(inside, policy, _Chains(inside), often)
     clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
     gain, upper = float(found.gain), float(found.gain + found.excess)
     sign, decided = int(np.sign(gain)), True
@@ -89,13 +103,62 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
             gain, sign = float(found.gain), (found.gain > 0) - (found.gain < 0)
         else:
             sign, decided = _sign_at(inside, found)
-    loop = _in_order(inside, found.policy, found.loop)
+    loop = _in_order(inside, found.policy, np.sort(found.loop))
     return MeanReward(gain, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
 
 
-def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains) -> _Iterate:
+def _approach(inside: SSP) -> tuple[Int[np.ndarray, "states"], int]:
+    """A policy near the best one of a large component, and a state that it visits often.
+
+    That state, z, is where the policy that the sweeps found is likely to be some moves after it began where the sweeps
+    gained most. The way to it is that of a problem in which whoever comes to z is at the goal.
+    """
+    steps = Steps(inside)
+    early = _swept(steps, np.zeros(inside.n_states), SWEEPS)
+    late = _swept(steps, early, SWEEPS)
+    bound = float((late - early).max()) / SWEEPS
+    greedy = inside.greedy(steps.backup(late))
+    law: np.ndarray = np.zeros(inside.n_states)
+    law[np.argmax(late - early)] = 1.0
+    backwards = steps.law[greedy].T.tocsr()
+    for _ in range(SWEEPS):
+        law = np.asarray(backwards @ law)
+    often = int(np.argmax(law))
+    ends = np.where(inside.next_state == often, inside.n_states, inside.next_state)
+    return _best_way(replace(inside, reward=inside.reward - bound, next_state=ends)), often
+
+
+def _best_way(path: SSP) -> Int[np.ndarray, "states"]:
+    """The best policy of a stochastic shortest path, by policy iteration with sweeps between the linear systems."""
+    steps, policy, everywhere = Steps(path), direct_routes(path)[0], np.arange(path.n_states)
+    for _ in range(MAX_ITERATIONS):
+        value = solve_chain(path, policy, everywhere, path.reward[policy])
+        ahead = steps.backup(_swept(steps, value, BETWEEN))
+        better = steps.best(ahead) > ahead[policy] + _rounding(path, value)
+        if not better.any():
+            break
+        policy = np.where(better, path.greedy(ahead), policy)
+    return policy
+
+
+def _swept(steps: Steps, value: Float[np.ndarray, "states"], times: int) -> Float[np.ndarray, "states"]:
+    """The Bellman operator some times over."""
+    for _ in range(times):
+        value = steps.best(steps.backup(value))
+    return value
+
+
+def _rounding(inside: SSP, value: Float[np.ndarray, "states"]) -> float:
+    """Differences of action values up to this may be rounding."""
+    return float(1e-13 * (np.abs(inside.reward).max() + np.abs(value).max()))
+
+
+def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains, often: int | None = None) -> _Iterate:
+    """Howard's policy iteration; returns are counted to the first state of a class, or to `often` if it holds that."""
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
+        if often is not None:
+            classes = [_led_by(often, own) for own in classes]
         gains = chains.gains(policy, classes)
         best = max(range(len(classes)), key=lambda c: gains[c])
         loop, gain = classes[best], gains[best]
@@ -115,6 +178,11 @@ def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains) -> 
     return _Iterate(policy, loop, gain, relative, top.max())
 
 
+def _led_by(first: int, states: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """The same states, one of them in front if it is there."""
+    return np.concatenate([states[states == first], states[states != first]])
+
+
 class _Chains:
     """Evaluation of policies in floating point."""
 
@@ -124,7 +192,7 @@ class _Chains:
         self.inside, self.reward = inside, inside.reward
 
     def tolerance(self, relative: Float[np.ndarray, "states"]) -> float:
-        return float(1e-13 * (np.abs(self.reward).max() + np.abs(relative).max()))
+        return _rounding(self.inside, relative)
 
     def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         return self.inside.expected_next(value)
