@@ -159,3 +159,16 @@ def test_a_large_component_whose_policies_hardly_leave_many_regions(slip, low):
     assert (mean.sign, mean.decided) == (np.sign(exact), True)
     assert (np.diff(np.sort(mean.loop)) > 0).all()
     assert (model.pair_state[mean.policy] == mean.loop).all()
+
+
+@pytest.mark.parametrize("states", [60, 230])
+def test_a_loop_that_is_hardly_ever_reached(states):
+    """A loop that pays, up a river that takes one up a state with probability 1e-9: its values are beyond all floats."""
+    moves = {(str(k), "up"): Move(-1.0, {str(k + 1): 1e-9, "0": 1.0 - 1e-9}) for k in range(states - 1)}
+    last = str(states - 1)
+    moves |= {(last, "stay"): Move(3.0, {last: 1.0}), (last, "back"): Move(-1.0, {"0": 1.0})}
+    model = from_moves("river", {**moves, ("0", "leave"): Move(-1.0, {"goal": 1.0})}, start="0")
+    (component,) = end_components(model)
+    found = best_mean_reward(model, component)
+    assert (found.value, found.sign, found.decided) == (3.0, 1, True)
+    assert [model.states[s] for s in found.loop] == [last]

@@ -89,9 +89,10 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
         loop = _in_order(inside, policy, recurrent_classes(inside, policy)[0])
         return MeanReward(most, int(np.sign(most)), component.states[loop], component.pairs[policy[loop]])
     often = None
-    if inside.n_states > LARGE:
-        policy, often = _approach(inside)
-    found = _howard(inside, policy, _Chains(inside), often)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # values beyond all floats decide nothing
+        if inside.n_states > LARGE:
+            policy, often = _approach(inside)
+        found = _howard(inside, policy, _Chains(inside), often)
     clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
     gain, upper = float(found.gain), float(found.gain + found.excess)
     sign, decided = int(np.sign(gain)), True
@@ -273,9 +274,10 @@ def rational_rows(model: SSP) -> Shaped[np.ndarray, "successors"]:
 def _sign_at(inside: SSP, found: _Iterate) -> tuple[int, bool]:
     """The sign of the best gain of a large component, from exact bounds at the floating-point answer."""
     chains = _RationalChains(inside)
-    relative = np.array([Fraction(float(h)) for h in found.relative], dtype=object)
-    if (chains.ahead(relative) - relative[inside.pair_state]).max() < 0:
-        return -1, True
+    if np.isfinite(found.relative).all():
+        relative = np.array([Fraction(float(h)) for h in found.relative], dtype=object)
+        if (chains.ahead(relative) - relative[inside.pair_state]).max() < 0:
+            return -1, True
     if len(found.loop) <= EXACT_STATES:
         gain = chains.gains(found.policy, [found.loop])[0]
         if gain >= 0:
