@@ -163,7 +163,7 @@ def test_a_large_component_whose_policies_hardly_leave_many_regions(slip, low):
 
 @pytest.mark.parametrize("states", [60, 230])
 def test_a_loop_that_is_hardly_ever_reached(states):
-    """A loop that pays, up a river that takes one up a state with probability 1e-9: its values are beyond all floats."""
+    """A loop that pays, up a river that lets one go up with probability 1e-9: values are beyond all floats."""
     moves = {(str(k), "up"): Move(-1.0, {str(k + 1): 1e-9, "0": 1.0 - 1e-9}) for k in range(states - 1)}
     last = str(states - 1)
     moves |= {(last, "stay"): Move(3.0, {last: 1.0}), (last, "back"): Move(-1.0, {"0": 1.0})}

@@ -366,6 +366,7 @@ def test_loops_of_exact_rewards_hold_nobody():
     assert not partly.is_exact
     assert Coordinates(partly, cut=(index["a", "on"],)).covers_improper, "nobody lingers at c for ever"
     assert not Coordinates(target, cut=(index["a", "on"],)).covers_improper
+    assert not Coordinates(partly).covers_improper, "a loop of which only a part is exact has to be cut, too"
 
 
 def test_exchangeable_pairs_state_by_state(rng):

@@ -138,9 +138,11 @@ class Coordinates:
     @cached_property
     def covers_improper(self) -> bool:
         """Whether points reach the parameters whose greedy policy stays among observed pairs for ever, if any do."""
-        uncut = self.target.observed & (self.target.scale > 0)
+        if self.centred or not self.target.improper_loops:
+            return True
+        uncut = self.target.observed.copy()
         uncut[list(self.cut)] = False
-        return self.centred or not self.target.improper_loops or not end_components(self.target.model, uncut)
+        return not any((self.target.scale[loop.pairs] > 0).any() for loop in end_components(self.target.model, uncut))
 
     @property
     def size(self) -> int:
