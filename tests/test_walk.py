@@ -155,6 +155,13 @@ def test_chains_that_have_found_the_posterior_are_recorded(rng):
     assert trace.chain.tolist() == np.flatnonzero(there).tolist()
     assert trace.lost == 24 - there.sum()
     assert trace.value.shape[:2] == (there.sum(), 1)
+    model, coupled = walker.coordinates.target.model, walker.coordinates.target.coupled
+    q = np.asarray(weigh_normals(walker.system, walker.point).q)[:, there]
+    assert len(trace.policy) > 1
+    for own, chain, values, mean in zip(q.T, trace.row[:, 0], trace.value[:, 0], trace.moments.mean, strict=True):
+        np.testing.assert_array_equal(trace.policy[chain], model.greedy(own)[coupled])
+        np.testing.assert_allclose(np.sort(values), np.sort(model.best(own)[coupled]), rtol=1e-12)
+        np.testing.assert_allclose(mean[[0, 2]], own[[0, 2]], rtol=1e-12)
 
 
 @pytest.mark.slow
