@@ -40,7 +40,7 @@ def some_point(system, rng):
 
 
 def by_hand(x, epsilon):
-    """Action values of all six pairs, unobserved ones at mu + sigma x, and the log weight: normal densities of seen ones."""
+    """Action values of all six pairs, unobserved ones at mu + sigma x, and the log weight: densities of seen ones."""
     model = envs.deep_sea(2)
     q = MEAN + SIGMA * x
     for i in (2, 0, 1):
