@@ -19,17 +19,19 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import open_laws
 from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold.samplers import coordinatewise, elliptical
 
-SIGMA, EPSILON, CHAINS = 2.0, 0.3, 40
+MEAN, SIGMA, EPSILON, CHAINS = 0.4, 2.0, 0.3, 40
 SEEN = np.array([0, 1, 2])
 """The start's pairs, and the first of the state below on the left; three pairs were not seen."""
 
 
 def system_at(epsilon, centred=False):
     model = envs.deep_sea(2)
-    target = relaxed_target(Dataset(model, SEEN, model.reward[SEEN]), epsilon, SIGMA)
+    prior = ValuePrior(np.full(6, MEAN), np.full(6, SIGMA))
+    target = relaxed_target(Dataset(model, SEEN, model.reward[SEEN]), epsilon, prior)
     return system_of(Coordinates(target, centred=centred), batch_chart(model))
 
 
@@ -38,14 +40,14 @@ def some_point(system, rng):
 
 
 def by_hand(x, epsilon):
-    """Action values of all six pairs, unobserved ones at sigma x, and the log weight: normal densities of seen ones."""
+    """Action values of all six pairs, unobserved ones at mu + sigma x, and the log weight: densities of seen ones."""
     model = envs.deep_sea(2)
-    q = SIGMA * x
+    q = MEAN + SIGMA * x
     for i in (2, 0, 1):
         after = model.next_state[model.next_start[i]]
         ahead = 0.0 if after == 3 else q[2 * after : 2 * after + 2].max(axis=0)
         q[i] = model.reward[i] + epsilon * x[i] + ahead
-    return q, stats.norm.logpdf(q[SEEN], scale=SIGMA).sum(axis=0)
+    return q, stats.norm.logpdf(q[SEEN], MEAN, SIGMA).sum(axis=0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, EPSILON])
@@ -62,7 +64,7 @@ def test_log_weights_and_ceilings_by_hand(rng, epsilon):
     for i in (3, 4, 5):
         idle = q[i] < best[i // 2]
         assert 0 < idle.sum() < CHAINS
-        np.testing.assert_allclose(ceiling[i], np.where(idle, best[i // 2] / SIGMA, -np.inf), rtol=1e-12)
+        np.testing.assert_allclose(ceiling[i], np.where(idle, (best[i // 2] - MEAN) / SIGMA, -np.inf), rtol=1e-12)
 
 
 def test_in_centred_coordinates_nothing_is_idle(rng):
@@ -174,6 +176,21 @@ def test_growing_data_do_not_compile_anew(rng, no_programs):
         walker.draw(1)
         counts.append([program._cache_size() for program in (batch_walk.advance, weigh_normals)])
     assert counts[1:] == counts[:-1]
+
+
+def test_a_draw_is_where_one_chain_is(rng):
+    """Its greedy policy, what the start is worth, and values of unobserved pairs as means of those they stand for."""
+    model = envs.deep_sea(3)
+    target = relaxed_target(Dataset(model, np.arange(9), model.reward[:9]), EPSILON, SIGMA)
+    walker = BatchWalker(Coordinates(target), batch_chart(model), rng, 3)
+    assert (walker.least, walker.most) == (4, 2**62)
+    q = np.asarray(weigh_normals(walker.system, walker.point).q)
+    for chain in (2, 0):
+        drawn = walker.draw(chain)
+        own = q[:, chain]
+        np.testing.assert_array_equal(drawn.policy[target.coupled], model.greedy(own)[target.coupled])
+        assert drawn.at_start == pytest.approx(own[model.pair_state == np.argmax(model.initial)].max())
+        np.testing.assert_allclose(drawn.q_mean[:9], own[:9], rtol=1e-12)
 
 
 def test_every_other_law_is_proposed_anew():

@@ -1,5 +1,7 @@
 """Policies near a factorised one: values and determinants against dense solutions, and refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from plain_chart import PlainChart
@@ -45,21 +47,39 @@ def test_a_few_switches_change_value_and_determinant_as_a_dense_solver_says(rng,
 def chain_of(stays, length=60):
     """A corridor to the goal whose first state may also be stayed in, with a probability."""
     moves = {(str(k), "on"): Move(-1.0, {str(k + 1) if k + 1 < length else "goal": 1.0}) for k in range(length)}
-    return from_moves("corridor", moves | {("0", "stay"): Move(-1.0, {"0": stays, "1": 1.0 - stays})}, start="0")
+    moves |= {("0", "stay"): Move(-1.0, {"0": stays, "1": 1.0 - stays}), ("7", "end"): Move(-2.0, {"goal": 1.0})}
+    return from_moves("corridor", moves, start="0")
 
 
 @pytest.mark.parametrize(("stays", "is_answered"), [(0.5, True), (1.0 - 0.1 / LARGEST, False), (1.0, False)])
 def test_what_is_nearly_trapped_or_improper_is_not_answered(stays, is_answered):
+    """Not either where another state is switched as well, whose part of the inverse is small."""
     model = chain_of(stays)
-    on, stay = (model.pair_index["0", name] for name in ("on", "stay"))
-    policy = np.array([model.pair_start[s] for s in range(model.n_states)])
-    policy[0] = on
+    stay, end = model.pair_index["0", "stay"], model.pair_index["7", "end"]
+    policy = np.array([model.pair_index[name, "on"] for name in model.states])
     played = Played(policy, np.arange(model.n_states), factorised_chain(model, policy, np.arange(model.n_states)))
     base = Base(Laws.of(sparse_chart(model, np.ones(model.n_pairs, dtype=bool)).moves), played)
     there = -np.arange(model.n_states, 0.0, -1.0)
     other = policy.copy()
-    other[0] = stay
-    assert (base.change(there, model.reward, other) is not None) == is_answered
+    for pair in (stay, end):
+        other[model.pair_state[pair]] = pair
+        assert (base.change(there, model.reward, other) is not None) == is_answered
+
+
+def test_where_the_base_itself_hardly_leaves_nothing_is_answered():
+    """Its visits are too many in one place, and none elsewhere; other states do not lead there."""
+    model = chain_of(1.0 - 0.1 / LARGEST)
+    policy = np.array([model.pair_index[name, "on"] for name in model.states])
+    policy[model.state_index["0"]] = model.pair_index["0", "stay"]
+    played = Played(policy, np.arange(model.n_states), factorised_chain(model, policy, np.arange(model.n_states)))
+    base = Base(Laws.of(sparse_chart(model, np.ones(model.n_pairs, dtype=bool)).moves), played)
+    first, seventh = (model.state_index[name] for name in ("0", "7"))
+    assert base.visits(np.array([first, seventh])) is None
+    found = base.visits(np.array([seventh]))
+    assert found is not None
+    assert found[first] == pytest.approx([1.0], rel=1e-9)
+    base.played = played._replace(chain=replace(played.chain, factors=None))
+    np.testing.assert_array_equal(base.visits(np.array([seventh])), found)  # what is known serves again
 
 
 def test_points_of_a_walk_are_those_of_plain_policy_iteration(rng):

@@ -4,21 +4,26 @@ import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from open_quadrature import open_model
 from scipy.sparse import csr_array
 
+from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
-from bellmanifold.posteriors.batch_walk import CHEAP, BatchWalker, Proposals, draw_proposals
+from bellmanifold.posteriors.batch_walk import CHEAP, BatchWalker, Proposals, draw_proposals, init, swap_laws
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import closed, log_dirichlet, log_gamma, open_laws
+from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import SparseWalker, _swap_idle, _taken, propose_laws
 from bellmanifold.posteriors.system import Drawn
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.posteriors.trace import Trace
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.posteriors.weight import weigh_normals
 
 COUNTS = np.array([[0.0, 3, 1, 0], [2, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 4]])
 
@@ -104,6 +109,90 @@ def test_how_many_steps_laws_are_drawn_for_and_how_long_a_sweep_is():
         unseen = SimpleNamespace(unseen=np.arange(20) < pairs)
         assert BatchWalker.sweep.fget(SimpleNamespace(coordinates=unseen)) == steps
         assert SparseWalker.sweep.fget(SimpleNamespace(system=SimpleNamespace(free=np.arange(pairs)))) == steps
+
+
+def test_many_steps_with_open_laws_are_recorded_in_stretches():
+    """Seven steps in stretches of five are ten, five are five: laws are drawn for a whole stretch."""
+    told = []
+
+    def record(rng, steps):
+        told.append(steps)
+        chains = np.zeros((2, 3))
+        moments = Moments(np.full(2, float(steps)), chains, chains)
+        row = np.zeros((2, steps), dtype=np.int64)
+        return Trace(np.array([[0, 1]]), row, np.zeros((2, steps, 1)), 0, moments, np.arange(2), 0, 1.0)
+
+    for steps, whole in ((7, 10), (5, 5), (1, 5)):
+        told.clear()
+        walker = SimpleNamespace(laws=learnt(), stretch=5, _record=record)
+        found = BatchWalker.record(walker, np.random.default_rng(0), steps)
+        assert found.row.shape == (2, whole)
+        assert told == [5] * (whole // 5)
+    told.clear()
+    BatchWalker.record(SimpleNamespace(laws=None, stretch=5, _record=record), np.random.default_rng(0), 7)
+    assert told == [7]
+
+
+def test_dense_laws_are_swapped_together_with_their_concentration():
+    """Some laws are forgotten, the concentration drawn without them, and they anew; a chain without likelihood takes
+    what it is given. Then laws are proposed for the concentrations at which chains are."""
+    target = open_target()
+    walker = BatchWalker(Coordinates(target), batch_chart(target.model), np.random.default_rng(2), 6)
+    x = np.array(walker.point.x)
+    x[:, 0] = 1e200
+    walker.point = walker.point._replace(x=jnp.asarray(x))
+    taken_or_not = set()
+    for seed in range(6):
+        rng, again, old = np.random.default_rng(seed), np.random.default_rng(seed), walker.point
+        proposed = walker._proposals(rng, 2)
+        laws, log_law = target.laws, np.array(old.log_law)
+        chance = again.choice([0.0, 0.25, 0.5, 1.0], 6)
+        forgotten = again.random((len(laws.active), 6)) < chance
+        concentration = laws.concentration_given(again, log_law, forgotten)
+        drawn = laws.draw(again, concentration)
+        for place, row in enumerate(laws.active):
+            for chain in np.flatnonzero(forgotten[place]):
+                log_law[row, :, chain] = drawn[row, :, chain]
+        there = old._replace(log_law=jnp.asarray(log_law), concentration=jnp.asarray(concentration[None]))
+        heights = [np.asarray(weigh_normals(walker.system, point).log_weight) for point in (old, there)]
+        level = np.log(again.random(6))
+        taken = [not np.isfinite(was) or now > was + u for was, now, u in zip(*heights, level, strict=True)]
+        assert taken[0]
+        taken_or_not |= set(taken)
+        for name, new in (("log_law", log_law), ("concentration", concentration[None])):
+            np.testing.assert_array_equal(getattr(walker.point, name), np.where(taken, new, getattr(old, name)))
+        np.testing.assert_array_equal(walker.point.x, old.x)
+        expected = draw_proposals(again, laws, 2, np.asarray(walker.point.concentration)[0])
+        np.testing.assert_array_equal(proposed.log_law, expected.log_law)
+        np.testing.assert_array_equal(proposed.shift, expected.shift)
+    assert taken_or_not == {True, False}
+    ends = walker.ends()
+    assert ends.kept.tolist() == [False] + [True] * 5
+    np.testing.assert_array_equal(ends.laws.log_law, walker.point.log_law[..., 1:])
+    np.testing.assert_array_equal(ends.laws.concentration, walker.point.concentration[:, 1:])
+    some = walker.ends(np.arange(6) % 2 == 1)
+    np.testing.assert_array_equal(some.q, np.asarray(weigh_normals(walker.system, walker.point).q)[:, 1::2])
+
+
+def test_dense_laws_are_taken_with_the_ratios_of_weights_and_densities():
+    """Two proposals one after the other, the first anew, the second local: chain by chain, with the same numbers."""
+    target = open_target()
+    walker = BatchWalker(Coordinates(target), batch_chart(target.model), np.random.default_rng(2), 6)
+    point, taken_or_not = walker.point, set()
+    two = draw_proposals(np.random.default_rng(10), target.laws, 1, np.asarray(point.concentration)[0])
+    two = Proposals(*(part[0, :2] for part in two))
+    found = jax.jit(swap_laws)(walker.system, jax.random.key(3), init(walker.system, point), two)
+    for k, key in enumerate(jax.random.split(jax.random.key(3), 2)):
+        own = Proposals(*(part[k] for part in two))
+        law, ratio = own.applied(point.log_law)
+        there = point._replace(log_law=point.log_law.at[own.row].set(law))
+        heights = [np.asarray(weigh_normals(walker.system, one).log_weight) for one in (point, there)]
+        level = np.log(np.asarray(jax.random.uniform(key, (6,)))) + heights[0] - np.asarray(ratio)
+        taken = heights[1] > level
+        taken_or_not |= {(k, bool(one)) for one in taken}
+        point = point._replace(log_law=jnp.where(taken, there.log_law, point.log_law))
+    assert len(taken_or_not) == 4
+    np.testing.assert_array_equal(found.point.log_law, point.log_law)
 
 
 # --- on sparse systems ----------------------------------------------------------------------------------------------

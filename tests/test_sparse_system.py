@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from open_quadrature import open_model
 from scipy import stats
 
 from bellmanifold import envs
@@ -12,6 +13,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.noise import HalfNormal
 from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.sparse_walk import SparseWalker, flip, refresh
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
@@ -132,6 +134,57 @@ def test_one_value_moves_as_if_the_point_were_evaluated_anew():
                 np.testing.assert_allclose(found.q, anew.q, rtol=1e-12)
                 assert found.log_likelihood == pytest.approx(anew.log_likelihood, rel=1e-12)
                 assert found.x is x
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_the_weight_where_residuals_do_not_count(flat):
+    """The prior at the values of seen pairs; nothing where it is flat. Coordinates of residuals change nothing."""
+    model, pairs = wide(), np.delete(np.arange(62), [3, 4, 7])
+    prior = replace(prior_of(model), flat=flat)
+    system = sparse(relaxed_target(Dataset(model, pairs, model.reward[pairs]), 0.0, prior))
+    x = np.linspace(-1.5, 1.5, system.size)
+    here = system.evaluate(x, None)
+    expected = 0.0 if flat else -0.5 * (((here.q - prior.mean) / prior.sd)[pairs] ** 2).sum()
+    assert here.log_likelihood == pytest.approx(expected, rel=1e-13)
+    x[5:] += 1.0
+    np.testing.assert_array_equal(system.evaluate(x, None).q, here.q)
+    x[1] = 4.0
+    moved = system.moved(here, x, 1, system.value(4.0, 1))
+    expected = 0.0 if flat else -0.5 * (((moved.q - prior.mean) / prior.sd)[pairs] ** 2).sum()
+    assert moved.log_likelihood == pytest.approx(expected, rel=1e-13)
+
+
+def test_the_prior_is_taken_with_infinitesimal_residuals_where_they_are_small_beside_it():
+    """Values of about 1: exactly at the values found, ties split. Values of 20,000, a noisy one among them: without."""
+    model = envs.deep_sea(2)
+    system = sparse(relaxed_target(Dataset.complete(model), 0.0, SIGMA))
+    here = system.evaluate(np.linspace(-2.0, 2.0, system.size), None)
+    assert here.log_likelihood == -0.5 * ((here.q / SIGMA) ** 2).sum()
+    assert system.with_ties_split(here, np.random.default_rng(1)) is here.q, "they are split already"
+    moves = {("s", "on"): Move(-2e4, {"t": 1.0}), ("t", "on"): Move(-2e4, {"goal": 1.0})}
+    target = relaxed_target(Dataset.complete(from_moves("far", moves, start="s")), 0.0, 1.0)
+    far = sparse(replace(target, scale=np.array([0.0, 0.3]))).evaluate(np.array([3.0, -2.0]), None)
+    expected = -0.5 * ((4e4 + 0.6) ** 2 + (2e4 + 0.6) ** 2)
+    assert far.log_likelihood == pytest.approx(expected, rel=1e-14)
+
+
+def test_values_of_no_point_count_as_nothing():
+    """Where a state has no value its mean is 0 and does not spread."""
+    system = sparse(relaxed_target(Dataset.complete(envs.deep_sea(2)), 0.3, SIGMA))
+    mean, variance = system.member_moments(np.array([1.5, -np.inf, 2.5, -1.0, np.inf, 0.5]))
+    assert mean.tolist() == [1.5, 0.0, 2.5, -1.0, 0.0, 0.5]
+    assert variance.tolist() == [0.0] * 6
+
+
+def test_nothing_lingers_by_a_law_that_is_open():
+    model = open_model(["s", "t"], [("s", "a"), ("s", "b"), ("t", "c"), ("t", "d")])
+    seen = [Observation("s", "a", -1.0, next="s"), Observation("t", "c", -1.0, next="s")]
+    whole, laws, no_law = closed(Dataset.from_pairs(model, seen), "dirichlet", 1.0)
+    data = Dataset.from_pairs(whole, [Observation("s", "a", -1.0), Observation("t", "c", -1.0)])
+    system = sparse(relaxed_target(data, 0.0, SIGMA).with_laws(laws, no_law))
+    assert len(system.free) == 2
+    assert not system.lingers.any()
+    assert not system.awaited.any()
 
 
 def test_ties_are_split_where_residuals_do_not_count():

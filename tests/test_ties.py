@@ -75,6 +75,21 @@ def test_differences_are_measured_by_payments_too(gap, near):
     assert found(chain_of(1.0, -1.0 + gap, 0.0)) == (["s0"] if near else [])
 
 
+def test_a_noisy_reward_behind_one_of_two_actions_tells_them_apart():
+    """Its mean would make them tie almost; from point to point it differs by far more than that. At epsilon 0 it does
+    not, and a difference of 1e-9 is too little to tell."""
+    moves = {
+        ("s", "a"): Move(-1.0, {"goal": 1.0}),
+        ("s", "b"): Move(-0.5, {"t": 1.0}),
+        ("t", "on"): Move(-0.5 - 1e-9, {"goal": 1.0}),
+    }
+    target = relaxed_target(Dataset.complete(from_moves("behind", moves, start="s")), 0.0, 10.0)
+    chart = batch_chart(target.model)
+    assert near_ties(Coordinates(target), chart, 0) == ["s"]
+    noisy = replace(target, scale=np.array([0.0, 0.0, 0.3]))
+    assert near_ties(Coordinates(noisy), chart, 0) == []
+
+
 def test_gross_is_what_would_be_collected_if_nothing_were_negative():
     """Along the greedy policy: by pair, its payment and then the best action's of its successor."""
     target = relaxed_target(chain_of(0.5, -2.0, 3.0, stop=-7.0), 0.0, 10.0)

@@ -1,17 +1,20 @@
 """What is made of the records of chains, and when chains are trusted."""
 
 import copy
+from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 from bellmanifold import envs
-from bellmanifold.chart.batch import batch_chart
+from bellmanifold.chart.batch import BatchChart, batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.kernels import Uniform
+from bellmanifold.meter import Meter, _listening
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import batch_walk, walk
 from bellmanifold.posteriors.batch_walk import BatchWalker, fresh_key, init
@@ -20,6 +23,7 @@ from bellmanifold.posteriors.convergence import r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import chain_draws
 from bellmanifold.posteriors.result import Moments
+from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import member_moments
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.trace import Trace
@@ -151,6 +155,13 @@ def test_chains_that_have_found_the_posterior_are_recorded(rng):
     assert trace.chain.tolist() == np.flatnonzero(there).tolist()
     assert trace.lost == 24 - there.sum()
     assert trace.value.shape[:2] == (there.sum(), 1)
+    model, coupled = walker.coordinates.target.model, walker.coordinates.target.coupled
+    q = np.asarray(weigh_normals(walker.system, walker.point).q)[:, there]
+    assert len(trace.policy) > 1
+    for own, chain, values, mean in zip(q.T, trace.row[:, 0], trace.value[:, 0], trace.moments.mean, strict=True):
+        np.testing.assert_array_equal(trace.policy[chain], model.greedy(own)[coupled])
+        np.testing.assert_allclose(np.sort(values), np.sort(model.best(own)[coupled]), rtol=1e-12)
+        np.testing.assert_allclose(mean[[0, 2]], own[[0, 2]], rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -230,7 +241,19 @@ def test_a_round_adds_up_the_moments_of_its_steps(rng):
     assert found.moments.weight.tolist() == [4.0] * 3
 
 
-class ToldWalker:
+class Heard(Meter):
+    """A meter that keeps how many steps it was told to expect."""
+
+    def __init__(self):
+        super().__init__("walk", None)
+        self.told = []
+
+    def expect(self, unit, total, done=0):
+        self.told += [(unit, total, done)] if unit == "steps" else []
+        super().expect(unit, total, done)
+
+
+class ToldWalker(BatchWalker):
     """Chains whose records are given."""
 
     def __init__(self, value):
@@ -258,12 +281,82 @@ def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mi
     """Rounds are doubled until the chains have mixed, up to the budget's; or there are as many as were asked for."""
     told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
     monkeypatch.setattr(walk, "walker_of", lambda coordinates, chart, rng, chains: told)
-    found = by_walk(coordinates_of(envs.deep_sea(2), np.arange(6)).target, budget, "why")
+    heard = Heard()
+    with _listening(heard):
+        found = by_walk(coordinates_of(envs.deep_sea(2), np.arange(6)).target, budget, "why")
+    sizes = [rounds] if budget.samples is not None else [2**k for k in range(rounds.bit_length())]
+    begun = [0, *sizes[:-1]]
+    expected = [(walk.ROUND * (1 + size), walk.ROUND * (1 + done)) for size, done in zip(sizes, begun, strict=True)]
+    assert heard.told == [("steps", walk.ROUND * (1 + sizes[0]), 0), *(("steps", *one) for one in expected)]
     assert [(name, steps) for name, steps, _ in told.done] == [("warm", walk.ROUND)] + [("round", walk.ROUND)] * rounds
     assert len({number for *_, number in told.done}) == 1 + rounds, "random numbers are not used twice"
     assert found.trustworthy == mixed
     assert found.diagnostics["steps"] == 50 * rounds
     assert found.reason == "why: slice chains instead"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "mixed", "walked"), [(1, True, 2), (1, False, 2), (5, True, 2), (5, False, 5), (8, False, 8)]
+)
+def test_ends_of_chains_are_taken_after_two_rounds_or_four_or_eight(monkeypatch, rng, rounds, mixed, walked):
+    """Never after one; what has not mixed after the budget's rounds, two at least, is none."""
+    told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
+    monkeypatch.setattr(walk, "BatchWalker", lambda *given: told)
+    target, heard = coordinates_of(envs.deep_sea(2), np.arange(6)).target, Heard()
+    with _listening(heard):
+        found = walk.walked_chains(target, batch_chart(target.model), Budget(rounds=rounds))
+    assert found is (told if mixed else None)
+    assert [(name, steps) for name, steps, _ in told.done] == [("warm", walk.ROUND)] + [("round", walk.ROUND)] * walked
+    assert heard.told == [("steps", None, walk.ROUND * (1 + done)) for done in range(walked)]
+
+
+def test_steps_of_sparse_walks_are_announced():
+    """34 steps, shared by four chains: 8 each, and 2 to warm up; the points of every fourth one are kept."""
+    target, heard = coordinates_of(envs.deep_sea(2), [0, 1, 2]).target, Heard()
+    with _listening(heard):
+        found = walk.by_sparse_walk(target, Budget(samples=34), "why")
+    assert heard.told == [("steps", 4 * (2 + 8), 0)]
+    assert found.diagnostics["steps"] == 8
+    assert found.points.shape == (6, 4 * 2)
+    assert "evaluations_per_step" not in found.diagnostics
+
+
+@pytest.mark.parametrize(("epsilon", "also"), [(0.0, False), (0.3, True), (1.0, True)])
+def test_what_else_to_ask_for_beyond_batches(epsilon, also):
+    """A tolerance of 0 where it is not 0 already: rewards with an sd of their own keep it."""
+    moves = {("s", "stay"): Move(-1.0, {"s": 1.0}), ("s", "out"): Move(-2.0, {"goal": 1.0})}
+    target = coordinates_of(from_moves("loop", moves, start="s"), [0, 1]).target
+    target = replace(target, epsilon=epsilon)
+    with pytest.raises(UnsupportedError, match="use proper_only=True") as refusal:
+        walk.check_sparse(target, "why")
+    assert ("epsilon=0" in str(refusal.value)) == also
+    walk.check_sparse(replace(target, proper_only=True), "why")
+    walk.check_sparse(replace(target, scale=np.zeros(2)), "why")
+
+
+def test_chains_of_the_other_kind_are_not_gone_on_from(rng):
+    """Batches go on from batches, sparse chains from sparse ones."""
+    coordinates = coordinates_of(envs.deep_sea(2), [0, 1])
+    chart = batch_chart(coordinates.target.model)
+    batch, sparse = walk.walker_of(coordinates, chart, rng, 2), walk.walker_of(coordinates, None, rng, 2)
+    assert isinstance(batch, BatchWalker)
+    assert isinstance(sparse, SparseWalker)
+    assert walk.walker_of(coordinates, chart, rng, 2, batch).point is batch.point
+    assert walk.walker_of(coordinates, chart, rng, 2, sparse).is_fresh
+    again = walk.walker_of(coordinates, None, rng, 2, sparse)
+    assert [state.x.tolist() for state in again.states] == [state.x.tolist() for state in sparse.states]
+    assert walk.walker_of(coordinates, None, rng, 2, batch).is_fresh
+
+
+def test_noise_scales_are_the_last_values(rng):
+    """Their mean and deviation over all chains and steps; where no evaluations were counted none are told."""
+    coordinates = coordinates_of(envs.deep_sea(2), np.arange(6))
+    value = rng.normal(size=(20, 50, 3)) * [1.0, 2.0, 0.25] + [0.0, 3.0, 1.75]
+    trace = trace_of(value, pairs=6)._replace(scales=1, evaluations=None)
+    found = walk._result(coordinates, trace, "")
+    assert found.noise_scale == pytest.approx((value[..., 2].mean(), value[..., 2].std()))
+    assert "evaluations_per_step" not in found.diagnostics
+    assert walk._result(coordinates, trace_of(value, pairs=6), "").diagnostics["evaluations_per_step"] == 1.0
 
 
 @pytest.mark.slow
@@ -317,6 +410,36 @@ def test_large_problems_are_walked_by_fewer_chains_in_fewer_rounds():
     with pytest.raises(UnsupportedError, match=r"60 pairs would take about \d+ minutes: use samples=8000"):
         walk.bounds(chart, Budget(walked=enough // 720))
     assert walk.bounds(chart, Budget(walked=enough // 720, samples=100)) == (walk.FEWEST_CHAINS, 1)
+
+
+def chart_of(ways, narrow, pairs=7, successors=1):
+    """A chart of two states and some pairs in every block, behind others, and nothing else that its work depends on."""
+    blocks = tuple(SimpleNamespace(begin=4, end=6, pairs=(3, 3 + pairs), way=way) for way in ways)
+    chart = object.__new__(BatchChart)
+    layout = SimpleNamespace(successor=np.zeros((9, successors)), blocks=blocks, narrow=narrow)
+    vars(chart).update(layout=layout, model=SimpleNamespace(n_pairs=pairs))
+    return chart
+
+
+def test_walks_that_would_take_four_times_as_long_are_refused():
+    """Two rounds of 32 chains, 10 operations a point, at least a quarter of which is allowed: 40 s of 10 are."""
+    chart, least = chart_of(["once"], [None], pairs=10), walk.FEWEST_CHAINS * 2 * walk.ROUND
+    assert walk.bounds(chart, Budget(walked=10 * least // 4)) == (walk.FEWEST_CHAINS, 1)
+    with pytest.raises(UnsupportedError, match=f"10 pairs would take about 4 minutes: use samples={least // 2}"):
+        walk.bounds(chart, Budget(walked=10 * (least // 4 - 1)))
+    with pytest.raises(UnsupportedError, match="about 40 minutes"):
+        walk.bounds(chart, Budget(walked=10 * (least // 40)))
+
+
+def test_work_of_several_blocks():
+    """Two states and five pairs with three successors each, block by block, whatever came before them."""
+    near = SimpleNamespace(near=np.zeros((2, 5)))
+    cases = [("once", None, 15), ("sweeps", None, 16 * 15), ("policies", None, 6 * (2 + 15))]
+    cases += [("policies", near, 6 * (2 * 25 + 15))]
+    for way, narrow, work in cases:
+        assert walk.work_of(chart_of([way], [narrow], 5, 3)) == work
+    ways, narrow, works = zip(*cases, strict=True)
+    assert walk.work_of(chart_of(ways, narrow, 5, 3)) == sum(works)
 
 
 def test_work_of_charts():

@@ -327,9 +327,8 @@ def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingeri
         closed[component.pairs] = True
     found = []
     for component in end_components(without_rare_moves(model), allowed):
-        rarest = model.next_prob[np.isin(model.next_pair, component.pairs)].min()
         found += [
-            Lingering(int(pair), 1.0 / rarest, component.states, component.pairs)
+            Lingering(int(pair), component.states, component.pairs)
             for pair in component.pairs[~closed[component.pairs]]
         ]
     return found

@@ -25,14 +25,12 @@ class Lingering:
     """A way to stay long.
 
     Attributes:
-        pair: the pair that is visited most often.
-        visits: how often, from its own state on.
+        pair: the pair that is visited most often, from its own state on.
         states: where the policy that does so can come to.
         pairs: what it may play there.
     """
 
     pair: int
-    visits: float
     states: Int[np.ndarray, "loop"]
     pairs: Int[np.ndarray, "played"]
 
@@ -76,7 +74,7 @@ def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = M
             if visits[place] > most:
                 most = float(visits[place])
                 met = _met(model, policy, int(state), states)
-                found = Lingering(int(policy[state]), most, met, policy[met])
+                found = Lingering(int(policy[state]), met, policy[met])
     return found
 
 
