@@ -92,7 +92,7 @@ def topological(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray
 
 
 def by_depth(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray, "n"]:
-    """Such numbers, those of components first from which only short ways lead, from component to component."""
+    """Such numbers, which grow with the longest way out of a component, counted in components."""
     source, target = np.repeat(label, np.diff(moves.indptr)), label[moves.indices]
     between = source != target
     count = int(label.max()) + 1

@@ -194,7 +194,7 @@ def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Poli
 def _search_backwards(
     model: SSP, target: Nodes, keep: Pairs
 ) -> tuple[Nodes, Int[np.ndarray, "nodes"], tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "states_plus_1"]]]:
-    """Who reaches the target by kept pairs, by way of whom first, and all moves, state by state.
+    """Who reaches the target by kept pairs, the next node on a shortest way there, and all moves, state by state.
 
     All of the target is one node, behind the goal.
     """
@@ -297,9 +297,9 @@ def components(model: SSP) -> Int[np.ndarray, "states"]:
 
 
 def strong_components(model: SSP) -> Int[np.ndarray, "states"]:
-    """A number for each state, rising along every move's reverse: states share it if each reaches the other.
+    """A number for each state, which states share if each reaches the other; no move leads to a larger one.
 
-    Of two components the one from which the longer way leads, from component to component, has the larger number.
+    The longer the longest way out of a component is, counted in components, the larger is its number.
     """
     graph = state_graph(model, all_pairs(model))[:-1, :-1].tocsr()
     return by_depth(connected_components(graph, connection="strong")[1], graph)
@@ -362,7 +362,7 @@ def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
     """
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
     dead = np.flatnonzero((left == 0) & ~ignored)
-    if not keep.any():
+    if not (len(dead) and keep.any()):
         return
     into = _predecessors(model, keep)
     while len(dead):

@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """The answer."""
+        """Whether the assumption holds."""
         return not self.reasons
 
 

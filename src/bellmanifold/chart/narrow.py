@@ -99,7 +99,7 @@ class Narrow:
 
 
 def divisor(pivot: Float[Array, "batch"]) -> Float[Array, "batch"]:
-    """What to divide by; where a chain never leaves, its pivot of 0 stands for it, and its values for nothing."""
+    """The pivot, to divide by; 1 where it is 0: there the chain never leaves, and its values mean nothing."""
     return jnp.where(pivot > 0, pivot, 1.0)
 
 

@@ -131,7 +131,7 @@ def computed(
     options: PosteriorOptions,
     picture: Path | None,
 ) -> tuple[Any, dict[str, Any]]:
-    """What a function of the library says of the files that a command names, and that for JSON.
+    """The answer of a function of the library about the files that a command names, and the same as a dict for JSON.
 
     Progress is shown under the title; if a picture is asked for, a function of `bellmanifold.figures` draws it.
     """

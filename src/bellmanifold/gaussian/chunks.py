@@ -1,4 +1,4 @@
-"""Cells treated a few at a time, so that working arrays stay small."""
+"""Cells, or draws, treated a few at a time, so that working arrays stay small."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHE
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
 NODES = 2**11
-"""About so many nodes has the quadrature of a cell in two dimensions."""
+"""Number of nodes, roughly, of the quadrature of a cell in two dimensions."""
 SMALLEST_PROBABILITY = 1e-280
 """Below it the normal distribution function is taken in logs."""
 REACH = 14.0
@@ -259,7 +259,7 @@ def _sweep(
 ) -> Orthants:
     """Finish the last row by its known moments and add everything up.
 
-    Sums over drawn points are averages over so many; sums over quadrature nodes carry their weights with them.
+    Sums over drawn points are divided by their number, `points`; quadrature nodes carry their weights with them.
     """
     edge = rows.edge(rows.dimension - 1, drawn)
     log_weight = log_weight + _normal(edge)[1]

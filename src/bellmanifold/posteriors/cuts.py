@@ -125,7 +125,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
             f"too many to enumerate: use {remedy}"
         )
     treatments = _treatments(target, cut)
-    leaves_out = target.proper_only and bool(target.improper_loops)  # which action values would not notice
+    leaves_out = target.proper_only and bool(target.improper_loops)  # centred coordinates would not leave it out
     if leaves_out or exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])

@@ -76,7 +76,7 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
 def _until_accurate(nets: Nets, result: Result, most_points: int, budget: Budget) -> Result:
     """Double the points until probabilities are as accurate as asked for, and under open laws means too.
 
-    Points that would not be enough however many there are, are not doubled.
+    They are not doubled where too few would be effective even of `most_points`.
     """
     target, points = nets.components[0].target, result.diagnostics["points"]
     if (result.effective_sample_size or 0.0) * most_points < budget.enough * points:
@@ -89,7 +89,7 @@ def _until_accurate(nets: Nets, result: Result, most_points: int, budget: Budget
             if target.laws is None or _has_sharp_means(target, result) or 2 * points > most_points:
                 return result
         expect("points", budget.points_needed(points, error, most_points), points)
-        result = nets.sample(nets.size.bit_length())
+        result = nets.sample(nets.size.bit_length())  # of a power of two: one more than its logarithm
         points = result.diagnostics["points"]
     return result
 

@@ -84,7 +84,12 @@ class Known:
 
 
 def everything_known(target: Target, budget: Budget) -> Known | None:
-    """The point that an exact posterior consists of; None if it has more than one, or more ties than can be split."""
+    """The only point of an exact posterior; None if it has more than one, or more ties than can be split.
+
+    Args:
+        target: an exact posterior: for a relaxed one the point would have no mass.
+        budget: bounds the ties that are split.
+    """
     if target.laws is not None or target.noise_scale is not None or not target.observed[target.own].all():
         return None
     try:

@@ -331,7 +331,7 @@ def _moments(
     for block, own in _by_block(blocks, weight):
         within = _within(cells, block.cell, block.staircase, reference)
         part += within.sums(own, block.estimate)
-        square += own.mean(axis=0) / whole @ within.squares(block.estimate)
+        square += (own.mean(axis=0) / whole) @ within.squares(block.estimate)
     mean = ratio(part, weight.sum(axis=1))
     variance = np.maximum(square - mean.value**2, 0.0)
     centre = reference + mean.value

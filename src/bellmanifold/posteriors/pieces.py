@@ -2,8 +2,8 @@
 
 Pieces have one size: more points never mean another compilation. A piece is small, so that its arrays stay in the
 processor's cache, and a program weighs several, so that calls are few. The program takes rows of numbers, one for each
-coordinate, and finds the row of each pair itself; there are always a few sizes of rows (a power of two), so that
-data of another size seldom need another program.
+coordinate, and finds the row of each pair itself; the number of rows is rounded up to a power of two, so that data of
+another size seldom need another program.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def stated_target(
     noise: str | Kernel,
     scale: float | int | LogPrior | None,
 ) -> Target:
-    """The posterior with the likelihood that `bellmanifold.posterior` is told.
+    """The posterior with the likelihood that the arguments of `bellmanifold.posterior` state.
 
     Args:
         data: observations.
