@@ -156,6 +156,21 @@ def resolved(certain=None):
     return model, PolicyTable(np.ones(3, dtype=bool), policy, weight, resolution=0.01, certain=certain)
 
 
+@pytest.mark.parametrize("layout", [np.asarray, csc_array], ids=["array", "sparse"])
+def test_states_may_be_added_up_a_few_at_a_time(rng, layout):
+    """Of a large table: one state, two or all of them, to the bit."""
+    model = envs.deep_sea(depth=3)
+    policy = model.pair_start[:-1] + rng.integers(0, 2, size=(40, model.n_states))
+    weight = layout(np.where(rng.random((8, 40)) < 0.5, rng.random((8, 40)), 0.0))
+    table = PolicyTable(np.ones(model.n_states, dtype=bool), policy, weight)
+    together = action_probabilities(model, table)
+    assert together.value.reshape(-1, 2).sum(axis=1) == pytest.approx(np.ones(model.n_states))
+    for added in (1, 80):
+        found = action_probabilities(model, table, added)
+        np.testing.assert_array_equal(found.value, together.value)
+        np.testing.assert_array_equal(found.se, together.se)
+
+
 def test_what_no_point_met_is_not_certain():
     """The least error is that of an action's mean after so many failures; where there is a spread it stays."""
     assert resolution_of(98.0) == 0.01

@@ -36,6 +36,8 @@ DRAWN_POLICIES = 4096
 """Policies drawn in each replicate to find the improper mass under the true transitions."""
 FOLLOWED = 2**20
 """States of policies that are followed at a time."""
+ADDED = 2**23
+"""Greedy pairs whose weights are added up at a time: those of a large table would fill the memory once more."""
 SPARSE, SMALL = 0.25, 2**18
 """Weights of which a smaller share is positive are kept as a sparse matrix, unless there are few."""
 BEAM = 16
@@ -174,14 +176,22 @@ class PolicyTable:
         return Estimate.of(found.value, np.maximum(found.se, np.where(at_edge, np.maximum(least, heaviest), least)))
 
 
-def action_probabilities(model: SSP, table: PolicyTable) -> Estimate:
-    """For each pair, the probability that its action is optimal in its state."""
+def action_probabilities(model: SSP, table: PolicyTable, added: int = ADDED) -> Estimate:
+    """For each pair, the probability that its action is optimal in its state.
+
+    Args:
+        model: the problem.
+        table: policies with their weights.
+        added: greedy pairs whose weights are added up at a time.
+    """
     rows, states = table.policy.shape
-    plays = csc_array(
-        (np.ones(rows * states), table.policy.ravel(), states * np.arange(rows + 1)), (model.n_pairs, rows)
-    )
-    played = plays @ table.weight.T
-    part = np.array((played if isinstance(played, np.ndarray) else played.toarray()).T)
+    part = np.zeros((len(table.whole), model.n_pairs))
+    width = max(1, added // max(1, rows))
+    for first in range(0, states, width):
+        pair = table.policy[:, first : first + width]
+        ends = pair.shape[1] * np.arange(rows + 1)
+        played = csc_array((np.ones(pair.size), pair.ravel(), ends), (model.n_pairs, rows)) @ table.weight.T
+        part += (played if isinstance(played, np.ndarray) else played.toarray()).T
     part[:, model.pair_start[:-1][~table.coupled]] = table.whole[:, None]
     stand, share = table.standing(model)
     kinds = np.add.reduceat(stand == np.arange(model.n_pairs), model.pair_start[:-1])
@@ -253,8 +263,8 @@ class _Best:
     Attributes:
         most: number kept if memory allows.
         asked: number of routes asked for, all of which must be kept.
-        room: numbers that memory holds. Only once there are twice as many the least probable ones are dropped, so that
-            this is done now and then.
+        room: numbers that memory holds, or that the routes asked for take if that is more. The least probable ones are
+            dropped when there are twice as many, so that this is not done each time.
         kept: the beginnings.
         numbers: that they take.
         rows: the arrays of rows among these: one that several share is counted once.
