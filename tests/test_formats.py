@@ -101,6 +101,7 @@ BAD_PROBLEMS = {
     "pairs is an object": ({**TWO_STATE, "pairs": {}}, "pairs is an object"),
     "no pairs": ({**TWO_STATE, "pairs": []}, 'unknown state "s1"|there is none'),
     "unknown key": ({**TWO_STATE, "colour": 1}, 'unknown key "colour"'),
+    "goals written wrong": ({**without("goals"), "goal": ["goal"]}, 'unknown key "goal": did you mean "goals"\\?'),
     "missing goals": (without("goals"), '"goals" is missing'),
     "missing initial": (without("initial"), '"initial" is missing'),
     "missing format": (without("format"), '"format" is missing'),

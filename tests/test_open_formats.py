@@ -238,7 +238,14 @@ BAD_PROBLEMS = {
         {**WHOLE, "format": "bellmanifold.ssp/3"},
         '"format" is "bellmanifold.ssp/3": this needs "bellmanifold.ssp/1" or "bellmanifold.ssp/2"',
     ),
-    "prior in version 1": ({**WHOLE, "format": "bellmanifold.ssp/1"}, 'unknown key "prior"'),
+    "prior in version 1": (
+        {**WHOLE, "format": "bellmanifold.ssp/1"},
+        'unknown key "prior": write "bellmanifold.ssp/2"',
+    ),
+    "prior of a pair in version 1": (
+        {**{k: v for k, v in WHOLE.items() if k != "prior"}, "format": "bellmanifold.ssp/1"},
+        r'pairs\[1\]: unknown key "prior": write "bellmanifold.ssp/2" under "format", which takes it',
+    ),
     "open in version 1": (
         {**{k: v for k, v in WHOLE.items() if k != "prior"}, "format": "bellmanifold.ssp/1"},
         r'pairs\[1\]: "next" is missing: add it, or write "bellmanifold.ssp/2" under "format" to leave it open',
@@ -358,7 +365,18 @@ BAD_DATA = {
         observed({**LEFT, "time": 3}),
         r'observations\[0\]: unknown key "time": it takes state, action, rew',
     ),
-    "sd in version 1": (observed({**LEFT, "sd": 1.0}, version=1), r'observations\[0\]: unknown key "sd"'),
+    "sd in version 1": (
+        observed({**LEFT, "sd": 1.0}, version=1),
+        r'observations\[0\]: unknown key "sd": write "bellmanifold.data/2" under "format", which takes it',
+    ),
+    "next in version 1": (
+        observed({**LEFT, "next": "home"}, version=1),
+        r'observations\[0\]: unknown key "next": write "bellmanifold.data/2"',
+    ),
+    "next written wrong": (
+        observed({**LEFT, "next": "hmoe"}),
+        r'observations\[0\]: next state "hmoe" .*: did you mean "home"\? Else give it a pair',
+    ),
     "unknown version": (
         observed(version=3),
         '"format" is "bellmanifold.data/3": this needs "bellmanifold.data/1" or "bellmanifold.data/2"',

@@ -132,8 +132,8 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
     [
         ("agent = 'bayes-br'", "model is missing"),
         ("model = 'env:swirl'", "agent is missing"),
-        (GOOD + "colour = 1", 'unknown key "colour"'),
-        (GOOD + "seed = 1", 'unknown key "seed"'),
+        (GOOD + "colour = 1", 'unknown key "colour": a plan takes model, agent, '),
+        (GOOD + "seed = 1", 'unknown key "seed": did you mean "seeds"?'),
         ("model = 'env:swirl'\nagent = 'magic'", 'agent: unknown agent "magic": choose from bayes-br'),
         ("model = 'env:magic'\nagent = 'bayes-br'", 'model: env:magic: unknown environment "magic"'),
         ("model = 'nothing.json'\nagent = 'bayes-br'", "model: nothing.json: no such file"),

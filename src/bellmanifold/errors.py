@@ -102,13 +102,23 @@ def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remed
 
 
 def require_keys(given: Collection[str], what: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Refuse an object that lacks a required key, or has an unknown one."""
+    """Refuse an object that lacks a required key, or has an unknown one; a key written slightly wrong is named first.
+
+    >>> require_keys({"goal": []}, "problem", ["goals"])
+    Traceback (most recent call last):
+    ...
+    bellmanifold.errors.BadInputError: problem: unknown key "goal": did you mean "goals"?
+    """
+    takes = (*required, *optional)
+    unknown = [key for key in given if key not in takes]
+    for key in unknown:
+        if near := guess(str(key), [name for name in takes if name not in given]):
+            raise BadInputError(f"{what}: unknown key {quote(key)}: {near}")
     for key in required:
         if key not in given:
             raise BadInputError(f"{what}: {quote(key)} is missing: add it")
-    for key in given:
-        if key not in required and key not in optional:
-            raise BadInputError(f"{what}: unknown key {quote(key)}: it takes {', '.join((*required, *optional))}")
+    for key in unknown:
+        raise BadInputError(f"{what}: unknown key {quote(key)}: it takes {', '.join(takes)}")
 
 
 def require_numbers(**values: object) -> None:

@@ -60,10 +60,11 @@ def find_landing(model: SSP, state: str, where: str) -> int:
     if state in model.goals:
         return model.n_states
     if state not in model.state_index:
+        near = guess(state, (*model.states, *model.goals))
         raise BadInputError(
             f"{where}: next state {quote(state)} is neither a goal nor has a pair in the problem: "
-            f"{guess(state, (*model.states, *model.goals)) or 'correct it'}, or give it a pair there, "
-            "possibly an open one"
+            + (f"{near} Else give" if near else "correct it, or give")
+            + " it a pair there, possibly an open one"
         )
     return model.state_index[state]
 

@@ -179,6 +179,15 @@ def record(value: object, what: str, required: Sequence[str], optional: Sequence
     return value
 
 
+def refuse_newer_keys(value: object, what: str, keys: Sequence[str], newer: str) -> None:
+    """Refuse keys of a newer format in a file of an older one, and name the format that takes them."""
+    for key in keys:
+        if isinstance(value, dict) and key in value:
+            raise BadInputError(
+                f'{what}: unknown key {quote(key)}: write {quote(newer)} under "format", which takes it'
+            )
+
+
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing.
 

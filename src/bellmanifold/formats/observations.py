@@ -32,6 +32,7 @@ from bellmanifold.formats.files import (
     parse_json,
     read_bytes,
     record,
+    refuse_newer_keys,
     text,
     write_atomically,
 )
@@ -91,6 +92,8 @@ def from_json(value: Any, model: SSP) -> Dataset:
 
 def _observation(item: Any, where: str, version: int) -> Observation:
     """One observation of a file."""
+    if version == 1:
+        refuse_newer_keys(item, where, ("sd", "next"), DATA_FORMATS[1])
     fields = record(item, where, ("state", "action"), ("reward", "sd", "next") if version > 1 else ("reward",))
     state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
     for key, meaning in _MEANING.items():

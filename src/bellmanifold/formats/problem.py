@@ -34,6 +34,7 @@ from bellmanifold.formats.files import (
     plain_object,
     read_bytes,
     record,
+    refuse_newer_keys,
     text,
     write_atomically,
 )
@@ -92,6 +93,8 @@ def from_json(value: Any) -> SSP:
     """Build a problem from a parsed `ssp/1` or `ssp/2` object."""
     version = find_version(value, FORMATS)
     optional = ("name", "discount", "metadata") + (("prior", "open_discount") if version > 1 else ())
+    if version == 1:
+        refuse_newer_keys(value, "problem", ("prior", "open_discount"), FORMATS[1])
     whole = record(value, "problem", ("format", "goals", "initial", "pairs"), optional)
     numbers: dict[str, int] = {}
     actions: dict[str, int] = {}
@@ -153,6 +156,8 @@ def from_json(value: Any) -> SSP:
 
 def _pair(value: Any, where: str, version: int) -> Mapping[str, Any]:
     """The object of a pair, with the keys that its version takes."""
+    if version == 1:
+        refuse_newer_keys(value, where, ("prior",), FORMATS[1])
     fields = record(
         value, where, ("state", "action"), ("reward", "next", "reward_sd") + (("prior",) if version > 1 else ())
     )

@@ -37,7 +37,7 @@ from typing import Any, TypeAlias
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
-from bellmanifold.errors import BadInputError, BellmanifoldError, printable, quote
+from bellmanifold.errors import BadInputError, BellmanifoldError, guess, printable, quote
 from bellmanifold.formats.files import label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_whole
@@ -252,7 +252,8 @@ def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
     axes: dict[str, tuple[Value, ...]] = {}
     for key, given in table.items():
         if key not in known:
-            raise BadInputError(f"unknown key {quote(key)}: a plan takes {', '.join([*known, '[[override]]'])}")
+            takes = f"a plan takes {', '.join([*known, '[[override]]'])}"
+            raise BadInputError(f"unknown key {quote(key)}: {guess(key, known) or takes}")
         axes[_axis(key)] = _values(given, key)
     for key in ("model", "agent"):
         if key not in axes:
