@@ -10,7 +10,7 @@ import bellmanifold as bm
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.chart.batch import ChartLimits
-from bellmanifold.decisions.joint_draws import joint_draws
+from bellmanifold.decisions.joint_draws import joint_draws, sizes
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.budget import Budget
@@ -148,3 +148,9 @@ def test_in_a_plan(tmp_path):
     entry = {"model": "env:swirl", "agent": "manifold", "until_loss": 0.5, "episodes": 5, "seed": 0}
     assert make_settings(entry).choices()["until_loss"] == 0.5
     assert "until_loss" not in make_settings(entry | {"agent": "psrl"}).choices()
+
+
+def test_points_beyond_those_wanted_come_last():
+    """Above 64 pairs the order of a set had 131,072 points weighed where 20,971 were enough."""
+    assert sizes(20_971, 131_072) == [20_971, 131_072]
+    assert sizes(131_072, 131_072) == [131_072]

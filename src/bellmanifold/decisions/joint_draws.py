@@ -170,11 +170,20 @@ def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_obs
     for way in [] if lacking_variance(target) else cover.ways:
         if way[0].dimension > budget.coordinates:
             continue
-        for points in {min(count, most), more}:
+        for points in sizes(min(count, most), more):
             found = importance_points(way, chart, points, budget.seed)
             if effective_size(found.weight) >= budget.enough:
                 return _mixed(target, chart, found, min(count, most), budget.seed)
     return _walked(target, chart, budget)
+
+
+def sizes(wanted: int, more: int) -> list[int]:
+    """How many points to weigh: as many as are wanted, and only if these are too uneven more.
+
+    >>> sizes(20_971, 131_072)
+    [20971, 131072]
+    """
+    return sorted({wanted, more})
 
 
 def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
