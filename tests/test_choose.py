@@ -74,14 +74,15 @@ SLIPPERY = envs.grid(3, 3, slip=0.1)
         ),
         # coordinates are counted with their residuals
         (PARTLY, "auto", {"coordinates": 3}, "walk", "6 coordinates are too many for importance sampling"),
+        # nothing is improper there, so that nothing is left out
         (
             replace(PARTLY, proper_only=True),
             "auto",
-            {"coordinates": 3},
+            {"coordinates": 5},
             "walk",
-            "4 coordinates are too many for importance sampling",
+            "6 coordinates are too many for importance sampling",
         ),
-        (replace(PARTLY, proper_only=True), "auto", {"coordinates": 4}, "importance", "asked for"),
+        (replace(PARTLY, proper_only=True), "auto", {"coordinates": 6}, "importance", "asked for"),
         # what does not fit a batch
         (
             complete(SLIPPERY, 0.0),

@@ -359,7 +359,8 @@ def test_closed_classes_are_cut_in_the_order_of_what_they_pay():
         ("v", "stay"): Move(-0.1, {"v": 1 - 1e-6, "goal": 1e-6}),
         ("w", "stay"): Move(-0.1, {"w": 1 - 1e-7, "goal": 1e-7}),
     }
-    moves |= {(s, "on"): Move(-9.0, {t: 1.0}) for s, t in zip("abc", "bca", strict=True)}
+    moves |= {("a", "on"): Move(-9.0, {"b": 1.0}), ("b", "on"): Move(-9.0, {"c": 1.0})}
+    moves |= {("c", "on"): Move(-9.0, {"a": 0.5, "c": 0.5})}  # where a round spends most of its time
     moves |= {("c", "out"): Move(-1.0, {"u": 0.5, "v": 0.25, "w": 0.25})}
     target = with_scales(target_of(moves), {("w", "stay"): 0.0})
     states = [name for name, _ in names(target, cut_set(target, 9))]

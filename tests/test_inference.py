@@ -457,8 +457,8 @@ def test_what_a_result_of_points_says(nets):
     result = by_points(complete(TREE), samples=32)
     assert result.doubts == ("importance weights are too uneven (effective sample size 32)",), "32 points"
     for points, trusted in ((400.0, True), (399.9, False)):
-        nets.share = {"non-centred": points / (32 * 2**12)}
-        assert by_points(complete(TREE, proper_only=True), samples=32 * 2**12).trustworthy == trusted
+        nets.share = dict.fromkeys(("non-centred", "centred"), points / (32 * 2**12))
+        assert by_points(complete(TREE), samples=32 * 2**12).trustworthy == trusted
     nets.share = {}
     assert by_points(complete(LOOP)).diagnostics["cut"] == [["s1", "stay"]]
 
