@@ -25,7 +25,6 @@ from bellmanifold.posteriors.system import (
     chart_of,
     drawn_laws,
     from_normals,
-    mixer_of,
     normal_point,
     system_of,
 )
@@ -124,7 +123,7 @@ def test_numbers_of_a_point_come_from_keys_of_their_own():
 def test_hashes_of_policies_are_fixed():
     """Odd numbers below 2^64 that depend on nothing but their count: answers do not change from run to run."""
     moves = {(f"s{k:02}", action): Move(-1.0, {"goal": 1.0}) for k in range(40) for action in "abc"}
-    found = mixer_of(batch_chart(from_moves("bandits", moves, start="s00")))
+    found = batch_chart(from_moves("bandits", moves, start="s00")).mixer
     half = np.random.default_rng(0x5EED).integers(0, 2**63, 40, dtype=np.uint64)
     assert [int(number) for number in found] == [2 * int(number) + 1 for number in half]
 

@@ -27,7 +27,6 @@ from bellmanifold.posteriors.system import (
     from_normals,
     member_means,
     member_moments,
-    mixer_of,
     normal_point,
     system_of,
 )
@@ -116,8 +115,8 @@ def bandits(states):
 def test_policies_have_numbers_until_there_are_too_many():
     """2^62 of them have, and no more."""
     few, many = (batch_chart(bandits(states)) for states in (62, 63))
-    assert mixer_of(few).tolist() == [2**k for k in range(62)]
-    hashes = mixer_of(many)
+    assert few.mixer.tolist() == [2**k for k in range(62)]
+    hashes = many.mixer
     assert (hashes % 2 == 1).all()
     assert (hashes > 2**32).all()
     assert len(np.unique(hashes)) == 63
