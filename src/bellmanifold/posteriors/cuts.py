@@ -92,12 +92,8 @@ class Covering:
 def covering(target: Target, most: int = MAX_CUT) -> Covering:
     """Ways to cover a posterior.
 
-    Args:
-        target: the posterior.
-        most: pairs of a cut, at most.
-
     Raises:
-        LargeCutError: if the cut is too large to enumerate its subsets.
+        LargeCutError: if a cut needs more than `most` pairs, too many to enumerate its subsets.
     """
     if target.prior.flat:  # no weight grows as a loop is left less and less often
         return Covering([[Coordinates(target)]])
@@ -139,10 +135,7 @@ def _may_be_flat(target: Target) -> bool:
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
     """What chains in non-centred coordinates miss, in words: loops that are rarely left.
 
-    Args:
-        target: the posterior.
-        batch: whether the problem fits a batch chart; else only moves that are rare by themselves are looked for.
-        most: pairs of a cut, at most.
+    Of a problem that does not fit a batch chart only those that moves which are rare by themselves leave.
     """
     if not batch:
         return MISSED if _outside(target, _may_linger(target)) else ""
@@ -156,15 +149,7 @@ def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
 
 
 def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --discount 0.99") -> None:
-    """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something.
-
-    Args:
-        target: the posterior.
-        remedy: what to do instead, in words.
-
-    Raises:
-        UnsupportedError: naming the loop.
-    """
+    """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something."""
     exact = target.observed & (target.scale == 0)
     loops = target.loops if target.is_exact else end_components(target.model, exact) if exact.any() else []
     for component in loops:
@@ -192,13 +177,8 @@ def trapped(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedErr
 def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) -> list[int]:
     """A sound cut: observed pairs that meet every closed class of observed pairs where it spends its time.
 
-    Args:
-        target: the posterior.
-        most: give up beyond this number of pairs.
-        avoided: pairs that are cut only where no other pair of the class is nearly as heavy.
-
-    Returns:
-        The pairs; more than `most` of them if the search was given up.
+    More than `most` pairs if the search was given up. Those to be avoided are cut only where no other pair of the
+    class is nearly as heavy.
     """
     model = replace(target.model, reward=target.reward)
     left = target.observed & (target.scale > 0)

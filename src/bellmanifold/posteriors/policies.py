@@ -162,12 +162,8 @@ class PolicyTable:
     ) -> Estimate:
         """Weights as shares of the whole, with errors.
 
-        Errors are no less than the resolution or, close to 0 and 1, than the heaviest point's share.
-
-        Args:
-            part: the weights, in each replicate.
-            resolution: the least error of each; by default that of the state which is known worst.
-            whole: total weight of each replicate, unless replicates are those of the table.
+        Errors are no less than the resolution (by default that of the state which is known worst) or, close to 0 and 1,
+        than the heaviest point's share. The whole is that of the table unless replicates are others.
         """
         found = ratio(part, self.whole if whole is None else whole)
         least = self.least_error.max(initial=0.0) if resolution is None else resolution
@@ -177,13 +173,7 @@ class PolicyTable:
 
 
 def action_probabilities(model: SSP, table: PolicyTable, added: int = ADDED) -> Estimate:
-    """For each pair, the probability that its action is optimal in its state.
-
-    Args:
-        model: the problem.
-        table: policies with their weights.
-        added: greedy pairs whose weights are added up at a time.
-    """
+    """For each pair, the probability that its action is optimal in its state."""
     rows, states = table.policy.shape
     part = np.zeros((len(table.whole), model.n_pairs))
     width = max(1, added // max(1, rows))
@@ -364,13 +354,11 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
     Pairs that stand for others are replaced by a random one of them, independently in every replicate, so that this
     randomness shows in the standard error. A table without replicates gets 64 of them where there is anything to draw.
     """
-    stand, share = table.standing(model)
+    everything, (stand, share) = np.ones(model.n_pairs, dtype=bool), table.standing(model)
+    if (share == 1.0).all():
+        return improper_mass(model, table, everything)
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
     policy[:, table.coupled] = table.policy
-    everything = np.ones(model.n_pairs, dtype=bool)
-    if (share == 1.0).all():
-        improper = ~_all_reach_goal(model, policy, everything)
-        return table.share_of(table.of_rows(improper))
     members = np.argsort(stand, kind="stable")
     first = np.searchsorted(stand[members], np.arange(model.n_pairs))
     size = np.bincount(stand, minlength=model.n_pairs)

@@ -168,12 +168,7 @@ class System:
 
 
 def chart_of(target: Target, limits: ChartLimits = LIMITS, only_observed: bool = False) -> BatchChart:
-    """The chart of a posterior's problem for batches.
-
-    Args:
-        target: the posterior.
-        limits: what fits a batch.
-        only_observed: for agents, which must not look at pairs that were not observed.
+    """The chart of a posterior's problem for batches; agents must not look at pairs that were not observed.
 
     Raises:
         TooLargeError: if the problem, or the part of it that is known, does not fit a batch, or if open laws are not

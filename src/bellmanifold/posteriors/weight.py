@@ -162,7 +162,8 @@ def _weigh_cut(system: System, point: Point) -> Heights:
         dets = log_determinants(here, choice[block.states])
         factors = (as_solved[block.own][places], as_free[block.own][places])
         for digit, (one, other) in enumerate(zip(*factors, strict=True)):
-            dets = dets + jnp.where(_is_solved(cuts, digit)[:, None], one, other)
+            is_solved = np.asarray(np.arange(2**cuts) >> digit & 1, dtype=bool)  # in subsets whose number has the digit
+            dets = dets + jnp.where(is_solved[:, None], one, other)
         total = total - (jax.scipy.special.logsumexp(dets, axis=0) - jnp.log(len(solved)))
     return jnp.where(solvable, total, -jnp.inf), q
 
@@ -195,11 +196,6 @@ class _CutBlock(NamedTuple):
         return self.layout.chosen(self.block, digit[:, None], choice)
 
 
-def _is_solved(cuts: int, digit: int) -> Bool[np.ndarray, "subsets"]:
-    """In which subsets a pair of the cut is solved: those whose number has this digit."""
-    return np.asarray(np.arange(2**cuts) >> digit & 1, dtype=bool)
-
-
 def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array, "subsets batch"]:
     """log |det A_b| of a block's greedy policy, for every subset b.
 
@@ -219,34 +215,17 @@ def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[
     log_det, moves, leave = censored(moves, leave, cuts)
     if not cuts:
         return log_det[None]
-    free = ~_is_solved_states(cut, choice, order[:cuts])
-    return log_det + _log_minors(moves, leave, free)
+    played = cut.played(choice)[order[:cuts]]  # a subset solves what is no pair of the cut
+    free = ~((played == 0) | (jnp.arange(2**cuts)[:, None, None] & played != 0))
 
-
-def _is_solved_states(
-    cut: _CutBlock, choice: Int[Array, "own batch"], states: Int[Array, "watched"]
-) -> Bool[Array, "subsets watched batch"]:
-    """Whether a subset solves what each of some states plays; always, where that is no pair of the cut."""
-    subset = jnp.arange(2 ** len(cut.places))[:, None, None]
-    played = cut.played(choice)[states]
-    return (played == 0) | (subset & played != 0)
-
-
-def _log_minors(
-    moves: Float[Array, "watched watched batch"],
-    leave: Float[Array, "watched batch"],
-    free: Bool[Array, "subsets watched batch"],
-) -> Float[Array, "subsets batch"]:
-    """Log-determinants of a few states, of which some are free in each subset: moves to these leave."""
-
-    def log_det(free: Bool[Array, "watched batch"]) -> Float[Array, "batch"]:
+    def log_minor(free: Bool[Array, "watched batch"]) -> Float[Array, "batch"]:
         kept = jnp.where(free, 0.0, moves)  # no move to a free state
         gone = leave + jnp.sum(jnp.where(free, moves, 0.0), axis=1)
         kept, gone = jnp.where(free[:, None], 0.0, kept), jnp.where(free, 1.0, gone)
         pivots, _ = eliminate_batch(kept, gone, jnp.zeros_like(gone))
         return jnp.sum(jnp.log(pivots), axis=0)
 
-    return jax.vmap(log_det)(free)
+    return log_det + jax.vmap(log_minor)(free)
 
 
 def _log_acyclic(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array, "subsets batch"]:
