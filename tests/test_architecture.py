@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "gaussian": {"jax_setup"},
     "samplers": set(),
     "posteriors": {"chart", "compressed_rows", "data", "display", "errors", "gain", "gaussian", "graph", "health"}
-    | {"jax_setup", "kernels"}
+    | {"components", "jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"problem_table", "solver", "ssp"},
     "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "problem_table", "ssp"},

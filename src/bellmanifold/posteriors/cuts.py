@@ -52,7 +52,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import EndComponent, end_components, leaving_policy, reach_goal
+from bellmanifold.graph import EndComponent, end_components, leaving_policy, reach_goal, reachable
 from bellmanifold.health import complaint, state_names
 from bellmanifold.linear import chain_on
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
@@ -353,14 +353,8 @@ def _left_otherwise(target: Target, loop: Lingering) -> bool:
     """Whether a loop can be left by observed pairs that it does not play, towards unknown values."""
     model, inside = target.model, np.isin(target.model.pair_state, loop.states)
     others = target.observed & inside & ~np.isin(np.arange(model.n_pairs), loop.pairs)
-    seen = np.zeros(model.n_states + 1, dtype=bool)
-    seen[model.next_state[others[model.next_pair]]] = True
-    seen[loop.states] = False
-    while True:
-        follows = (target.observed & seen[model.pair_state])[model.next_pair]
-        more = seen.copy()
-        more[model.next_state[follows]] = True
-        more[loop.states] = False
-        if (more == seen).all():
-            return bool((~target.observed & seen[model.pair_state]).any())
-        seen = more
+    after = np.zeros(model.n_states + 1, dtype=bool)
+    after[model.next_state[others[model.next_pair]]] = True
+    after[loop.states] = False
+    met = reachable(model, after[:-1], target.observed & ~inside)
+    return bool((~target.observed & ~inside & met[model.pair_state]).any())

@@ -27,6 +27,7 @@ from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from bellmanifold.components import by_depth
 from bellmanifold.gaussian.chunks import chunks
 from bellmanifold.ssp import SSP
 
@@ -55,18 +56,9 @@ class Ties:
     @cached_property
     def components(self) -> list[Int[np.ndarray, "component"]]:
         """Sets of states that lead to each other; what a set leads to comes before it."""
-        leads = np.add.reduceat(self.moves, self.start[:-1], axis=0) > 0
-        count, label = connected_components(leads.astype(np.int8), connection="strong")
-        between = np.zeros((count, count), dtype=bool)
-        between[label[:, None], label[None, :]] |= leads
-        np.fill_diagonal(between, False)
-        order: list[int] = []
-        left = np.ones(count, dtype=bool)
-        while left.any():
-            ready = np.flatnonzero(left & ~(between & left).any(axis=1))
-            order += ready.tolist()
-            left[ready] = False
-        return [np.flatnonzero(label == one) for one in order]
+        leads = csr_array(np.add.reduceat(self.moves, self.start[:-1], axis=0))
+        label = by_depth(connected_components(leads, connection="strong")[1], leads)
+        return [np.flatnonzero(label == one) for one in range(label.max() + 1)]
 
     @cached_property
     def factor(self) -> Float[np.ndarray, "tied_pairs tied_pairs"]:
