@@ -52,7 +52,7 @@ def chart_of(coordinates):
 
 
 def arranged_of(coordinates):
-    return Arranged.of(coordinates, system_of(coordinates, chart_of(coordinates)))
+    return Arranged(coordinates, chart_of(coordinates))
 
 
 def pieces_of(arranged):

@@ -23,7 +23,6 @@ from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
 from bellmanifold.posteriors.pieces import PIECE, REPLICATES, Arranged, Pieces
 from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weights_of
 from bellmanifold.posteriors.result import Moments, Result, pool
-from bellmanifold.posteriors.system import system_of
 
 SCOUTS = 2, 32, 128
 """Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
@@ -48,7 +47,7 @@ class Nets:
 
     def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
         self.components, self.chart, self.seed = components, chart, seed
-        self.arranged = [Arranged.of(coordinates, system_of(coordinates, chart)) for coordinates in components]
+        self.arranged = [Arranged(coordinates, chart) for coordinates in components]
         self.stretches: list[Stretch | None] = [None] * len(components)
         self.size = 0
         self.sums: list[_Sums] = []

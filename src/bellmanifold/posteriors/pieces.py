@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -18,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
+from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.gaussian.stretch import Stretch, learnt_stretch, stretched
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.estimated import effective_size
-from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws
+from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh
 
 PIECE = 1024
@@ -39,7 +39,6 @@ FEW_ROWS = 32
 """Least number of rows that a program takes."""
 
 
-@dataclass(frozen=True, eq=False)
 class Arranged:
     """Coordinates and how a point's numbers are arranged in them.
 
@@ -51,53 +50,33 @@ class Arranged:
         system: the posterior in them.
         dimension: how many numbers a point has, at least 1.
         groups: how many exchangeable pairs each free pair stands for.
-        place: of each coordinate.
-        row: the coordinate that belongs to each place; for places without one, a row of zeros behind all of them.
+        place: of each coordinate, shape (coordinates,).
+        row: the coordinate of each place; for places without one, a row of zeros behind all of them, shape (places,).
         plain: coordinates that may be stretched; those of pairs that stand for several, and coins, have other laws.
         shared: free pairs that stand for several.
         lowered: those of them that may be drawn below their prior: their values are kept.
         pieces: how many pieces of points are weighed in a call.
     """
 
-    coordinates: Coordinates
-    system: System
-    dimension: int
-    groups: tuple[int, ...]
-    place: Int[np.ndarray, "coordinates"]
-    row: Int[np.ndarray, "places"]
-    plain: Int[np.ndarray, "plain"]
-    shared: Int[np.ndarray, "shared"]
-    lowered: Int[np.ndarray, "lowered"]
-    pieces: int
-
-    @classmethod
-    def of(cls, coordinates: Coordinates, system: System) -> Arranged:
-        """Coordinates, arranged."""
+    def __init__(self, coordinates: Coordinates, chart: BatchChart) -> None:
+        self.coordinates, self.system = coordinates, system_of(coordinates, chart)
         pairs, laws = coordinates.target.model.n_pairs, coordinates.target.laws
         free = np.flatnonzero(coordinates.free)
         group = coordinates.alternatives[free]
+        self.groups: tuple[int, ...] = tuple(group.tolist())
         scales = pairs + np.arange(coordinates.scales)
         coins = pairs + len(scales) + np.arange(len(coordinates.lingering))
-        place = np.concatenate([free, scales, np.flatnonzero(coordinates.residual), coins])
-        dimension = max(1, len(place))
-        row = np.full(pairs + len(scales) + len(coins), dimension)
-        row[place] = np.arange(len(place))
-        is_plain = ~np.isin(place, coins)
+        self.place = np.concatenate([free, scales, np.flatnonzero(coordinates.residual), coins])
+        self.dimension = max(1, len(self.place))
+        self.row = np.full(pairs + len(scales) + len(coins), self.dimension)
+        self.row[self.place] = np.arange(len(self.place))
+        is_plain = ~np.isin(self.place, coins)
         is_plain[: len(free)] = group == 1
-        shared = free[group > 1]
+        self.plain = np.flatnonzero(is_plain)
+        self.shared = free[group > 1]
         exits = [pair for loop in coordinates.lingering for pair in loop.exits]
-        return cls(
-            coordinates,
-            system,
-            dimension,
-            tuple(group.tolist()),
-            place,
-            row,
-            plain=np.flatnonzero(is_plain),
-            shared=shared,
-            lowered=shared[np.isin(shared, exits)],
-            pieces=pieces_in_call(pairs + (laws.counts.size if laws else 0)),
-        )
+        self.lowered = self.shared[np.isin(self.shared, exits)]
+        self.pieces = pieces_in_call(pairs + (laws.counts.size if laws else 0))
 
     def weigh(self, part: Part, stretch: Stretch | None = None) -> Pieces:
         """Weigh points of some nets, which may be stretched. Without the action values: those would fill the memory."""
@@ -136,11 +115,7 @@ class Arranged:
     ) -> tuple[Stretch | None, bool]:
         """What the weights of some points say about how to stretch others, and whether they say anything.
 
-        Args:
-            part: the points.
-            log_weight: their weights.
-            even: points of which this share is effective need not be stretched.
-            enough: with fewer effective points nothing is said.
+        They need not be stretched if an `even` share of them is effective; fewer than `enough` say nothing.
         """
         top = log_weight.max()
         weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
