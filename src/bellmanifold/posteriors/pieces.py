@@ -55,7 +55,7 @@ class Arranged:
         plain: coordinates that may be stretched; those of pairs that stand for several, and coins, have other laws.
         shared: free pairs that stand for several.
         lowered: those of them that may be drawn below their prior: their values are kept.
-        pieces: how many pieces of points are weighed in a call.
+        pieces: how many pieces of points are weighed in a call, a power of two.
     """
 
     def __init__(self, coordinates: Coordinates, chart: BatchChart) -> None:
@@ -76,7 +76,8 @@ class Arranged:
         self.shared = free[group > 1]
         exits = [pair for loop in coordinates.lingering for pair in loop.exits]
         self.lowered = self.shared[np.isin(self.shared, exits)]
-        self.pieces = pieces_in_call(pairs + (laws.counts.size if laws else 0))
+        fit = max(1, CALL_NUMBERS // (PIECE * (pairs + (laws.counts.size if laws else 0))))
+        self.pieces = min(CALL_PIECES, 1 << (fit.bit_length() - 1))
 
     def weigh(self, part: Part, stretch: Stretch | None = None) -> Pieces:
         """Weigh points of some nets, which may be stretched. Without the action values: those would fill the memory."""
@@ -140,12 +141,6 @@ class Pieces(NamedTuple):
     mean: Float[np.ndarray, "pieces pairs_and_followed"]
     square: Float[np.ndarray, "pieces pairs_and_followed"]
     tied: Bool[np.ndarray, "pieces states"]
-
-
-def pieces_in_call(pairs: int) -> int:
-    """Number of pieces that are weighed in one call, a power of two, for points of a given number of pairs."""
-    most = max(1, CALL_NUMBERS // (PIECE * pairs))
-    return min(CALL_PIECES, 1 << (most.bit_length() - 1))
 
 
 class _Call(NamedTuple):
