@@ -56,7 +56,6 @@ def test_arrays_of_a_system():
     assert set(np.flatnonzero(found.free)) == free | {idle}
     seen, unseen = ("sa0", "ta0"), ("sa1", "sa2", "ta1", "ta2", "ta3")
     assert set(np.flatnonzero(found.solved)) == {index[name[0], name[1:]] for name in seen}
-    assert set(np.flatnonzero(found.observed)) == {index[name[0], name[1:]] for name in seen}
     assert set(np.flatnonzero(found.unseen)) == {index[name[0], name[1:]] for name in unseen}
     assert np.asarray(found.prior_mean).tolist() == [0.0 if i == idle else m for i, m in enumerate(target.prior.mean)]
     assert np.asarray(found.prior_sd).tolist() == target.prior.sd.tolist()

@@ -20,6 +20,7 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Gaussian, Laplace, StudentT
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
+from bellmanifold.posteriors.cut_weight import _CutBlock, _log_acyclic, _log_determinants
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.system import (
@@ -32,9 +33,6 @@ from bellmanifold.posteriors.system import (
 )
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import (
-    _CutBlock,
-    _log_acyclic,
-    _log_determinants,
     log_mixture,
     lowered,
     propose,

@@ -58,8 +58,7 @@ class System:
         first: actions of a proper policy of M~, that avoids the exits of lingering loops, shape (states,).
         free: pairs whose value is a coordinate, or which hold a state without coordinates at 0, shape (pairs,).
         unseen: unobserved pairs of coupled states, shape (pairs,).
-        observed: shape (pairs,).
-        reward, width: of observed pairs, shape (pairs,).
+        reward, width: of observed pairs (those that are solved or cut), shape (pairs,).
         split: widths of infinitesimal residuals, shape (pairs,).
         own_precision, own_mean: what rewards of known sd say, beside a noise scale that is inferred, shape (pairs,).
         prior_mean, prior_sd: shape (pairs,).
@@ -86,7 +85,6 @@ class System:
     first: Int[Array, "states"]
     free: Bool[Array, "pairs"]
     unseen: Bool[Array, "pairs"]
-    observed: Bool[Array, "pairs"]
     reward: Float[Array, "pairs"]
     width: Float[Array, "pairs"]
     split: Float[Array, "pairs"]
@@ -203,7 +201,6 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "solved": coordinates.solved,
         "free": coordinates.free | idle,
         "unseen": coordinates.unseen,
-        "observed": target.observed,
         "reward": target.reward,
         "width": target.scale,
         "split": coordinates.split,
