@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int, UInt64
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.stretch import Stretch
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, resolution_of
 from bellmanifold.posteriors.pieces import PIECE, REPLICATES, Arranged, Pieces
 from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weights_of
 from bellmanifold.posteriors.result import Moments, Result, pool
@@ -53,7 +53,10 @@ class Nets:
         self.sums: list[_Sums] = []
 
     def scout(self, log2_size: int) -> None:
-        """Stretch each component's points as other points say, of which there are no more than in nets of that size."""
+        """Stretch each component's points as other points say, of which there are no more than in nets of that size.
+
+        If half of these are effective there is no need to, and if only a few are they say nothing.
+        """
         assert not self.size, "points that were weighed already had another law"
         most = REPLICATES * max(PIECE, 2**log2_size)
         for k, arranged in enumerate(self.arranged):
@@ -62,8 +65,12 @@ class Nets:
                     break
                 part = (arranged.dimension, 0, PIECE, nets, self.seed + (k << 32) + (1 << 42))
                 log_weight = arranged.weigh(part).log_weight.ravel()
-                self.stretches[k], is_known = arranged.learnt(part, log_weight, EVEN, ENOUGH)
-                if is_known:
+                top = log_weight.max()
+                weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
+                effective = effective_size(weight)
+                if ENOUGH <= effective < EVEN * len(weight):
+                    self.stretches[k] = arranged.learnt(part, weight)
+                if effective >= ENOUGH:
                     break
 
     def sample(self, log2_size: int) -> Result:

@@ -23,7 +23,6 @@ from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.gaussian.stretch import Stretch, learnt_stretch, stretched
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh
 
@@ -111,21 +110,11 @@ class Arranged:
         all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
         return pieces._replace(mean=all_mean, square=all_square)
 
-    def learnt(
-        self, part: Part, log_weight: Float[np.ndarray, "points"], even: float, enough: float
-    ) -> tuple[Stretch | None, bool]:
-        """What the weights of some points say about how to stretch others, and whether they say anything.
-
-        They need not be stretched if an `even` share of them is effective; fewer than `enough` say nothing.
-        """
-        top = log_weight.max()
-        weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
-        effective = effective_size(weight)
-        if effective >= even * len(weight) or effective < enough:
-            return None, effective >= enough
+    def learnt(self, part: Part, weight: Float[np.ndarray, "points"]) -> Stretch:
+        """How other points should be stretched, from some points and their weights."""
         calls = reference_calls(part, self.groups, self.pieces)
         x = np.concatenate([np.asarray(call.x)[: call.pieces, self.plain] for call in calls])
-        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row)), True
+        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row))
 
 
 class Pieces(NamedTuple):
