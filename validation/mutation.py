@@ -47,6 +47,7 @@ TESTS = {
     "contradictions": ("contradictions", "beliefs"),
     "convergence": ("convergence", "walk"),
     "coordinates": ("coordinates", "weight"),
+    "cut_weight": ("weight", "cuts"),
     "cuts": ("cuts", "lingering_exact"),
     "draws": ("draws", "inference", "open_laws"),
     "elimination": ("elimination", "chart", "weight"),

@@ -249,6 +249,7 @@ class DrawnRoutes:
     def __init__(self, target: Target, seed: int) -> None:
         summary = posterior_of(target, Budget(seed=seed))
         routes = most_probable_routes(target.model, summary.table, ALL)
+        assert routes is not None, "only problems with routes have a distribution of them"
         self.model, self.routes = target.model, routes
         self.probability = np.array([route.probability for route in routes])
         self.probability /= self.probability.sum()

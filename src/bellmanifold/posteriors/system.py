@@ -25,9 +25,6 @@ from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combined
 from bellmanifold.posteriors.target import Target
 
-NUMBERED = 2**62
-"""Up to this many policies have a number each; the codes of more are hashes."""
-
 
 class Point(NamedTuple):
     """Standard normal coordinates of a batch of points.
@@ -61,14 +58,13 @@ class System:
         first: actions of a proper policy of M~, that avoids the exits of lingering loops, shape (states,).
         free: pairs whose value is a coordinate, or which hold a state without coordinates at 0, shape (pairs,).
         unseen: unobserved pairs of coupled states, shape (pairs,).
-        observed: shape (pairs,).
-        reward, width: of observed pairs, shape (pairs,).
+        reward, width: of observed pairs (those that are solved or cut), shape (pairs,).
         split: widths of infinitesimal residuals, shape (pairs,).
         own_precision, own_mean: what rewards of known sd say, beside a noise scale that is inferred, shape (pairs,).
         prior_mean, prior_sd: shape (pairs,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (pairs,).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
-        mixer: numbers that tell policies apart, see `mixer_of`, shape (states,).
+        mixer: numbers that tell policies apart, see `BatchChart.mixer`, shape (states,).
         tie_width: values closer than this count as tied.
         cut: observed pairs that are free or solved, shape (pairs,).
         subsets: for each block the pairs that each subset of the cut solves, shape (subsets, own pairs); empty without.
@@ -89,7 +85,6 @@ class System:
     first: Int[Array, "states"]
     free: Bool[Array, "pairs"]
     unseen: Bool[Array, "pairs"]
-    observed: Bool[Array, "pairs"]
     reward: Float[Array, "pairs"]
     width: Float[Array, "pairs"]
     split: Float[Array, "pairs"]
@@ -171,12 +166,7 @@ class System:
 
 
 def chart_of(target: Target, limits: ChartLimits = LIMITS, only_observed: bool = False) -> BatchChart:
-    """The chart of a posterior's problem for batches.
-
-    Args:
-        target: the posterior.
-        limits: what fits a batch.
-        only_observed: for agents, which must not look at pairs that were not observed.
+    """The chart of a posterior's problem for batches; agents must not look at pairs that were not observed.
 
     Raises:
         TooLargeError: if the problem, or the part of it that is known, does not fit a batch, or if open laws are not
@@ -211,7 +201,6 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "solved": coordinates.solved,
         "free": coordinates.free | idle,
         "unseen": coordinates.unseen,
-        "observed": target.observed,
         "reward": target.reward,
         "width": target.scale,
         "split": coordinates.split,
@@ -222,7 +211,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "alternatives": np.where(coordinates.free, coordinates.alternatives, 1),
         "knots": table.normal if table else np.zeros(0),
         "log_scale": table.log_scale if table else np.zeros(0),
-        "mixer": mixer_of(chart),
+        "mixer": chart.mixer,
         "tie_width": np.asarray(100 * coordinates.tie_width),
         "cut": cut,
         "exits": exits,
@@ -257,18 +246,6 @@ def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _
             masks[:, place] = (np.arange(len(masks)) >> k) & 1
         solved.append(jnp.asarray(masks))
     return tuple(solved)
-
-
-def mixer_of(chart: BatchChart) -> UInt64[np.ndarray, "states"]:
-    """What the choice of each state is multiplied by, so that sums tell policies of padded actions apart.
-
-    These are place values, so that the choices are digits of a number, or random odd numbers if there are too many.
-    """
-    states, actions = chart.layout.slot.shape
-    if int(actions) ** states <= NUMBERED:
-        return np.array([actions**place for place in range(states)], dtype=np.uint64)
-    odd = 2 * np.random.default_rng(0x5EED).integers(0, 2**63, states, dtype=np.uint64) + 1
-    return np.asarray(odd, dtype=np.uint64)
 
 
 class Drawn(NamedTuple):
