@@ -259,10 +259,14 @@ class ToldWalker(BatchWalker):
     def __init__(self, value):
         self.value, self.done = value, []
 
+    def of(self, coordinates, *given):
+        self.coordinates = coordinates
+        return self
+
     def advance(self, rng, steps):
         self.done.append(("warm", steps, rng.integers(2**62)))
 
-    def record(self, rng, steps):
+    def record(self, rng, steps, keeps=False):
         self.done.append(("round", steps, rng.integers(2**62)))
         return trace_of(self.value, pairs=6)
 
@@ -280,7 +284,7 @@ class ToldWalker(BatchWalker):
 def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mixed, rounds):
     """Rounds are doubled until the chains have mixed, up to the budget's; or there are as many as were asked for."""
     told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
-    monkeypatch.setattr(walk, "walker_of", lambda coordinates, chart, rng, chains: told)
+    monkeypatch.setattr(walk, "walker_of", told.of)
     heard = Heard()
     with _listening(heard):
         found = by_walk(coordinates_of(envs.deep_sea(2), np.arange(6)).target, budget, "why")
@@ -301,7 +305,7 @@ def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mi
 def test_ends_of_chains_are_taken_after_two_rounds_or_four_or_eight(monkeypatch, rng, rounds, mixed, walked):
     """Never after one; what has not mixed after the budget's rounds, two at least, is none."""
     told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
-    monkeypatch.setattr(walk, "BatchWalker", lambda *given: told)
+    monkeypatch.setattr(walk, "walker_of", told.of)
     target, heard = coordinates_of(envs.deep_sea(2), np.arange(6)).target, Heard()
     with _listening(heard):
         found = walk.walked_chains(target, batch_chart(target.model), Budget(rounds=rounds))

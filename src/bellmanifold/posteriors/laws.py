@@ -104,6 +104,18 @@ class OpenLaws:
         return np.arange(len(self.pairs)) if self.follows else np.flatnonzero(np.diff(self.landed.indptr))
 
     @cached_property
+    def total(self) -> Float[np.ndarray, "active"]:
+        """How many landings each row that matters has."""
+        return np.asarray(self.landed[self.active].sum(axis=1)).ravel()
+
+    def unchanged(self, before: OpenLaws) -> tuple[Int[np.ndarray, "same"], Int[np.ndarray, "same"]]:
+        """Rows that matter without landings since; which they are among all that matter, now and before."""
+        now, then = self.pairs[self.active], before.pairs[before.active]
+        _, here, there = np.intersect1d(now, then, return_indices=True)
+        same = self.total[here] == before.total[there]
+        return here[same], there[same]
+
+    @cached_property
     def seen(self) -> tuple[Int[np.ndarray, "seen"], Int[np.ndarray, "seen"]]:
         """Row and landing of everything that was seen, row by row, if it is followed."""
         if not self.follows:

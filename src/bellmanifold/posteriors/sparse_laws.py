@@ -96,7 +96,7 @@ class Drawer:
             )
         self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
         self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))
-        self.total = np.asarray(self.landed.sum(axis=1)).ravel()
+        self.total = laws.total
 
     @cached_property
     def log_seen(self) -> Float[np.ndarray, "knots"]:
@@ -136,14 +136,14 @@ class Drawer:
         law.sum_duplicates()
         return SparseLaws(law, concentration, log_fresh, sticks, log_left)
 
-    def carried(self, rng: np.random.Generator, before: Drawer, old: SparseLaws) -> SparseLaws:
+    def carried(self, rng: np.random.Generator, before: Drawer | None, old: SparseLaws | None) -> SparseLaws:
         """Laws given these landings that keep what an earlier point had where no more landings were seen since."""
-        drawn = self.draw(rng, old.concentration)
-        now, then = self.laws.pairs[self.laws.active], before.laws.pairs[before.laws.active]
-        _, here, there = np.intersect1d(now, then, return_indices=True)
-        same = self.total[here] == before.total[there]
-        rows, source = here[same], np.zeros(len(now), dtype=np.int64)
-        source[rows] = there[same]
+        drawn = self.draw(rng, self.first_concentration(rng) if old is None else old.concentration)
+        if before is None or old is None:
+            return drawn
+        rows, there = self.laws.unchanged(before.laws)
+        source = np.zeros(len(self.total), dtype=np.int64)
+        source[rows] = there
         entries, begin = row_entries(old.law.indptr, source)
         law = csr_array((old.law.data[entries], old.law.indices[entries], begin), shape=drawn.law.shape)
         earlier = SparseLaws(law, old.concentration, old.log_fresh[source], old.sticks[source], old.log_left[source])
