@@ -35,7 +35,7 @@ from bellmanifold.posteriors.noise_scale import ScaleTable
 from bellmanifold.posteriors.question import every_visit_target
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
-from bellmanifold.samplers import hmc, nuts
+from bellmanifold.samplers import hmc
 
 MODEL = envs.deep_sea(2)
 """Three states of two pairs each."""
@@ -409,7 +409,7 @@ def test_chains_are_tuned_before_the_first_point_and_walk_on(monkeypatch, sample
 
     def walked(density, draws, law, key, state, evidence):
         done.append(("walk", None, draws, key, state))
-        return state, jnp.zeros((5, draws, 6)) + len(done), nuts.Info(jnp.ones((5, draws)), jnp.zeros((5, draws), bool))
+        return state, jnp.zeros((5, draws, 6)) + len(done), jnp.ones((5, draws)), jnp.zeros((5, draws), bool)
 
     def info(draws):
         nothing = jnp.zeros((5, 0))

@@ -79,11 +79,7 @@ def learnt_stretch(
 ) -> Stretch:
     """The map that gives each of some coordinates about its weighed marginal.
 
-    Args:
-        x: standard normal points, of the coordinates that may be changed.
-        weight: of the points, not all 0.
-        place: which coordinates these are.
-        coordinates: how many there are in all.
+    Points x have the coordinates that may be changed, which are those at `place` of all; weights are not all 0.
 
     Half of a normal number, and one that no weight depends on:
 
@@ -118,9 +114,7 @@ def stretched(
 ) -> tuple[Float[Array, "coordinates points"], Float[Array, "points"]]:
     """Stretched points, and the log of the normal density over the density that they were drawn from.
 
-    Args:
-        stretch: the map.
-        x: standard normals; the first eighth of them is kept as it is. Without a map that holds of all, to the bit.
+    The first eighth of the points is kept as it is; without a map that holds of all, to the bit.
     """
     arrays = [jnp.asarray(array) for array in stretch]
 

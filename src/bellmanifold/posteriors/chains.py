@@ -67,7 +67,7 @@ def nuts_adapt(
 @partial(jax.jit, static_argnames=("density", "draws"))
 def nuts_walk(
     density: Density, draws: int, law: Transitions, key: Key[Array, "chains"], state: hmc.State, evidence: Evidence
-) -> tuple[hmc.State, Float[Array, "chains draws dimension"], nuts.Info]:
+) -> tuple[hmc.State, Array, Array, Array]:
     """Walk tuned NUTS chains, each with its own key and evidence."""
     return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
 
@@ -120,15 +120,15 @@ class Chains:
     def walk(self, draws: int) -> None:
         """Record this many more points of each chain."""
         key = self._keys(2 + len(self.rounds))
-        info: hmc.Info | nuts.Info
         if self.sampler == "hmc":
             tuning = hmc.Tuning(windows=0) if self.rounds else hmc.PAPER
             metric = self.state.variance
             after, points, info = hmc_episode(self.density, tuning, draws, self.law, key, self.state, self.evidence)
             self.state = after._replace(variance=metric)
+            found = (points, info.acceptance, info.is_divergent)
         else:
-            self.state, points, info = nuts_walk(self.density, draws, self.law, key, self.state, self.evidence)
-        self.rounds.append(_Round(*map(np.asarray, (points, info.acceptance, info.is_divergent))))
+            self.state, *found = nuts_walk(self.density, draws, self.law, key, self.state, self.evidence)
+        self.rounds.append(_Round(*map(np.asarray, found)))
         advance("steps", draws)
 
     @property

@@ -57,17 +57,7 @@ class Relaxed:
 
 
 def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = "asked for") -> Result:
-    """A table's posterior by HMC or NUTS on the action values.
-
-    Args:
-        target: the posterior.
-        sampler: "hmc" or "nuts".
-        budget: bounds the work.
-        reason: why this engine.
-
-    Raises:
-        UnsupportedError: for the exact posterior, a uniform kernel, or too many pairs.
-    """
+    """A table's posterior by HMC or NUTS on the action values; exact posteriors and uniform kernels are refused."""
     model, samples = target.model, budget.samples
     every = target.every_visit
     evidence, noise = (noisy_evidence(every.data), every.noise) if every else _kernel(target, sampler)

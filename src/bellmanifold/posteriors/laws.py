@@ -187,16 +187,6 @@ class OpenLaws:
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 
 
-def check_concentration(concentration: float | int) -> None:
-    """Refuse a concentration that is no positive number of a moderate size; NaN is none.
-
-    Raises:
-        BadInputError: naming what may be given.
-    """
-    if not LEAST_GIVEN <= concentration <= MOST_GIVEN:
-        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
-
-
 def closed(
     data: Visits, laws: LawsName, concentration: float | int | None = None, all_rows: bool = False
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
@@ -213,17 +203,14 @@ def closed(
         concentration: of the Dirichlet prior, if it is known.
         all_rows: hold a law for pairs that are not solved, too, so that arrays keep their shapes as data come in; then
             no landing is followed.
-
-    Raises:
-        BadInputError: for pairs that lack what their law needs.
     """
     model = data.model
     if laws not in get_args(LawsName):
         raise BadInputError(f"laws is {quote(laws)}: choose from {', '.join(get_args(LawsName))}")
     if concentration is not None and laws != "dirichlet":
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
-    if concentration is not None:
-        check_concentration(concentration)
+    if concentration is not None and not LEAST_GIVEN <= concentration <= MOST_GIVEN:  # so NaN is refused
+        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
     if not model.open_law.any():
         return model, None, None
     wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
@@ -251,11 +238,7 @@ def _landed(data: Visits) -> csr_array:
 
 
 def check_laws(data: Visits, laws: LawsName) -> None:
-    """Refuse pairs that lack what their law needs.
-
-    Raises:
-        BadInputError: naming the first of them, and its first observation.
-    """
+    """Refuse pairs that lack what their law needs; the first of them, and its first observation, are named."""
     model, landed = data.model, _landed(data)
     wanted, several = np.flatnonzero(data.observed & model.open_law), np.diff(landed.indptr)
     if laws == "known" and len(wanted):
@@ -298,17 +281,9 @@ def open_laws(
     discount: float = 1.0,
     follows: bool = True,
 ) -> OpenLaws:
-    """What landings say.
+    """What landings say, given how often each pair of open law led to each state and the goal.
 
-    Args:
-        landed: how often each pair led to each state and the goal, of pairs whose law is open, shape (pairs, nexts).
-        pairs: those of them that are solved, ascending.
-        concentration: if it is known.
-        discount: laws are multiplied by this.
-        follows: whether moments of the laws are asked for.
-
-    Raises:
-        BadInputError: for a concentration that is not positive.
+    Of all these `pairs` are solved, in ascending order; the other arguments are as in `OpenLaws`.
     """
     if concentration is None:
         knots = np.geomspace(LEAST, MOST, KNOTS)
@@ -316,7 +291,6 @@ def open_laws(
         share[[0, -1]] = 0.5
         log_prior = np.log(share / share.sum())
     else:
-        check_concentration(concentration)
         knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     own = np.zeros(landed.shape[0], dtype=bool)
     own[pairs] = True

@@ -79,14 +79,7 @@ USUAL = Work()
 def mixture(target: Target, budget: Budget | None = None, why: str = "asked for", work: Work = USUAL) -> Result:
     """The posterior by enumeration of all cells; the result's table holds the cells that count.
 
-    Args:
-        target: a posterior with a Gaussian kernel of positive width.
-        budget: bounds the number of cells and points, and says how accurate the answers shall be.
-        why: why this engine.
-        work: how the cells are gone through.
-
-    Raises:
-        UnsupportedError: for the exact posterior, another kernel or too many cells.
+    It must have a Gaussian kernel of positive width and no more cells than the budget allows.
 
     >>> from bellmanifold import envs
     >>> from bellmanifold.data import Dataset
@@ -195,8 +188,7 @@ def _best_first(
 ) -> tuple[list[_Block], float]:
     """Estimate cells in descending order of their bounds until the others are negligible.
 
-    Returns:
-        What was estimated, and the logarithm of the sum of the bounds of the other cells.
+    Also the logarithm of the sum of the bounds of these others.
     """
     order = np.argsort(-bound, kind="stable")
     left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)

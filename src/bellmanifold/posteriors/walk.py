@@ -92,8 +92,7 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
 def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
     """How many chains walk, and at most for how many rounds, so that large problems come back, too.
 
-    Raises:
-        UnsupportedError: if even a few chains would take far too long, unless a number of samples is asked for.
+    If even a few chains would take far too long that is refused, unless a number of samples is asked for.
     """
     work = work_of(chart)
     steps = budget.walked // work
@@ -154,11 +153,7 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
 
 
 def check_sparse(target: Target, why: str) -> None:
-    """Refuse what sparse walks cannot cover: improper parameters.
-
-    Raises:
-        UnsupportedError: naming what else can be asked for.
-    """
+    """Refuse what sparse walks cannot cover: improper parameters."""
     if target.improper_loops and not target.proper_only:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(

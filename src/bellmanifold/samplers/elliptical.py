@@ -49,11 +49,7 @@ def step(
 ) -> tuple[State, Int[Array, ""]]:
     """Move every chain once; also how often the slowest evaluated the likelihood.
 
-    Args:
-        key: of the random numbers.
-        state: where the chains are.
-        log_likelihood: of a batch of positions.
-        turning: which coordinates turn, a tree of masks without the axis of chains; by default all.
+    Which coordinates turn is a tree of masks without the axis of chains; by default all do.
     """
     key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
     chains = state.log_likelihood.shape
