@@ -69,15 +69,10 @@ class Tables(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Transitions:
-    """The transition law of a problem as JAX arrays.
+    """The transition law of a problem as JAX arrays, named as in `bellmanifold.SSP`.
 
     Attributes:
-        pair_state: state of each pair, shape (pairs,).
-        next_pair: pair of each successor entry, shape (successors,).
-        next_state: successor state, n_states for the goal, shape (successors,).
-        next_prob: its probability, shape (successors,).
         tables: the same by rows; None if they would be too large.
-        n_states: number of non-goal states.
         actions: how many pairs each state has; 0 if they differ.
     """
 

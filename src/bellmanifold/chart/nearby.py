@@ -37,13 +37,7 @@ Own = Int[np.ndarray, "states"]
 
 
 class Laws(NamedTuple):
-    """Where pairs lead.
-
-    Attributes:
-        moves: probabilities without the goal, shape (pairs, states).
-        nexts: successors of each pair, padded by the goal, shape (pairs, nexts).
-        prob: their probabilities, padded by 0.
-    """
+    """Where pairs lead, without the goal, and again as tables of successors, padded by the goal with probability 0."""
 
     moves: csr_array
     nexts: Int[np.ndarray, "pairs nexts"]

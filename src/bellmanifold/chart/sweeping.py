@@ -34,13 +34,7 @@ MOST_TOUCHED = 1000
 
 
 class Moved(NamedTuple):
-    """Action values after one of them was changed.
-
-    Attributes:
-        q: of all pairs.
-        states: those of which a pair has another value, shape (touched,).
-        greedy: the first best pair of each, shape (touched,).
-    """
+    """Action values after one was changed, the states of which a pair has another one, and their first best pairs."""
 
     q: Float[np.ndarray, "pairs"]
     states: Int[np.ndarray, "touched"]

@@ -33,13 +33,7 @@ WELL_CONDITIONED = 1e9
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """The Gaussian posterior that belongs to each choice at the successor states, before it is cut off.
-
-    Attributes:
-        log_evidence: shape (choices,).
-        mean: mu, shape (choices, own pairs).
-        factor: G with G G' = Sigma, shape (choices, own pairs, own pairs).
-    """
+    """The Gaussian posterior N(mu, G G') that belongs to each choice at the successor states, before it is cut off."""
 
     log_evidence: Float[np.ndarray, "choices"]
     mean: Float[np.ndarray, "choices own"]

@@ -280,11 +280,7 @@ def _check_parts(likelihood: object, parametrisation: object, prior: object) -> 
 
 @dataclass(frozen=True, eq=False)
 class FamilyTarget(Target):
-    """The posterior of a family Q_theta, whose parameters may tie all action values together.
-
-    Attributes:
-        noise: the noise model; None for deterministic rewards.
-    """
+    """The posterior of a family Q_theta, whose parameters may tie all values together; `noise` is None without any."""
 
     noise: NoiseModel | None = None
 

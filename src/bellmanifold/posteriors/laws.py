@@ -41,6 +41,9 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.options import LawsName
 from bellmanifold.ssp import SSP, Index
 
+Knots = Float[np.ndarray, "knots"]
+Batch = Float[np.ndarray, "batch"]
+LogLaws = Float[np.ndarray, "rows nexts batch"]
 Weights = TypeVar("Weights", float, np.ndarray)
 
 LEAST, MOST = 1e-3, 10.0
@@ -72,9 +75,9 @@ class OpenLaws:
 
     pairs: Int[np.ndarray, "rows"]
     landed: csr_array
-    concentration: Float[np.ndarray, "knots"]
-    log_prior: Float[np.ndarray, "knots"]
-    log_posterior: Float[np.ndarray, "knots"]
+    concentration: Knots
+    log_prior: Knots
+    log_posterior: Knots
     log_evidence: float
     discount: float
     follows: bool
@@ -149,13 +152,11 @@ class OpenLaws:
         mean = float(probability @ self.concentration)
         return mean, float(np.sqrt(probability @ (self.concentration - mean) ** 2))
 
-    def draw_concentration(self, rng: np.random.Generator, batch: int) -> Float[np.ndarray, "batch"]:
+    def draw_concentration(self, rng: np.random.Generator, batch: int) -> Batch:
         """Concentrations given the landings alone."""
         return rng.choice(self.concentration, batch, p=np.exp(self.log_posterior))
 
-    def draw(
-        self, rng: np.random.Generator, concentration: Float[np.ndarray, "batch"]
-    ) -> Float[np.ndarray, "rows nexts batch"]:
+    def draw(self, rng: np.random.Generator, concentration: Batch) -> LogLaws:
         """Logarithms of laws given landings and concentrations; those of rows that do not matter are the base law."""
         laws = np.full((len(self.pairs), self.nexts, len(concentration)), -np.log(self.nexts))
         laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + self.base_weight(concentration))
@@ -167,11 +168,8 @@ class OpenLaws:
         return np.stack([log_landings(self.landed[[row]], self.concentration) for row in self.active], axis=1)
 
     def concentration_given(
-        self,
-        rng: np.random.Generator,
-        log_law: Float[np.ndarray, "rows nexts batch"],
-        forgotten: Bool[np.ndarray, "active batch"] | None = None,
-    ) -> Float[np.ndarray, "batch"]:
+        self, rng: np.random.Generator, log_law: LogLaws, forgotten: Bool[np.ndarray, "active batch"] | None = None
+    ) -> Batch:
         """Concentrations given laws; of rows that are forgotten, if any, only the landings are known."""
         if len(self.concentration) == 1:
             return np.full(log_law.shape[-1], self.concentration[0])
@@ -301,7 +299,7 @@ def open_laws(
     return OpenLaws(pairs, csr_array(landed[pairs]), knots, rest, joint - evidence, evidence, discount, follows)
 
 
-def log_landings(landed: csr_array, concentration: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:
+def log_landings(landed: csr_array, concentration: Knots) -> Knots:
     """Log density of landings in the order in which they came, for each concentration."""
     total = np.asarray(landed.sum(axis=1)).ravel()
     total, counts = total[total > 0], landed.data[landed.data > 0]
@@ -315,9 +313,7 @@ def _log_rising(base: Float[np.ndarray, "knots _"], count: Float[np.ndarray, "n"
     return np.where(base > CANCELS, gammaln(count) - betaln(base, count), plain)
 
 
-def log_dirichlet(
-    rng: np.random.Generator, shape: Float[np.ndarray, "rows nexts batch"]
-) -> Float[np.ndarray, "rows nexts batch"]:
+def log_dirichlet(rng: np.random.Generator, shape: LogLaws) -> LogLaws:
     """Logarithms of draws from Dirichlet distributions along the second axis; shapes may be as small as 1e-13."""
     numbers = log_gamma(rng, shape)
     return numbers - logsumexp(numbers, axis=1, keepdims=True)

@@ -63,10 +63,7 @@ MEMBERS = 100
 class TDPosterior:
     """A mixture of Gaussians with independent coordinates; TD and TD-Max have one component.
 
-    Attributes:
-        weights: probability of each component, shape (components,).
-        mean: mean of each pair's value in each component, shape (components, pairs).
-        variance: variance of each pair's value, the same in all components, shape (pairs,).
+    The weights sum to 1, and all components have the same variances.
     """
 
     weights: Float[np.ndarray, "components"]

@@ -22,13 +22,7 @@ MOST_VISITS = 200.0
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """A way to stay long.
-
-    Attributes:
-        pair: the pair that is visited most often, from its own state on.
-        states: where the policy that does so can come to.
-        pairs: what it may play there.
-    """
+    """A way to stay long: the pair that is visited most often, where its policy can come to, and its pairs there."""
 
     pair: int
     states: Int[np.ndarray, "loop"]
@@ -71,7 +65,7 @@ def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = M
             if visits[place] > most:
                 most = float(visits[place])
                 played = state_graph(model, np.isin(np.arange(model.n_pairs), policy[states]))
-                met = np.intersect1d(breadth_first_order(played, state, return_predecessors=False), states)
+                met = np.intersect1d(breadth_first_order(played, int(state))[0], states)
                 found = Lingering(int(policy[state]), met, policy[met])
     return found
 

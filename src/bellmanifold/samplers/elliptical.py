@@ -25,12 +25,7 @@ _Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
 
 
 class State(NamedTuple):
-    """Where the chains are.
-
-    Attributes:
-        position: the last axis runs over the chains.
-        log_likelihood: shape (chains,).
-    """
+    """Where the chains are."""
 
     position: Position
     log_likelihood: Float[Array, "chains"]

@@ -73,13 +73,7 @@ RETUNED = Tuning(decrease=(0.5, 0.7))
 
 
 class State(NamedTuple):
-    """Tuned chains, of HMC or NUTS: what one episode hands to the next.
-
-    Attributes:
-        position: shape (chains, dimension).
-        step_size: shape (chains,).
-        variance: of each coordinate, the diagonal of the inverse mass matrix, shape (chains, dimension).
-    """
+    """Tuned chains, of HMC or NUTS: what one episode hands to the next. The inverse mass matrix has variances alone."""
 
     position: Float[Array, "*chains dimension"]
     step_size: Float[Array, "*chains"]
