@@ -22,7 +22,7 @@ from bellmanifold.posteriors import chains as module
 from bellmanifold.posteriors import gradient
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains
-from bellmanifold.posteriors.convergence import converged
+from bellmanifold.posteriors.convergence import converged, have_mixed
 from bellmanifold.posteriors.gradient import (
     Relaxed,
     TabulatedScale,
@@ -232,7 +232,7 @@ def test_a_result_of_points(told):
     assert result.q_sd.value[0] == 2.0
     convergence = converged(points[:, :, [2, 3, 6]])
     assert result.effective_sample_size == convergence.effective.min()
-    assert result.trustworthy == convergence.is_good
+    assert result.trustworthy == have_mixed(*convergence.worst)
     assert result.diagnostics == {
         "chains": 64,
         "steps": 50,
@@ -347,7 +347,7 @@ def test_a_data_set_of_chains(told):
     assert draws.chain.values.tolist() == [0, 1, 2, 3]
     assert draws.draw.values.tolist() == list(range(50))
     convergence = converged(points)
-    assert (found.engine, found.trustworthy) == ("hmc", convergence.is_good)
+    assert (found.engine, found.trustworthy) == ("hmc", have_mixed(*convergence.worst))
     assert found.diagnostics["r_hat"] == convergence.r_hat.max()
     assert found.effective_sample_size == convergence.effective.min()
     assert found.reason.startswith("4 chains of 50 points on 4 parameters")

@@ -21,7 +21,7 @@ from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler
-from bellmanifold.posteriors.convergence import converged, doubt
+from bellmanifold.posteriors.convergence import converged, doubt, have_mixed
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, check_density, kernel_evidence, noisy_evidence
@@ -161,8 +161,7 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
     is_table = family == tabular(model)
     q = theta if is_table else np.asarray(jax.jit(jax.vmap(jax.vmap(family.values)))(theta))
     coupled = target.coupled[model.pair_state] if is_table else np.ones(family.dimension, dtype=bool)
-    convergence = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))])
-    r_hat, effective = convergence.worst
+    r_hat, effective = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))]).worst
     q_mean, q_sd = Moments.of_draws(q).estimate(target)
     scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
     eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
@@ -186,7 +185,7 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
         reason=reason,
         dimension=density.dimension,
         effective_sample_size=effective,
-        doubts=() if convergence.is_good else (doubt(r_hat, effective),),
+        doubts=() if have_mixed(r_hat, effective) else (doubt(r_hat, effective),),
         diagnostics={
             "chains": chains.chains,
             "steps": points.shape[1],

@@ -136,23 +136,25 @@ def _episode(
     warm_up = tuning.windows * tuning.window
     move = _Move(log_density, state.variance, tuning.leapfrogs)
 
-    def iterate(carry: tuple[_Chains, _Rule], drawn: _Drawn) -> tuple[tuple[_Chains, _Rule], _Record]:
-        chains, rule = carry
-        there, lost = move.propose(chains, drawn.normals, rule.step_size)
+    def iterate(
+        carry: tuple[_Chains, _Rule], drawn: tuple[Array, Array, Array]
+    ) -> tuple[tuple[_Chains, _Rule], _Record]:
+        (chains, rule), (iteration, normals, uniform) = carry, drawn
+        there, lost = move.propose(chains, normals, rule.step_size)
         chance = jnp.clip(jnp.exp(lost), max=1.0)
-        chains = jax.tree.map(partial(jnp.where, drawn.uniform < chance), there, chains)
+        chains = jax.tree.map(partial(jnp.where, uniform < chance), there, chains)
         record = _Record(chains.position, chance, -lost > DIVERGENT, rule.step_size)
         total = rule.total + chance
         adjusted = _adjust(rule, total / tuning.window, tuning)
         fixed = jnp.where(jnp.isnan(adjusted.last_good), adjusted.step_size, adjusted.last_good)
-        adjusted = adjusted._replace(step_size=jnp.where(drawn.iteration + 1 == warm_up, fixed, adjusted.step_size))
-        window_ends = (drawn.iteration < warm_up) & ((drawn.iteration + 1) % tuning.window == 0)
+        adjusted = adjusted._replace(step_size=jnp.where(iteration + 1 == warm_up, fixed, adjusted.step_size))
+        window_ends = (iteration < warm_up) & ((iteration + 1) % tuning.window == 0)
         after = jax.tree.map(partial(jnp.where, window_ends), adjusted, rule._replace(total=total))
         return (chains, after), record
 
     zero = jnp.zeros_like(state.step_size)
     rule = _Rule(state.step_size, zero, jnp.nan * zero, zero, zero > 0)
-    drawn = _draw(key, warm_up + draws, len(state.position))
+    drawn = (jnp.arange(warm_up + draws), *_draw(key, warm_up + draws, len(state.position)))
     (chains, rule), record = jax.lax.scan(iterate, (move.start(state.position), rule), drawn)
     points = record.position[warm_up:]
     spread = jnp.var(points[-tuning.kept :], axis=0)
@@ -167,23 +169,17 @@ def _episode(
     return State(chains.position, rule.step_size, variance), points, info
 
 
-class _Drawn(NamedTuple):
-    """The number of each iteration, and the random numbers it uses."""
-
-    iteration: Int[Array, "*iterations"]
-    normals: Float[Array, "*iterations dimension chains"]
-    uniform: Float[Array, "*iterations chains"]
-
-
-def _draw(key: Key[Array, "chains"], iterations: int, dimension: int) -> _Drawn:
-    """Everything that is random, ahead of all moves: drawn one by one numbers take several times as long."""
+def _draw(
+    key: Key[Array, "chains"], iterations: int, dimension: int
+) -> tuple[Float[Array, "iterations dimension chains"], Float[Array, "iterations chains"]]:
+    """The normal and uniform numbers of all moves ahead of them: drawn one by one they take several times as long."""
 
     def of_chain(key: PRNGKeyArray) -> tuple[Array, Array]:
         keys = jax.vmap(jax.random.split)(jax.random.split(key, iterations))
         normals = jax.vmap(lambda own: jax.random.normal(own, (dimension,)))(keys[:, 0])
         return normals, jax.vmap(jax.random.uniform)(keys[:, 1])
 
-    return _Drawn(jnp.arange(iterations), *jax.vmap(of_chain, out_axes=-1)(key))
+    return jax.vmap(of_chain, out_axes=-1)(key)
 
 
 class _Chains(NamedTuple):
