@@ -305,7 +305,7 @@ def test_which_laws_are_proposed(height):
         again = copy.deepcopy(rng)
         there = propose_laws(system, here, rng)
         own = replace(here.laws, concentration=drawer.concentration_given(again, here.laws))
-        tried = [drawer.draw(again, drawer.first_concentration(again))]
+        tried = [drawer.draw(again)]
         again.random()
         taken = own if height < 0 else tried[0]
         for _ in range(2):

@@ -168,19 +168,17 @@ class OpenLaws:
         return np.stack([log_landings(self.landed[[row]], self.concentration) for row in self.active], axis=1)
 
     def concentration_given(
-        self, rng: np.random.Generator, log_law: LogLaws, forgotten: Bool[np.ndarray, "active batch"] | None = None
+        self, rng: np.random.Generator, log_law: LogLaws, forgotten: Bool[np.ndarray, "active batch"]
     ) -> Batch:
-        """Concentrations given laws; of rows that are forgotten, if any, only the landings are known."""
+        """Concentrations given laws; of rows that are forgotten only the landings are known."""
         if len(self.concentration) == 1:
             return np.full(log_law.shape[-1], self.concentration[0])
         shape = self.base_weight(self.concentration)
         normaliser = gammaln(self.concentration) - self.nexts * gammaln(shape)
-        total = log_law[self.active].sum(axis=1)
-        known = np.ones(total.shape) if forgotten is None else 1.0 - forgotten
+        total, known = log_law[self.active].sum(axis=1), 1.0 - forgotten
         log_density = self.log_prior[:, None] + normaliser[:, None] * known.sum(axis=0)
         log_density += shape[:, None] * (known * total).sum(axis=0)
-        if forgotten is not None:
-            log_density += self._of_rows @ forgotten.astype(np.float64)
+        log_density += self._of_rows @ forgotten.astype(np.float64)
         gumbel = rng.gumbel(size=log_density.shape)
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 

@@ -104,10 +104,11 @@ class Drawer:
         return self.laws.log_prior + log_landings(self.landed, self.laws.concentration)
 
     def draw(
-        self, rng: np.random.Generator, concentration: float, rows: Int[np.ndarray, "some"] | None = None
+        self, rng: np.random.Generator, concentration: float | None = None, rows: Int[np.ndarray, "some"] | None = None
     ) -> SparseLaws:
-        """Laws of all rows, or of some (the others are empty), given the landings and a concentration."""
+        """Laws of all rows, or of some (the others are empty), given landings, and a concentration if it is known."""
         n = len(self.total)
+        concentration = float(self.laws.draw_concentration(rng, 1)[0]) if concentration is None else concentration
         wanted = np.ones(n, dtype=bool) if rows is None else np.isin(np.arange(n), rows)
         mine = wanted[self.rows]
         row, landing, seen = self.rows[mine], self.landed.indices[mine], rng.standard_gamma(self.landed.data)[mine]
@@ -138,9 +139,9 @@ class Drawer:
 
     def carried(self, rng: np.random.Generator, before: Drawer | None, old: SparseLaws | None) -> SparseLaws:
         """Laws given these landings that keep what an earlier point had where no more landings were seen since."""
-        drawn = self.draw(rng, self.first_concentration(rng) if old is None else old.concentration)
         if before is None or old is None:
-            return drawn
+            return self.draw(rng)
+        drawn = self.draw(rng, old.concentration)
         rows, there = self.laws.unchanged(before.laws)
         source = np.zeros(len(self.total), dtype=np.int64)
         source[rows] = there
@@ -148,10 +149,6 @@ class Drawer:
         law = csr_array((old.law.data[entries], old.law.indices[entries], begin), shape=drawn.law.shape)
         earlier = SparseLaws(law, old.concentration, old.log_fresh[source], old.sticks[source], old.log_left[source])
         return drawn.with_rows(earlier, rows)
-
-    def first_concentration(self, rng: np.random.Generator) -> float:
-        """A concentration given the landings alone."""
-        return float(self.laws.draw_concentration(rng, 1)[0])
 
     def concentration_given(self, rng: np.random.Generator, here: SparseLaws) -> float:
         """A concentration given the laws of a point."""

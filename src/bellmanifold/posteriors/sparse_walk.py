@@ -84,7 +84,7 @@ class SparseWalker(Walker):
     def _begun(self, rng: np.random.Generator) -> State:
         """A new chain."""
         x, drawer = rng.standard_normal(self.system.size), self.system.drawer
-        laws = None if drawer is None else drawer.draw(rng, drawer.first_concentration(rng))
+        laws = None if drawer is None else drawer.draw(rng)
         return self.system.evaluate(x, None, laws)
 
     def _carried(self, rng: np.random.Generator, old: SparseSystem, was: State) -> State:
@@ -184,7 +184,7 @@ def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) ->
     here = here._replace(laws=replace(here.laws, concentration=drawer.concentration_given(rng, here.laws)))
     if here.policy is not None:
         here = _swap_idle(system, drawer, here, rng)
-    here = _taken(system, here, drawer.draw(rng, drawer.first_concentration(rng)), rng)
+    here = _taken(system, here, drawer.draw(rng), rng)
     rows = len(drawer.total)
     for _ in range(ROWS):
         assert here.laws is not None, "the chain has laws"
