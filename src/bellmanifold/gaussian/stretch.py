@@ -79,7 +79,7 @@ def learnt_stretch(
 ) -> Stretch:
     """The map that gives each of some coordinates about its weighed marginal.
 
-    Points x have the coordinates that may be changed, which are those at `place` of all; weights are not all 0.
+    Points `x` hold the coordinates that may be changed, at `place` among all of them; some weight is positive.
 
     Half of a normal number, and one that no weight depends on:
 

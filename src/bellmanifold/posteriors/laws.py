@@ -112,7 +112,7 @@ class OpenLaws:
         return np.asarray(self.landed[self.active].sum(axis=1)).ravel()
 
     def unchanged(self, before: OpenLaws) -> tuple[Int[np.ndarray, "same"], Int[np.ndarray, "same"]]:
-        """Rows that matter without landings since; which they are among all that matter, now and before."""
+        """Rows without landings since: their places among the rows that matter, now and before."""
         now, then = self.pairs[self.active], before.pairs[before.active]
         _, here, there = np.intersect1d(now, then, return_indices=True)
         same = self.total[here] == before.total[there]

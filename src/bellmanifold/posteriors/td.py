@@ -83,7 +83,7 @@ class TDPosterior:
 
 
 def initial(model: SSP, prior: float | int | ValuePrior) -> TDPosterior:
-    """The prior, or the standard deviation of all action values about 0: the posterior before the first episode."""
+    """The posterior before the first episode: the prior, which may be given as the sd of all action values about 0."""
     prior = prior if isinstance(prior, ValuePrior) else ValuePrior.same(model, prior)
     return TDPosterior(np.ones(1), prior.mean[None, :].copy(), prior.sd**2)
 

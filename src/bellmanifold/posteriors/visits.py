@@ -22,7 +22,7 @@ MOST_VISITS = 200.0
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """A way to stay long: the pair that is visited most often, where its policy can come to, and its pairs there."""
+    """A way to stay long: the pair visited most often, the states its policy can come to, and what is played there."""
 
     pair: int
     states: Int[np.ndarray, "loop"]

@@ -27,7 +27,7 @@ MOST_TRIES = 100
 
 
 class Evaluation(NamedTuple):
-    """What is known of a batch of positions; ceilings of coordinates that matter where they are are -inf."""
+    """What is known of a batch of positions; a ceiling of -inf marks a coordinate that matters where it is."""
 
     log_likelihood: Float[Array, "chains"]
     ceiling: Float[Array, "coordinates chains"]

@@ -73,7 +73,7 @@ RETUNED = Tuning(decrease=(0.5, 0.7))
 
 
 class State(NamedTuple):
-    """Tuned chains, of HMC or NUTS: what one episode hands to the next. The inverse mass matrix has variances alone."""
+    """Tuned chains, of HMC or NUTS: what one episode hands to the next; variances are the inverse mass matrix."""
 
     position: Float[Array, "*chains dimension"]
     step_size: Float[Array, "*chains"]
