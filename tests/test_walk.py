@@ -352,6 +352,29 @@ def test_chains_of_the_other_kind_are_not_gone_on_from(rng):
     assert walk.walker_of(coordinates, None, rng, 2, batch).is_fresh
 
 
+@pytest.mark.parametrize("batch", [True, False], ids=["batch", "sparse"])
+def test_walkers_keep_one_contract(rng, batch):
+    """Whoever walks: records, draws and ends have the same shapes, and ends are where a record ended."""
+    model, observed = envs.deep_sea(2), np.array([0, 2])
+    target = noisy_target(Dataset(model, observed, model.reward[observed]), HalfNormal(1.0), 2.0)
+    walker = walk.walker_of(Coordinates(target), batch_chart(model) if batch else None, rng, 3)
+    assert (walker.chains, walker.is_fresh, walker.ignores_residuals) == (3, True, False)
+    assert walker.sweep == 1
+    walker.advance(rng, 5)
+    trace, ends = walker.record(rng, 4), walker.ends()
+    assert ends.kept.tolist() == [True] * 3
+    assert (ends.q.shape, ends.noise_scale.shape, ends.laws) == ((6, 3), (1, 3), None)
+    assert (trace.row.shape, trace.chain.tolist(), trace.lost) == ((3, 4), [0, 1, 2], 0)
+    np.testing.assert_allclose(trace.value[:, -1, -1], ends.noise_scale[0], rtol=1e-12)
+    some = walker.ends(np.array([True, False, True]))
+    np.testing.assert_array_equal(some.q, ends.q[:, ::2])
+    np.testing.assert_array_equal(some.noise_scale, ends.noise_scale[:, ::2])
+    drawn = walker.draw(1)
+    assert (drawn.policy.shape, drawn.q_mean.shape) == ((3,), (6,))
+    assert drawn.at_start == pytest.approx(max(ends.q[:2, 1]))
+    np.testing.assert_allclose(drawn.q_mean[observed], ends.q[observed, 1], rtol=1e-12)
+
+
 def test_noise_scales_are_the_last_values(rng):
     """Their mean and deviation over all chains and steps; where no evaluations were counted none are told."""
     coordinates = coordinates_of(envs.deep_sea(2), np.arange(6))

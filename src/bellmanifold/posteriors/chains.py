@@ -23,6 +23,9 @@ from bellmanifold.meter import advance
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
 
+Keys = Key[Array, "chains"]
+Positions = Float[Array, "chains dimension"]
+Points = Float[Array, "chains draws dimension"]
 Sampler = Literal["hmc", "nuts"]
 WARM_UP = 1000
 """Steps NUTS adapts for, and points of HMC's first episode."""
@@ -30,14 +33,8 @@ WARM_UP = 1000
 
 @partial(jax.jit, static_argnames=("density", "tuning", "draws"))
 def hmc_episode(
-    density: Density,
-    tuning: hmc.Tuning,
-    draws: int,
-    law: Transitions,
-    key: Key[Array, "chains"],
-    state: hmc.State,
-    evidence: Evidence,
-) -> tuple[hmc.State, Float[Array, "chains draws dimension"], hmc.Info]:
+    density: Density, tuning: hmc.Tuning, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
+) -> tuple[hmc.State, Points, hmc.Info]:
     """One episode of `bellmanifold.samplers.hmc.episode` for many chains, each with its own key and evidence.
 
     The evidence has chains along its leading axis (see `for_chains`). Growing data do not compile anew.
@@ -46,19 +43,14 @@ def hmc_episode(
 
 
 @partial(jax.jit, static_argnames=("density",))
-def starting_points(density: Density, key: Key[Array, "chains"]) -> Float[Array, "chains dimension"]:
+def starting_points(density: Density, key: Keys) -> Positions:
     """Where chains start, one for each key."""
     return jax.vmap(lambda one: starting_point(density, one))(key)
 
 
 @partial(jax.jit, static_argnames=("density", "steps"))
 def nuts_adapt(
-    density: Density,
-    steps: int,
-    law: Transitions,
-    key: Key[Array, "chains"],
-    position: Float[Array, "chains dimension"],
-    evidence: Evidence,
+    density: Density, steps: int, law: Transitions, key: Keys, position: Positions, evidence: Evidence
 ) -> hmc.State:
     """Tune NUTS chains, each with its own key and evidence."""
     return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), evidence, steps)
@@ -66,7 +58,7 @@ def nuts_adapt(
 
 @partial(jax.jit, static_argnames=("density", "draws"))
 def nuts_walk(
-    density: Density, draws: int, law: Transitions, key: Key[Array, "chains"], state: hmc.State, evidence: Evidence
+    density: Density, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
 ) -> tuple[hmc.State, Array, Array, Array]:
     """Walk tuned NUTS chains, each with its own key and evidence."""
     return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
@@ -146,5 +138,5 @@ class Chains:
         """Which recorded moves ran away."""
         return np.concatenate([done.is_divergent for done in self.rounds], axis=1)
 
-    def _keys(self, purpose: int) -> Key[Array, "chains"]:
+    def _keys(self, purpose: int) -> Keys:
         return jax.random.split(jax.random.fold_in(random_key(self.seed), purpose), self.chains)

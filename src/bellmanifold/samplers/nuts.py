@@ -16,13 +16,11 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from bellmanifold.samplers.hmc import LogDensity, State
 
+Keys = Key[Array, "chains"]
+
 
 def adapt(
-    key: Key[Array, "chains"],
-    position: Float[Array, "chains dimension"],
-    log_density: LogDensity,
-    argument: Any,
-    steps: int,
+    key: Keys, position: Float[Array, "chains dimension"], log_density: LogDensity, argument: Any, steps: int
 ) -> State:
     """Walk for some steps from given positions and tune every chain on the way; keys have shape (chains,)."""
 
@@ -40,7 +38,7 @@ def adapt(
 
 
 def walk(
-    key: Key[Array, "chains"], state: State, log_density: LogDensity, argument: Any, draws: int
+    key: Keys, state: State, log_density: LogDensity, argument: Any, draws: int
 ) -> tuple[State, Float[Array, "chains draws dimension"], Float[Array, "chains draws"], Bool[Array, "chains draws"]]:
     """Move every chain `draws` times: points, mean acceptance along each trajectory, and which energies ran away."""
     kernel = blackjax.nuts.build_kernel()
