@@ -153,7 +153,9 @@ class SparseChart:
 
     def _solve(self, pay: OwnValues, value: Values, start: Policy | None) -> Point:
         """The same by policy iteration with factorised chains."""
-        played = self._start(start)
+        played = None if start is None else self._play(self._own(start))
+        played = played or self._play(self.first)
+        assert played is not None, "the first policy is proper"
         for iteration in range(MOST_ITERATIONS):
             best, log_det = self._evaluate(played, pay)
             q = pay + self.moves @ best
@@ -225,14 +227,8 @@ class SparseChart:
         self._recent.move_to_end(key)
         return self._recent[key]
 
-    def _start(self, start: Policy | None) -> Played:
-        """The policy to start from; states play as in `first` where it names a pair that is no longer there."""
-        first = self._play(self.first) if start is None else self._play(self._own(start)) or self._play(self.first)
-        assert first is not None, "the first policy is proper"
-        return first
-
     def _own(self, policy: Policy) -> Own:
-        """A policy of the problem as one of M~."""
+        """A policy of the problem as one of M~; states play as in `first` where it names a pair that is not there."""
         wanted = policy[self.states]
         position = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
         return np.where(self.pairs[position] == wanted, position, self.first)

@@ -208,9 +208,12 @@ def evaluate(system: System, point: Point) -> Evaluation:
     """The log weight of standard normal vectors, and below which values unobserved pairs are idle."""
     if system.centred:
         return Evaluation(weigh_normals(system, point).log_weight, jnp.full(point.x.shape, -jnp.inf))
-    if system.ignores_residuals:
-        log_weight, q = _weigh_without_residuals(system, point)
-        elsewhere = jnp.inf
+    if system.ignores_residuals:  # an exact posterior in which nothing ties that matters: one solution is enough
+        x = from_normals(system, point).x
+        reward = jnp.broadcast_to(system.reward[:, None], x.shape)
+        q, log_det, solvable = system.solve(system.laws(point), reward, system.values(x))
+        total = jnp.sum(jnp.where(system.solved[:, None], system.log_prior(q), 0.0), axis=0) - log_det
+        log_weight, elsewhere = jnp.where(solvable, total, -jnp.inf), jnp.inf
     else:
         weighed = weigh_normals(system, point)
         log_weight, q, elsewhere = weighed.log_weight, weighed.q, -jnp.inf
@@ -218,17 +221,6 @@ def evaluate(system: System, point: Point) -> Evaluation:
     mean, sd = system.prior_mean[:, None], system.prior_sd[:, None]
     ceiling = jnp.where(mean + sd * point.x < best, (best - mean) / sd, -jnp.inf)
     return Evaluation(log_weight, jnp.where(system.unseen[:, None], ceiling, elsewhere))
-
-
-def _weigh_without_residuals(
-    system: System, point: Point
-) -> tuple[Float[Array, "chains"], Float[Array, "pairs chains"]]:
-    """Log weight and action values of an exact posterior in which nothing ties that matters, from one solution."""
-    x = from_normals(system, point).x
-    reward = jnp.broadcast_to(system.reward[:, None], x.shape)
-    q, log_det, solvable = system.solve(system.laws(point), reward, system.values(x))
-    total = jnp.sum(jnp.where(system.solved[:, None], system.log_prior(q), 0.0), axis=0) - log_det
-    return jnp.where(solvable, total, -jnp.inf), q
 
 
 class Proposals(NamedTuple):
