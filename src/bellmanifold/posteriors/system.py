@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved, solve_layout
-from bellmanifold.gaussian.exchangeable import jax_member_moments
+from bellmanifold.gaussian import exchangeable
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -292,7 +292,7 @@ def member_means(system: System, q: Float[Array, "pairs batch"]) -> Float[Array,
     def mean_of(k: Int[Array, ""], means: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         row = rows[k]
         own = (system.alternatives[row], system.prior_mean[row], system.prior_sd[row])
-        return means.at[row].set(jax_member_moments(means[row], *own, jnp.zeros(()))[0])
+        return means.at[row].set(exchangeable.member_moments(means[row], *own, jnp.zeros(()))[0])
 
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     return jax.lax.fori_loop(0, jnp.sum(shared), mean_of, q)
@@ -305,7 +305,7 @@ def member_moments(
     """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     own = (system.alternatives[:, None], system.prior_mean[:, None], system.prior_sd[:, None])
-    first, _ = jax_member_moments(q, *own, jnp.zeros_like(q))
-    _, variance = jax_member_moments(q, *own, first)
+    first, _ = exchangeable.member_moments(q, *own, jnp.zeros_like(q))
+    _, variance = exchangeable.member_moments(q, *own, first)
     shared = own[0] > 1
     return jnp.where(shared, first, q), jnp.where(shared, variance, 0.0)
