@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from bellmanifold.compressed_rows import by_first_use
-from bellmanifold.errors import BadInputError, first_repeated, guess, quote
+from bellmanifold.errors import BadInputError, first_repeated, guess, quote, quote_pair
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, Index, StatedPrior
 
@@ -92,8 +92,7 @@ class _Given:
 
     def label(self, pair: Index) -> str:
         """A pair in words."""
-        state, action = self.names[self.pair_state[pair]], self.actions[self.pair_action[pair]]
-        return f"pair ({quote(state)}, {quote(action)})"
+        return "pair " + quote_pair(self.names[self.pair_state[pair]], self.actions[self.pair_action[pair]])
 
     def label_of_entry(self, entry: int) -> str:
         """The pair of a successor, in words."""

@@ -30,10 +30,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, quote, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, quote, quote_pair, require_kind, require_numbers
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ class Dataset(Shown):
     def columns(self) -> Columns:
         """Columns of a table with a row per observation; NaN and None where something was not recorded."""
         return {
-            **name_columns(self.model, self.pair),
+            **self.model.name_columns(self.pair),
             "reward": self.reward.tolist(),
             "sd": self.sd.tolist(),
             "next": [self.model.state_name(state) if state >= 0 else None for state in self.next],
@@ -412,8 +411,7 @@ class Dataset(Shown):
         )
 
     def _named(self, observation: int) -> str:
-        state, action = self.model.pair_name(self.pair[observation])
-        return f"pair ({quote(state)}, {quote(action)})"
+        return "pair " + quote_pair(*self.model.pair_name(self.pair[observation]))
 
     def _refuse(self, wrong: Bool[np.ndarray, "observations"], message: Callable[[int], str]) -> None:
         """Raise the message for the first observation that is wrong."""

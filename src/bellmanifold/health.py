@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import quote
+from bellmanifold.errors import listed, quote
 from bellmanifold.gain import MeanReward, best_mean_reward
 from bellmanifold.graph import (
     EndComponent,
@@ -214,20 +214,19 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
         )
     unused = map_fault(model)
     if not part.all():
-        away = [model.states[s] for s in np.flatnonzero(~part)[:SHOWN]]
-        others = _and_more(int((~part).sum()) - len(away))
-        messages.append(
-            f"the start never leads to {', '.join(quote(name) for name in away)}{others}: check where moves lead"
-        )
+        away = listed(np.flatnonzero(~part).tolist(), SHOWN, lambda s: quote(model.states[s]))
+        messages.append(f"the start never leads to {away}: check where moves lead")
     if not verdict.components:
         messages.append("every policy is proper: the relaxed posterior is free of improper mass")
         return [*messages, *([unused] if unused else [])]
     component = verdict.components[0]
     policy = improper_policy(model, component)
-    played = [_pair(model, policy[s]) for s in component.states[:SHOWN]]
-    more = len(component.states) - len(played)
+
+    def played(state: int) -> str:
+        return f"{quote(model.pair_name(policy[state])[1])} at {_name(model, state)}"
+
     messages.append(
-        f"improper policies exist, for example any that plays {', '.join(played)}{_and_more(more)}: "
+        f"improper policies exist, for example any that plays {listed(component.states.tolist(), SHOWN, played)}: "
         "relaxed posteriors (epsilon > 0) put mass on them even if the data show the loop; "
         "epsilon 0 and --proper-only do not"
     )
@@ -242,11 +241,11 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
 def complaint(model: SSP, mean: MeanReward) -> str:
     """A sentence about a loop that does not lose: what it is, why that matters, what to do."""
     cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
-    loop = [*mean.loop, mean.loop[0]] if cycle else list(mean.loop)
-    shown = (" -> " if cycle else ", ").join(_name(model, s) for s in loop[: SHOWN + 1])
-    shown += f" -> ... ({len(mean.loop)} moves)" if cycle and len(loop) > SHOWN + 1 else ""
-    shown += "" if cycle else _and_more(len(loop) - SHOWN - 1)
-    what = f"the loop {shown}" if cycle else f"wandering among {shown} forever"
+    loop = mean.loop.tolist()
+    what = f"wandering among {listed(loop, SHOWN + 1, lambda s: _name(model, s))} forever"
+    if cycle:
+        shown = " -> ".join(_name(model, s) for s in [*loop, loop[0]][: SHOWN + 1])
+        what = f"the loop {shown}" + (f" -> ... ({len(loop)} moves)" if len(loop) > SHOWN else "")
     if not mean.decided:
         verb = f"has a mean reward of about {mean.value:.3g}, too near 0 to tell its sign, so it may not lose anything"
     elif mean.sign == 0:
@@ -258,18 +257,10 @@ def complaint(model: SSP, mean: MeanReward) -> str:
 
 def state_names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
     """The first few states by name, and how many more there are."""
-    return ", ".join(_name(model, s) for s in states[:SHOWN]) + _and_more(len(states) - SHOWN)
+    return listed(states.tolist(), SHOWN, lambda s: _name(model, s))
 
 
 def _name(model: SSP, state: Index) -> str:
     """A state's name as plain words where it is plain, quoted where it is not."""
     name = model.states[state]
     return name if name and len(name) <= 40 and name.isprintable() and " " not in name else quote(name)
-
-
-def _pair(model: SSP, pair: Index) -> str:
-    return f"{quote(model.pair_name(pair)[1])} at {_name(model, model.pair_state[pair])}"
-
-
-def _and_more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""

@@ -35,20 +35,12 @@ from scipy.sparse import csr_array
 
 from bellmanifold.backward import once_through
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import (
-    Policy,
-    components,
-    direct_routes,
-    is_proper,
-    may_end,
-    reaches_goal,
-)
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, quote_pair
+from bellmanifold.graph import Policy, components, direct_routes, is_proper, may_end, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.lookahead import MANY, Steps
 from bellmanifold.options import Method
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP, require_closed
 
 if TYPE_CHECKING:
@@ -110,7 +102,7 @@ class Solution(Shown):
 
     def _columns(self) -> Columns:
         return {
-            **name_columns(self.model, range(self.model.n_pairs)),
+            **self.model.name_columns(range(self.model.n_pairs)),
             "q": self.q.tolist(),
             "optimal": self.optimal.tolist(),
             "value_of_state": self.value[self.model.pair_state].tolist(),
@@ -160,8 +152,7 @@ def solve(
         model = model.discounted(discount)
     largest = int(np.argmax(np.abs(model.reward)))
     if abs(model.reward[largest]) > LARGEST:
-        state, action = (quote(name) for name in model.pair_name(largest))
-        reward = f"the reward of ({state}, {action}) is {model.reward[largest]:g}"
+        reward = f"the reward of {quote_pair(*model.pair_name(largest))} is {model.reward[largest]:g}"
         raise BadInputError(f"{reward}: it must be at most {LARGEST:g} in size, choose another unit")
     verdict = assumption_2(model)
     if not verdict.holds:
