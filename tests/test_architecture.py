@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "gain": {"graph", "linear", "lookahead", "ssp", "subtraction_free"},
     "health": {"display", "errors", "gain", "graph", "maps", "options", "ssp"},
     "backward": {"components", "graph", "linear", "ssp"},
-    "lookahead": {"graph", "linear", "ssp"},
+    "lookahead": {"compressed_rows", "graph", "linear", "ssp"},
     "solver": {"backward", "display", "errors", "graph", "health", "linear", "lookahead", "options", "ssp"},
     "envs": {"assembly", "errors", "limits", "ssp"},
     "observation": {"errors"},

@@ -82,6 +82,17 @@ def row_entries(
     return np.arange(begin[-1]) - np.repeat(begin[:-1] - start[:-1][rows], length), begin
 
 
+def ranks(order: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """The rank of each number in an order: the inverse of a permutation.
+
+    >>> ranks(np.array([2, 0, 1]))
+    array([1, 2, 0])
+    """
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
 def by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray, "used"], Int[np.ndarray, "pairs"]]:
     """The actions in use in the order of their first use, and each pair's among them."""
     used, first_use, code = np.unique(pair_action, return_index=True, return_inverse=True)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
+from bellmanifold.compressed_rows import ranks
 from bellmanifold.graph import Policy
 from bellmanifold.linear import chain_on
 from bellmanifold.ssp import SSP, row_entries
@@ -47,8 +48,7 @@ class Steps:
         self.model = model
         kind = np.zeros(model.n_states, dtype=np.int64) if distance is None else distance % CLASSES
         self.order = np.argsort(kind, kind="stable")  # of the law's columns, and of the rows of a policy's chain
-        self.place = np.empty(model.n_states, dtype=np.int32)
-        self.place[self.order] = np.arange(model.n_states)
+        self.place = ranks(self.order).astype(np.int32)
         self.bounds = np.append(0, np.cumsum(np.bincount(kind)))
         self.sweeps = 10 if distance is None else 4  # per round of modified policy iteration, or look at what is left
         inner = model.next_state < model.n_states
