@@ -54,7 +54,7 @@ ROOM = 4
 NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
 Vector: TypeAlias = Float[np.ndarray, "n"]
 Columns: TypeAlias = Float[np.ndarray, "n k"]
-States: TypeAlias = Int[np.ndarray, "n"]
+Indices: TypeAlias = Int[np.ndarray, "n"]
 Operator: TypeAlias = Callable[[Vector], Vector]
 
 
@@ -173,7 +173,7 @@ def sweep(moves: csr_array, leaving: Vector, rights: Columns) -> Columns:
     return np.asarray(spsolve_triangular(lower, right, lower=True, unit_diagonal=True, **own))
 
 
-def reordered(moves: csr_array, order: States, place: States) -> csr_array:
+def reordered(moves: csr_array, order: Indices, place: Indices) -> csr_array:
     """The moves of the same chain with its states in another order, in which each has a place."""
     entries, start = row_entries(moves.indptr, order)
     return csr_array((moves.data[entries], place[moves.indices[entries]], start), shape=moves.shape)
@@ -229,7 +229,7 @@ def is_narrow(moves: csr_array, width: float) -> bool:
     return bool(_longest(moves, ranks(order)) <= width)
 
 
-def _longest(moves: csr_array, place: States) -> int:
+def _longest(moves: csr_array, place: Indices) -> int:
     """Of moves between numbered places, how far the longest goes."""
     return int(np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices]).max(initial=0))
 
@@ -240,7 +240,7 @@ def _is_narrow_apart(moves: csr_array, hubs: Bool[np.ndarray, "n"]) -> bool:
     return 0 < int(hubs.sum()) <= CUTS and is_narrow(csr_array(moves[others][:, others]), EXPANDER * len(others))
 
 
-def _unrolled(moves: csr_array) -> tuple[States, Int[np.ndarray, "closing"]]:
+def _unrolled(moves: csr_array) -> tuple[Indices, Int[np.ndarray, "closing"]]:
     """The states of an irreducible chain in an order in which most moves go to states before, and where the others go.
 
     That is the order in which a depth-first search leaves them: only a move to a state that the search is still below
@@ -292,7 +292,7 @@ def _cut(chain: Chain, rights: Columns, closing: Int[np.ndarray, "closing"]) -> 
     return np.asarray(first[:, cuts + 1 :] + first[:, :cuts] @ found)
 
 
-def _iterate(chain: Chain, right: Vector, order: States) -> Vector | None:
+def _iterate(chain: Chain, right: Vector, order: Indices) -> Vector | None:
     """Stabilised bi-conjugate gradients, begun again from their own answer until the residual is rounding.
 
     The preconditioner is the diagonal, which an expander needs no better than, and where that fails one sweep in the
@@ -329,7 +329,7 @@ def _from_guess(chain: Chain, right: Vector, inverse: Operator, most: int) -> Ve
     return x if found <= max(ACCURACY * np.abs(right).max(), loose) else None  # a NaN is not good
 
 
-def _one_sweep(chain: Chain, order: States) -> Operator:
+def _one_sweep(chain: Chain, order: Indices) -> Operator:
     """Solves the chain of those moves that go to states before in an order."""
     moves, rank = chain.moves, ranks(order)
     row = np.repeat(rank, np.diff(moves.indptr))

@@ -29,7 +29,7 @@ from bellmanifold.blocks import (
     STAYS,
     Chain,
     Columns,
-    States,
+    Indices,
     Vector,
     is_narrow,
     reordered,
@@ -83,7 +83,7 @@ def _few_alike(size: Int[np.ndarray, "components"]) -> bool:
     return bool(size[size > MIDDLING].sum() > 0.5 * size.sum() or len(middling) < ALIKE * len(np.unique(middling)))
 
 
-def topological(label: States, moves: csr_array) -> States:
+def topological(label: Indices, moves: csr_array) -> Indices:
     """Numbers of strong components such that a move leads to its own component or to one with a smaller number.
 
     SciPy's numbers are of that kind, though it does not promise so; others are put in order here.
@@ -92,7 +92,7 @@ def topological(label: States, moves: csr_array) -> States:
     return by_depth(label, moves) if goes_up.any() else label.astype(np.int64)
 
 
-def by_depth(label: States, moves: csr_array) -> States:
+def by_depth(label: Indices, moves: csr_array) -> Indices:
     """Such numbers, which grow with the longest way out of a component, counted in components."""
     source, target = np.repeat(label, np.diff(moves.indptr)), label[moves.indices]
     between = source != target
@@ -103,7 +103,7 @@ def by_depth(label: States, moves: csr_array) -> States:
     return ranks(np.argsort(depth, kind="stable"))[label]
 
 
-def longest_paths(graph: csr_array) -> States | None:
+def longest_paths(graph: csr_array) -> Indices | None:
     """Number of edges of the longest path from each node, or None if there is a cycle; no edge occurs twice."""
     waiting = np.diff(graph.indptr)  # successors whose own paths are not known yet
     backwards = csr_array(graph.T)
@@ -126,7 +126,7 @@ def longest_paths(graph: csr_array) -> States | None:
 
 
 def _paths_one_by_one(
-    backwards: csr_array, waiting: States, length: States, ready: Int[np.ndarray, "ready"]
+    backwards: csr_array, waiting: Indices, length: Indices, ready: Int[np.ndarray, "ready"]
 ) -> tuple[Int[np.ndarray, "later"], int]:
     """The same node by node, in place, while few are ready: who is ready at the end, and how many are done."""
     stack, done = ready.tolist(), 0

@@ -36,6 +36,8 @@ Nodes = Bool[np.ndarray, "states_and_goal"]
 """The states and, last, the goal."""
 Policy = Int[np.ndarray, "states"]
 """A deterministic policy: the pair each state plays."""
+StateValues = Float[np.ndarray, "states"]
+PairValues = Float[np.ndarray, "pairs"]
 
 STRICTLY = 1e-12
 """A reachability probability must rise by more than this to count as better."""
@@ -99,15 +101,9 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
 
 
 def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | None = None) -> tuple[States, Policy]:
-    """Which states reach the goal with probability 1 under some policy, and one policy that does so from all of them.
+    """The states that reach the goal with probability 1 under some policy, and one that does so from all of them.
 
-    Args:
-        model: the problem.
-        allowed: the pairs that may be played.
-        also_goals: states to be taken for goals, too.
-
-    Returns:
-        The states, and the pair each of them plays; -1 for goals and for states that cannot.
+    The policy is -1 where there is none, and in `also_goals`, which are taken for goals, too.
     """
     return _reach_surely(model, _goals(model, also_goals), all_pairs(model) if allowed is None else allowed)
 
@@ -136,7 +132,7 @@ def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
     return _reach_possibly(model, _goals(model), allowed)[1]
 
 
-def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], StateValues]:
     """A pair for each state that may bring it a move nearer to the goal, how many moves that takes, and what they pay.
 
     Of several such pairs it is the one that brings the state nearest on average. From wherever the goal can be reached
@@ -154,7 +150,7 @@ def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], Float[
     return policy, distance[:n].astype(np.int64), pays[:n]
 
 
-def _along(towards: Int[np.ndarray, "nodes"], each: Float[np.ndarray, "states"]) -> Float[np.ndarray, "nodes"]:
+def _along(towards: Int[np.ndarray, "nodes"], each: StateValues) -> Float[np.ndarray, "nodes"]:
     """The sum of what belongs to a node and to all that follow it on the way to the goal, which is the last."""
     total = np.append(each, 0.0)
     while (towards < len(each)).any():  # each round doubles how far everyone has looked
@@ -226,13 +222,7 @@ def is_proper(model: SSP, policy: Policy) -> bool:
 
 
 def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> States:
-    """From which states can the policy's chain reach the goal at all? (From all of them: the policy is proper.)
-
-    Args:
-        model: the problem.
-        policy: the pair each state plays.
-        ends: states to be taken for goals, too.
-    """
+    """From which states can the policy's chain reach the goal, or `ends`, at all? (From all of them: it is proper.)"""
     if ends is None and may_end(model)[policy].all():
         return np.ones(model.n_states, dtype=bool)
     return _search_backwards(model, _goals(model, ends), _played(model, policy))[0][:-1]
@@ -263,12 +253,7 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
     """How many moves each state can make at most by allowed pairs before it leaves them; None if some go in a circle.
 
     A state of level k moves only to states of lower levels, so one sweep by rising level solves the problem.
-    States without an allowed pair have level 0.
-
-    Args:
-        model: the problem.
-        allowed: the pairs that may be played.
-        may_stay: a move to the own state is no circle.
+    States without an allowed pair have level 0. With `may_stay` a move to the own state is no circle.
     """
     keep = all_pairs(model) if allowed is None else allowed
     graph = state_graph(model, keep)[:-1, :-1].tocsr()
@@ -305,7 +290,7 @@ def strong_components(model: SSP) -> Int[np.ndarray, "states"]:
     return by_depth(connected_components(graph, connection="strong")[1], graph)
 
 
-def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> Float[np.ndarray, "pairs"]:
+def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> PairValues:
     """u: the largest probability, over all policies, of being in the target at some time >= 1 after each pair.
 
     The sets where it is 0 or 1 are found from the graph; in between, policy iteration starts from a policy that
@@ -356,10 +341,7 @@ def _touches(model: SSP, states: Nodes) -> Pairs:
 
 
 def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
-    """Drop, in place, every pair that may lead to a state without a kept pair, and so on.
-
-    States in `ignored` are taken to be dealt with already.
-    """
+    """Drop, in place, every pair that may lead to a state without a kept pair, and so on, but for those `ignored`."""
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
     dead = np.flatnonzero((left == 0) & ~ignored)
     if not (len(dead) and keep.any()):

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.linalg import SuperLU
 
-from bellmanifold.blocks import DENSE, NEARLY_TRAPPED, TRAPPED, Chain, States, Vector, factorise, refined, system
+from bellmanifold.blocks import DENSE, NEARLY_TRAPPED, TRAPPED, Chain, Indices, Vector, factorise, refined, system
 from bellmanifold.components import solve_by_components
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP, row_entries
@@ -24,7 +24,7 @@ TINY = 40
 """Chains up to this size are always eliminated densely, without subtraction."""
 
 
-def solve_chain(model: SSP, policy: Int[np.ndarray, "states"], states: States, right: Vector) -> Vector:
+def solve_chain(model: SSP, policy: Int[np.ndarray, "states"], states: Indices, right: Vector) -> Vector:
     """Solve x = right + P x for the policy's chain on the given (transient) states.
 
     Args:
@@ -35,7 +35,7 @@ def solve_chain(model: SSP, policy: Int[np.ndarray, "states"], states: States, r
     return solve_chains(model, policy, states, [right])[0]
 
 
-def solve_chains(model: SSP, policy: Int[np.ndarray, "states"], states: States, rights: list[Vector]) -> list[Vector]:
+def solve_chains(model: SSP, policy: Int[np.ndarray, "states"], states: Indices, rights: list[Vector]) -> list[Vector]:
     """The same for several right-hand sides, with one factorisation."""
     if not len(states):
         return rights
@@ -76,7 +76,7 @@ class FactorisedChain:
         return float(np.log(np.abs(self.factors.U.diagonal())).sum())
 
 
-def factorised_chain(model: SSP, policy: Int[np.ndarray, "states"], states: States) -> FactorisedChain:
+def factorised_chain(model: SSP, policy: Int[np.ndarray, "states"], states: Indices) -> FactorisedChain:
     """A policy's chain on the given (transient) states, ready to be solved.
 
     Raises:
@@ -95,13 +95,13 @@ def factorised_chain(model: SSP, policy: Int[np.ndarray, "states"], states: Stat
 
 
 def evaluate_chain(
-    model: SSP, policy: Int[np.ndarray, "states"], states: States, right: Vector
+    model: SSP, policy: Int[np.ndarray, "states"], states: Indices, right: Vector
 ) -> tuple[Vector, float]:
     """Solve x = right + P x as `solve_chain` does, and return log det(I - P) as well."""
     return factorised_chain(model, policy, states).evaluate(right)
 
 
-def chain_on(model: SSP, policy: Int[np.ndarray, "states"], states: States) -> Chain:
+def chain_on(model: SSP, policy: Int[np.ndarray, "states"], states: Indices) -> Chain:
     """A policy's chain on some states."""
     n = len(states)
     number = np.full(model.n_states + 1, -1, dtype=np.int32)

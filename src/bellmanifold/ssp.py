@@ -228,15 +228,15 @@ class SSP(Shown):
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
         return np.asarray(self.reward + self.expected_next(value), dtype=np.float64)
 
-    def best(self, q: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch states"]:
+    def best(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Shaped[np.ndarray, "*batch states"]:
         """The largest action value of each state."""
         return np.maximum.reduceat(q, self.pair_start[:-1], axis=-1)
 
-    def is_best(self, q: Float[np.ndarray, "*batch pairs"]) -> Bool[np.ndarray, "*batch pairs"]:
+    def is_best(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Bool[np.ndarray, "*batch pairs"]:
         """Which pairs attain the largest action value of their state?"""
         return np.asarray(q == self.best(q)[..., self.pair_state])
 
-    def greedy(self, q: Float[np.ndarray, "*batch pairs"]) -> Int[np.ndarray, "*batch states"]:
+    def greedy(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Int[np.ndarray, "*batch states"]:
         """The first best pair of each state."""
         pairs = np.where(self.is_best(q), np.arange(self.n_pairs), self.n_pairs)
         return np.minimum.reduceat(pairs, self.pair_start[:-1], axis=-1)
