@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 
 class Rows(NamedTuple):
@@ -35,9 +36,8 @@ class Rows(NamedTuple):
 
     def kept(self, some: Bool[np.ndarray, "rows"]) -> Rows:
         """Some rows alone."""
-        length = np.diff(self.start)
-        entries = np.repeat(some, length)
-        return Rows(np.append(0, np.cumsum(length[some])), self.state[entries], self.prob[entries])
+        entries, start = row_entries(self.start, np.flatnonzero(some))
+        return Rows(start, self.state[entries], self.prob[entries])
 
     def padded(self, fill: int) -> tuple[Int[np.ndarray, "rows width"], Float[np.ndarray, "rows width"]]:
         """Successors and probabilities as tables, as wide as the longest row; others end in `fill`, with 0.
@@ -54,19 +54,11 @@ class Rows(NamedTuple):
 
     def discounted(self, some: Bool[np.ndarray, "rows"], discount: float, goal: int) -> Rows:
         """The same where some rows, none of them empty, end at the goal, the last of all states, with 1 - discount."""
-        last = self.start[1:][some] - 1
-        lacks = self.state[last] != goal
-        longer = np.zeros(len(some), dtype=np.int64)
-        longer[some] = lacks
-        start = self.start + np.append(0, np.cumsum(longer))
-        given = np.ones(start[-1], dtype=bool)
-        given[start[1:][longer > 0] - 1] = False
-        state, prob = np.full(len(given), goal), np.full(len(given), 1.0 - discount)
-        state[given] = self.state
         own = self.prob * np.repeat(np.where(some, discount, 1.0), np.diff(self.start))
-        own[last[~lacks]] += 1.0 - discount
-        prob[given] = own
-        return Rows(start, state, prob)
+        count, shape = int(some.sum()), (len(some), goal + 1)
+        ends = (np.full(count, 1.0 - discount), np.full(count, goal), np.append(0, np.cumsum(some)))
+        law = csr_array((own, self.state, self.start), shape=shape) + csr_array(ends, shape=shape)
+        return Rows(law.indptr.astype(np.int64), law.indices.astype(np.int64), law.data)
 
 
 def row_entries(

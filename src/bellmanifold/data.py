@@ -45,6 +45,7 @@ NOISELESS = (
 SAME_REWARD = 1e-9
 SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
 """An sd beyond these would leave the range of floating point when it is squared."""
+Chosen = Bool[np.ndarray, "observations"]
 
 
 @runtime_checkable
@@ -153,14 +154,8 @@ class Dataset(Shown):
             rewards.append(number_or_nan(seen.reward, f"{where}: reward"))
             sds.append(number_or_nan(seen.sd, f"{where}: sd"))
             landings.append(-1 if seen.next is None else find_landing(model, seen.next, where))
-        return cls(
-            model,
-            np.array(pairs, dtype=np.int64),
-            np.array(rewards, dtype=np.float64),
-            np.array(sds, dtype=np.float64),
-            np.array(landings, dtype=np.int64),
-            tuple(places),
-        )
+        pair, landing = (np.array(numbers, dtype=np.int64) for numbers in (pairs, landings))
+        return cls(model, pair, np.array(rewards, dtype=float), np.array(sds, dtype=float), landing, tuple(places))
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:
@@ -227,24 +222,22 @@ class Dataset(Shown):
         return as_frame(self.columns())
 
     @cached_property
-    def _is_plain(self) -> Bool[np.ndarray, "observations"]:
+    def _is_plain(self) -> Chosen:
         return np.asarray(np.isnan(self.sd) & ~np.isnan(self.reward))
 
     @cached_property
-    def _is_own(self) -> Bool[np.ndarray, "observations"]:
+    def _is_own(self) -> Chosen:
         return np.asarray(self.sd > 0)
 
     @cached_property
-    def _is_exact(self) -> Bool[np.ndarray, "observations"]:
+    def _is_exact(self) -> Chosen:
         return np.asarray(self.sd == 0)
 
-    def _sum(
-        self, chosen: Bool[np.ndarray, "observations"], values: Float[np.ndarray, "observations"]
-    ) -> Float[np.ndarray, "pairs"]:
+    def _sum(self, chosen: Chosen, values: Float[np.ndarray, "observations"]) -> Float[np.ndarray, "pairs"]:
         """Sum over some observations of each pair."""
         return np.bincount(self.pair[chosen], values[chosen], self.model.n_pairs).astype(np.float64)
 
-    def _first(self, chosen: Bool[np.ndarray, "observations"]) -> Float[np.ndarray, "pairs"]:
+    def _first(self, chosen: Chosen) -> Float[np.ndarray, "pairs"]:
         """What each pair paid in the first of some observations; 0 where there is none."""
         first, at = np.zeros(self.model.n_pairs), np.flatnonzero(chosen)
         seen, earliest = np.unique(self.pair[at], return_index=True)
@@ -323,9 +316,7 @@ class Dataset(Shown):
     @cached_property
     def exact(self) -> Bool[np.ndarray, "pairs"]:
         """Mask of pairs with a reward of sd 0."""
-        exact = np.zeros(self.model.n_pairs, dtype=np.bool_)
-        exact[self.pair[self._is_exact]] = True
-        return exact
+        return np.bincount(self.pair[self._is_exact], minlength=self.model.n_pairs) > 0
 
     @cached_property
     def exact_reward(self) -> Float[np.ndarray, "pairs"]:
@@ -354,7 +345,7 @@ class Dataset(Shown):
         self._require_equal(chosen, NOISELESS)
         return self._first(chosen)
 
-    def _require_equal(self, chosen: Bool[np.ndarray, "observations"], why: str) -> None:
+    def _require_equal(self, chosen: Chosen, why: str) -> None:
         """Refuse rewards of one pair that differ among some observations."""
         expected = self._first(chosen)[self.pair]
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
@@ -413,7 +404,7 @@ class Dataset(Shown):
     def _named(self, observation: int) -> str:
         return "pair " + quote_pair(*self.model.pair_name(self.pair[observation]))
 
-    def _refuse(self, wrong: Bool[np.ndarray, "observations"], message: Callable[[int], str]) -> None:
+    def _refuse(self, wrong: Chosen, message: Callable[[int], str]) -> None:
         """Raise the message for the first observation that is wrong."""
         if wrong.any():
             t = int(np.argmax(wrong))
