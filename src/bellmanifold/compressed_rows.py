@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
+
+Some: TypeAlias = Int[np.ndarray, "some"] | Bool[np.ndarray, "rows"]
+"""Numbers of some rows, in any order, or a mask of all of them."""
 
 
 class Rows(NamedTuple):
@@ -34,9 +37,9 @@ class Rows(NamedTuple):
         entries, start = row_entries(np.append(self.start, self.start[-1] + others.start[1:]), source)
         return Rows(start, np.append(self.state, others.state)[entries], np.append(self.prob, others.prob)[entries])
 
-    def kept(self, some: Bool[np.ndarray, "rows"]) -> Rows:
+    def kept(self, some: Some) -> Rows:
         """Some rows alone."""
-        entries, start = row_entries(self.start, np.flatnonzero(some))
+        entries, start = row_entries(self.start, some)
         return Rows(start, self.state[entries], self.prob[entries])
 
     def padded(self, fill: int) -> tuple[Int[np.ndarray, "rows width"], Float[np.ndarray, "rows width"]]:
@@ -62,7 +65,7 @@ class Rows(NamedTuple):
 
 
 def row_entries(
-    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
+    start: Int[np.ndarray, "rows_plus_1"], rows: Some
 ) -> tuple[Int[np.ndarray, "entries"], Int[np.ndarray, "n_plus_1"]]:
     """Positions of the entries of some compressed rows, row after row, and where those of each begin and the last end.
 

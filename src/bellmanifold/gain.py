@@ -80,9 +80,7 @@ class _Iterate:
 
 def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     """The best mean reward per step inside an end component."""
-    keep = np.zeros(model.n_pairs, dtype=bool)
-    keep[component.pairs] = True
-    inside = model.subproblem(keep, start=int(component.states[0]))
+    inside = model.subproblem(component.pairs, start=int(component.states[0]))
     reward, policy = inside.reward, inside.greedy(inside.reward)
     least, most = float(reward.min()), float(reward.max())
     if least == most:  # every policy earns just that

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import listed, quote
+from bellmanifold.errors import counted, listed, quote
 from bellmanifold.gain import MeanReward, best_mean_reward
 from bellmanifold.graph import (
     EndComponent,
@@ -70,15 +70,8 @@ class Verdict:
 def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     """Decide Assumption 2 exactly.
 
-    Args:
-        model: the problem.
-        all_means: look for components, and compute their best mean rewards, also where every move costs.
+    With `all_means`, components are looked for and their best mean rewards computed also where every move costs.
     """
-
-    def mean(component: EndComponent) -> MeanReward | None:
-        every_move_costs = model.reward[component.pairs].max() < 0
-        return None if every_move_costs and not all_means else best_mean_reward(model, component)
-
     if may_end(model).all():
         return Verdict(model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64))
     arrives, policy = reach_goal(model)
@@ -86,7 +79,8 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     if not (len(stranded) or all_means) and _loops_cost(model):
         return Verdict(policy, stranded)
     components = end_components(model)
-    means = [mean(component) for component in components]
+    asked = [all_means or model.reward[component.pairs].max() >= 0 for component in components]
+    means = [best_mean_reward(model, one) if ask else None for one, ask in zip(components, asked, strict=True)]
     reasons = []
     if len(stranded):
         who, them = ("state", "it") if len(stranded) == 1 else ("states", "them")
@@ -212,30 +206,32 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
         messages.append(
             f"the part that the start can reach ({int(part.sum())} of {model.n_states} states) satisfies both"
         )
-    unused = map_fault(model)
     if not part.all():
         away = listed(np.flatnonzero(~part).tolist(), SHOWN, lambda s: quote(model.states[s]))
         messages.append(f"the start never leads to {away}: check where moves lead")
-    if not verdict.components:
+    if verdict.components:
+        messages += _improper(model, verdict.components)
+    else:
         messages.append("every policy is proper: the relaxed posterior is free of improper mass")
-        return [*messages, *([unused] if unused else [])]
-    component = verdict.components[0]
-    policy = improper_policy(model, component)
+    unused = map_fault(model)
+    return [*messages, unused] if unused else messages
+
+
+def _improper(model: SSP, components: list[EndComponent]) -> list[str]:
+    """An improper policy for example, and how many directions cannot be identified."""
+    first = components[0]
+    policy = improper_policy(model, first)
 
     def played(state: int) -> str:
         return f"{quote(model.pair_name(policy[state])[1])} at {_name(model, state)}"
 
-    messages.append(
-        f"improper policies exist, for example any that plays {listed(component.states.tolist(), SHOWN, played)}: "
+    return [
+        f"improper policies exist, for example any that plays {listed(first.states.tolist(), SHOWN, played)}: "
         "relaxed posteriors (epsilon > 0) put mass on them even if the data show the loop; "
-        "epsilon 0 and --proper-only do not"
-    )
-    count = len(verdict.components)
-    messages.append(
-        f"{count} set{'' if count == 1 else 's'} of recurrent states cannot be identified by a relaxed likelihood: "
-        "it is constant along their direction u"
-    )
-    return [spoken(message) for message in messages] + ([unused] if unused else [])
+        + spoken("epsilon 0 and --proper-only do not"),
+        f"{counted(len(components), 'set')} of recurrent states cannot be identified by a relaxed likelihood: "
+        "it is constant along their direction u",
+    ]
 
 
 def complaint(model: SSP, mean: MeanReward) -> str:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from bellmanifold.compressed_rows import Rows, by_first_use
+from bellmanifold.compressed_rows import Rows, Some, by_first_use
 from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
 from bellmanifold.description import StatedPrior as StatedPrior
@@ -318,11 +318,11 @@ class SSP(Shown):
     def _with(self, rows: Rows, **changes: Any) -> SSP:
         return replace(self, next_start=rows.start, next_state=rows.state, next_prob=rows.prob, **changes)
 
-    def subproblem(self, pairs: Bool[np.ndarray, "pairs"], start: int | None = None) -> SSP:
+    def subproblem(self, pairs: Some, start: int | None = None) -> SSP:
         """The problem with only some pairs, none of which may lead to a state that loses all of its own.
 
         Args:
-            pairs: the pairs to keep; states keep their order.
+            pairs: the pairs to keep, a mask or, state by state, their numbers.
             start: where episodes start; by default as before.
         """
         own = np.zeros(self.n_states + 1, dtype=bool)
