@@ -14,7 +14,7 @@ rounding, state by state, or admits that it did not get there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -78,38 +78,37 @@ def solve_block(chain: Chain, rights: Columns) -> Columns:
     Raises:
         UnsupportedError: if a large chain is trapped to rounding.
     """
+    answer = next((found for found in _attempts(chain, rights) if found is not None), None)
+    if answer is None:
+        raise UnsupportedError(NEARLY_TRAPPED)
+    return answer
+
+
+def _attempts(chain: Chain, rights: Columns) -> Iterator[Columns | None]:
+    """What suits the chain, one after the other, until one does not give up."""
     moves, _, out = chain
     size = len(out)
     if size <= COMPACT:
-        answer = solve_by_factors(chain, rights, STAYS)
-        if answer is None and size <= DENSE:
+        yield solve_by_factors(chain, rights, STAYS)
+        if size <= DENSE:
             visits = expected_visits(moves.toarray()[None], out[None])[0]
-            answer = _stacked(visits @ right for right in rights.T)
-        answer = _watched(chain, rights) if answer is None else answer
-        if answer is not None:
-            return answer
+            yield _stacked(visits @ right for right in rights.T)
+        yield _watched(chain, rights)
     entering = np.bincount(moves.indices, minlength=size)
     hubs = entering > HUB
     if hubs.any() or not is_narrow(moves, EXPANDER * size):
         busy = np.flatnonzero(entering > BUSY)
-        answer = _cut(chain, rights, busy) if 0 < len(busy) <= CUTS else None
-        if answer is not None:
-            return answer
+        if 0 < len(busy) <= CUTS:
+            yield _cut(chain, rights, busy)
         order, closing = _unrolled(moves)
-        answer = _cut(chain, rights, closing) if len(closing) <= CUTS else None
-        if answer is not None:
-            return answer
+        if len(closing) <= CUTS:
+            yield _cut(chain, rights, closing)
         if not _is_narrow_apart(moves, hubs):
-            guesses = [_iterate(chain, right, order) for right in rights.T]
-            good = [guess for guess in guesses if guess is not None]
-            if len(good) == len(guesses):
-                return _stacked(good)
-    answer = solve_by_factors(chain, rights, STAYS)
-    answer = _watched(chain, rights) if answer is None else answer
-    answer = solve_by_factors(chain, rights) if answer is None else answer
-    if answer is None:
-        raise UnsupportedError(NEARLY_TRAPPED)
-    return answer
+            good = [found for right in rights.T if (found := _iterate(chain, right, order)) is not None]
+            yield _stacked(good) if len(good) == rights.shape[1] else None
+    yield solve_by_factors(chain, rights, STAYS)
+    yield _watched(chain, rights)
+    yield solve_by_factors(chain, rights)
 
 
 def solve_by_factors(chain: Chain, rights: Columns, longest: float = np.inf) -> Columns | None:

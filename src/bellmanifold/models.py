@@ -32,6 +32,12 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     >>> load_model("env:deep-sea?depth=3")
     SSP("deep-sea-3", 6 states, 12 pairs)
     """
+    problem: SSP = load_problem(reference, needs_table=True)
+    return problem
+
+
+def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -> Any:
+    """The same, or where no table is needed and there is none, the Gymnasium environment itself."""
     remedy = "give a path, env:NAME or gym:ENV_ID; bm.from_gymnasium takes an environment"
     require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
@@ -41,9 +47,9 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium
 
-        problem: SSP = load_gymnasium(text.removeprefix("gym:"))
-        return problem
-    path, query = _split(text)
+        return load_gymnasium(text.removeprefix("gym:"), needs_table)
+    found = _CHECKED.match(text)
+    path, query = (found[1], found[2] or "") if found else (text, "")
     if path.endswith(DRN):
         from bellmanifold.formats.drn import read_drn
 
@@ -68,28 +74,12 @@ def _require_prefix(text: str) -> None:
         raise BadInputError(f"{label(text)}: no such file: write {prefix}{label(text)}")
 
 
-def _split(text: str) -> tuple[str, str]:
-    """The path of a model checker's file and what follows its `?`."""
-    found = _CHECKED.match(text)
-    return (found[1], found[2] or "") if found else (text, "")
-
-
-def load_problem(reference: str | os.PathLike[str]) -> Any:
-    """Load a problem as `load_model` does, or the Gymnasium environment itself if it has no transition table."""
-    text = os.fspath(reference)
-    if not text.startswith("gym:"):
-        return load_model(text)
-    from bellmanifold.formats.gymnasium import load_gymnasium
-
-    return load_gymnasium(text.removeprefix("gym:"), needs_table=False)
-
-
 def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
     """Load a problem of which `what`, a command, needs all: nothing may be open.
 
     Where no transition table is needed, a Gymnasium environment without one is returned itself.
     """
-    problem = load_model(reference) if needs_table else load_problem(reference)
+    problem = load_problem(reference, needs_table)
     if isinstance(problem, SSP):
         with located(label(reference)):
             require_closed(problem, what)
