@@ -105,44 +105,48 @@ def by_depth(label: Indices, moves: csr_array) -> Indices:
 
 def longest_paths(graph: csr_array) -> Indices | None:
     """Number of edges of the longest path from each node, or None if there is a cycle; no edge occurs twice."""
-    waiting = np.diff(graph.indptr)  # successors whose own paths are not known yet
     backwards = csr_array(graph.T)
-    length = np.zeros(graph.shape[0], dtype=np.int64)
-    ready = np.flatnonzero(waiting == 0)
-    done = 0
+    length = peeled(backwards.indptr, backwards.indices, np.diff(graph.indptr))
+    return None if (length < 0).any() else length
+
+
+def peeled(start: Int[np.ndarray, "n_plus_1"], before: Int[np.ndarray, "edges"], waiting: Indices) -> Indices:
+    """The round in which each node of a graph goes, -1 if it stays; nodes go once enough of their successors have.
+
+    Args:
+        start, before: the predecessors of each node, in compressed rows.
+        waiting: how many successors have to go before each node does; overwritten.
+    """
+    gone = np.full(len(waiting), -1)
+    ready, number = np.flatnonzero(waiting == 0), 0
     while len(ready):
         if len(ready) <= NARROW:
-            ready, few = _paths_one_by_one(backwards, waiting, length, ready)
-            done += few
+            ready, number = _peeled_one_by_one((start, before, waiting, gone), ready, number)
             continue
-        done += len(ready)
-        entries, start = row_entries(backwards.indptr, ready)
-        parents = backwards.indices[entries]
-        np.maximum.at(length, parents, np.repeat(length[ready], np.diff(start)) + 1)
-        np.subtract.at(waiting, parents, 1)
-        touched = np.unique(parents)
-        ready = touched[waiting[touched] == 0]
-    return length if done == len(length) else None
+        gone[ready] = number
+        touched, times = np.unique(before[row_entries(start, ready)[0]], return_counts=True)
+        waiting[touched] -= times
+        ready, number = touched[(waiting[touched] <= 0) & (gone[touched] < 0)], number + 1
+    return gone
 
 
-def _paths_one_by_one(
-    backwards: csr_array, waiting: Indices, length: Indices, ready: Int[np.ndarray, "ready"]
+def _peeled_one_by_one(
+    arrays: tuple[np.ndarray, ...], ready: Int[np.ndarray, "ready"], number: int
 ) -> tuple[Int[np.ndarray, "later"], int]:
-    """The same node by node, in place, while few are ready: who is ready at the end, and how many are done."""
-    stack, done = ready.tolist(), 0
-    wait, longest = waiting.data, length.data  # memory views: three times as quick as indexing arrays
-    start, parent = backwards.indptr.data, backwards.indices.data
-    while stack and len(stack) <= WIDE:
-        node = stack.pop()
-        done += 1
-        further = longest[node] + 1
-        for entry in range(start[node], start[node + 1]):
-            before = parent[entry]
-            longest[before] = max(longest[before], further)
-            wait[before] -= 1
-            if wait[before] == 0:
-                stack.append(before)
-    return np.array(stack, dtype=np.int64), done
+    """The same node by node, in place, while few are ready: who is ready at the end, and for which round."""
+    start, before, waiting, gone = (array.data for array in arrays)  # memory views: three times as quick to index
+    nodes = ready.tolist()
+    while nodes and len(nodes) <= WIDE:
+        after = []
+        for node in nodes:
+            gone[node] = number
+            for entry in range(start[node], start[node + 1]):
+                earlier = before[entry]
+                waiting[earlier] -= 1
+                if waiting[earlier] == 0:
+                    after.append(earlier)
+        nodes, number = after, number + 1
+    return np.array(nodes, dtype=np.int64), number
 
 
 @dataclass(frozen=True)

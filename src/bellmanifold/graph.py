@@ -26,9 +26,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from bellmanifold.components import NARROW, WIDE, by_depth, longest_paths, topological
+from bellmanifold.components import by_depth, longest_paths, peeled, topological
 from bellmanifold.linear import solve_chain
-from bellmanifold.ssp import SSP, row_entries
+from bellmanifold.ssp import SSP
 
 Pairs = Bool[np.ndarray, "pairs"]
 States = Bool[np.ndarray, "states"]
@@ -341,50 +341,18 @@ def _touches(model: SSP, states: Nodes) -> Pairs:
 
 
 def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
-    """Drop, in place, every pair that may lead to a state without a kept pair, and so on, but for those `ignored`."""
+    """Drop, in place, every pair that may lead to a state without a kept pair, and so on, but for those `ignored`.
+
+    A pair goes with the first of its successors, a state with the last of its pairs: both are nodes of a graph.
+    """
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
-    dead = np.flatnonzero((left == 0) & ~ignored)
-    if not (len(dead) and keep.any()):
+    if not (((left == 0) & ~ignored).any() and keep.any()):
         return
-    into = _predecessors(model, keep)
-    while len(dead):
-        if len(dead) <= NARROW:
-            dead = _cascade_one_by_one(model, keep, left, ignored, into, dead)
-        pairs = np.unique(into.indices[row_entries(into.indptr, dead)[0]])
-        pairs = pairs[keep[pairs]]
-        keep[pairs] = False
-        np.subtract.at(left, model.pair_state[pairs], 1)
-        touched = np.unique(model.pair_state[pairs])
-        dead = touched[(left[touched] == 0) & ~ignored[touched]]
-
-
-def _cascade_one_by_one(
-    model: SSP,
-    keep: Pairs,
-    left: Int[np.ndarray, "states"],
-    ignored: States,
-    into: csr_array,
-    dead: Int[np.ndarray, "dead"],
-) -> Int[np.ndarray, "dead_later"]:
-    """The same state by state, in place, while few are dead: who is dead but not dealt with at the end."""
-    stack = dead.tolist()
-    kept, count, skip = keep.data, left.data, ignored.data
-    start, pairs, state_of = into.indptr.data, into.indices.data, model.pair_state.data
-    while stack and len(stack) <= WIDE:
-        lost = stack.pop()
-        for entry in range(start[lost], start[lost + 1]):
-            pair = pairs[entry]
-            if kept[pair]:
-                kept[pair] = False
-                state = state_of[pair]
-                count[state] -= 1
-                if count[state] == 0 and not skip[state]:
-                    stack.append(state)
-    return np.array(stack, dtype=np.int64)
-
-
-def _predecessors(model: SSP, keep: Pairs) -> csr_array:
-    """The kept pairs that may lead to each state, one row per state."""
     target, start = _successors(model, keep)
-    law = (np.ones(len(target), dtype=np.int8), target, start)
-    return csc_array(law, shape=(model.n_states + 1, model.n_pairs)).tocsr()
+    nodes, law = model.n_states + 1, (np.ones(len(target), dtype=np.int8), target, start)
+    into = csc_array(law, shape=(nodes, model.n_pairs)).tocsr()  # the kept pairs that may lead to each state
+    before = np.append(into.indices + nodes, model.pair_state)
+    begin = np.append(into.indptr, into.indptr[-1] + np.arange(1, model.n_pairs + 1))
+    never = len(before) + 1
+    waiting = np.concatenate([np.where(ignored, never, left), [never], np.where(keep, 1, never)])
+    keep[peeled(begin, before, waiting)[nodes:] >= 0] = False
