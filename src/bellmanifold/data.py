@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, quote, quote_pair, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, quote, quote_pair, require, require_kind, require_numbers
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
 from bellmanifold.ssp import SSP, require_closed, require_problem
@@ -96,9 +96,6 @@ class Dataset(Shown):
             shape (observations,).
         next: where each led; -1 where that was not recorded, n_states for the goal, shape (observations,).
         places: where each was found, for messages: "line 3" of a table; empty if unknown.
-
-    Raises:
-        BadInputError: for observations that are empty or impossible.
 
     >>> from bellmanifold import Observation, envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
@@ -185,14 +182,9 @@ class Dataset(Shown):
         The map is known, the costs are not: each such pair gets one more observation with this sd, which leads nowhere.
         `posterior` and `advise` take the same as `reward_belief=(mean, sd)`, and then do without a prior of the values:
         with data made here, give them `prior_scale="flat"`.
-
-        Args:
-            mean: expected reward of such a pair.
-            sd: standard deviation of the belief; positive.
         """
         require_numbers(mean=mean, sd=sd)
-        if not abs(mean) <= LARGEST_SD:
-            raise BadInputError(f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
+        require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
         if not SMALLEST_SD <= sd <= LARGEST_SD:
             raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
         pairs = np.flatnonzero(~self.model.open_law)

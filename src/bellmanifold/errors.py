@@ -105,6 +105,12 @@ def first_repeated(names: Sequence[str]) -> str | None:
     return next(name for name, count in Counter(names).items() if count > 1)
 
 
+def require(condition: object, message: str) -> None:
+    """Refuse an input for which a condition does not hold; the message names the place, the fault and the remedy."""
+    if not condition:
+        raise BadInputError(message)
+
+
 def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remedy: str) -> None:
     """Refuse a value of a wrong kind in one line: what it is, and what to give instead.
 

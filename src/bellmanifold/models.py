@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.errors import BadInputError, quote, require, require_kind
 from bellmanifold.formats.explicit import read_query
 from bellmanifold.formats.files import label, located
 from bellmanifold.formats.problem import read_problem
@@ -88,14 +88,12 @@ def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
 
 def _built_in(text: str) -> SSP:
     name, _, query = text.partition("?")
-    if name not in BUILT_IN:
-        raise BadInputError(f"unknown environment {quote(name)}: choose from {', '.join(BUILT_IN)}")
+    require(name in BUILT_IN, f"unknown environment {quote(name)}: choose from {', '.join(BUILT_IN)}")
     build = BUILT_IN[name]
     kinds = {**parameters(build), "discount": float}
     given: dict[str, Any] = {}
     for key, value in read_query(query).items():
-        if key not in kinds:
-            raise BadInputError(f"unknown parameter {quote(key)}: {name} takes {', '.join(kinds)}")
+        require(key in kinds, f"unknown parameter {quote(key)}: {name} takes {', '.join(kinds)}")
         given[key] = _convert(key, value, kinds[key])
     discount = given.pop("discount", 1.0)
     return build(**given).discounted(discount)
@@ -118,8 +116,7 @@ def _convert(key: str, value: str, kind: Any) -> Any:
     if kind is str:
         return value
     if kind is bool:
-        if value not in ("true", "false"):
-            raise BadInputError(f"{key} is {quote(value)}: write true or false")
+        require(value in ("true", "false"), f"{key} is {quote(value)}: write true or false")
         return value == "true"
     try:
         return kind(value)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.errors import BadInputError, kind_of_value, quote_pair, require_count
+from bellmanifold.errors import BadInputError, kind_of_value, quote_pair, require, require_count
 from bellmanifold.ssp import SSP
 
 ActionValues = Callable[[Float[Array, "dimension"]], Float[Array, "pairs"]]
@@ -91,8 +91,7 @@ def checked(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
         BadInputError: if it has the wrong shape or dtype, or is not finite.
     """
     dimension = parametrisation.dimension
-    if dimension < 1:
-        raise BadInputError(f"Q_theta has {dimension} parameters: give at least one")
+    require(dimension >= 1, f"Q_theta has {dimension} parameters: give at least one")
     for theta in (jnp.zeros(dimension), jax.random.normal(jax.random.key(0), (dimension,))):
         q = parametrisation.values(theta)
         if not isinstance(q, jax.Array) or q.shape != (model.n_pairs,) or q.dtype != jnp.float64:

@@ -35,7 +35,7 @@ from scipy.sparse import csr_array
 
 from bellmanifold.backward import once_through
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
-from bellmanifold.errors import BadInputError, UnsupportedError, quote, quote_pair
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, quote_pair, require
 from bellmanifold.graph import Policy, StateValues, components, direct_routes, is_proper, may_end, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
@@ -159,8 +159,7 @@ def solve(
         raise UnsupportedError(
             f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a nearby problem)"
         )
-    if method not in (None, "vi", "pi", "lp"):
-        raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")
+    require(method in (None, "vi", "pi", "lp"), f"method is {quote(method)}: give vi, pi or lp")
     component = components(model)
     found = once_through(model, component, may_stay=method is None) if method in (None, "vi") else None
     if found is not None:

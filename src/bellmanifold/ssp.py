@@ -35,7 +35,7 @@ from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
 from bellmanifold.description import StatedPrior as StatedPrior
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
-from bellmanifold.errors import BadInputError, counted, quote, quote_pair, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, counted, quote, quote_pair, require, require_kind, require_numbers
 
 if TYPE_CHECKING:
     import pandas
@@ -298,14 +298,9 @@ class SSP(Shown):
         return replace(closed, reward=np.where(self.open_reward, 0.0, self.reward))
 
     def discounted(self, discount: float) -> SSP:
-        """The SSP equivalent to the discounted problem: each move ends at the goal with probability 1 - discount.
-
-        Args:
-            discount: in (0, 1]; 1 changes nothing.
-        """
+        """The SSP equivalent to the discounted problem: each move ends at the goal with probability 1 - discount."""
         require_numbers(discount=discount)
-        if not 0.0 < discount <= 1.0:
-            raise BadInputError(f"discount is {discount}: it must lie in (0, 1]")
+        require(0.0 < discount <= 1.0, f"discount is {discount}: it must lie in (0, 1]")
         if discount == 1.0:
             return self
         rows = self._rows.discounted(~self.open_law, discount, self.n_states)

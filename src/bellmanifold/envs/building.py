@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError, require_count, require_kind
+from bellmanifold.errors import require, require_count, require_kind
 from bellmanifold.ssp import SSP, Description
 
 GOAL = "goal"
@@ -70,9 +70,3 @@ def with_action_order(model: SSP, seed: int) -> SSP:
     require_count(action_seed=seed)
     require(seed >= 0, f"action_seed is {seed}: give a whole number that is not negative")
     return model.subproblem(np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state)))
-
-
-def require(condition: bool, message: str) -> None:
-    """Refuse a parameter with a message that names it and says what it must be."""
-    if not condition:
-        raise BadInputError(message)
