@@ -132,7 +132,7 @@ def test_factors_are_those_of_splu(rng):
     expander = random_problem(rng, states=600, actions=1, successors=8)
     for model in (grid, expander):
         policy, states = model.greedy(rng.normal(size=model.n_pairs)), np.arange(model.n_states)
-        matrix = blocks.system(*linear.chain_on(model, policy, states)[:2]) + 0.01 * eye_array(model.n_states)
+        matrix = blocks.system(linear.chain_on(model, policy, states)) + 0.01 * eye_array(model.n_states)
         matrix = csc_array(matrix)
         found, expected = blocks.factorise(matrix), splu(matrix)
         assert found is not None

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.compressed_rows import Rows
-from bellmanifold.linear import Chain
+from bellmanifold.linear import FactorisedChain
 
 MOST_SWITCHED = 48
 """States in which a policy may differ."""
@@ -54,7 +54,7 @@ class Played(NamedTuple):
 
     policy: Own
     inside: Int[np.ndarray, "inside"]
-    chain: Chain
+    chain: FactorisedChain
 
 
 class Base:

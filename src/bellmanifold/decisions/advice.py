@@ -37,7 +37,6 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.reporting import as_probability
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -280,7 +279,7 @@ class Advice(Shown):
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
         return {
-            **name_columns(self.target.model, pairs),
+            **self.target.model.name_columns(pairs),
             "gain": self.gain.value[pairs].tolist(),
             "gain_se": self.gain.se[pairs].tolist(),
             "tried": self.tried[pairs].tolist(),

@@ -39,7 +39,6 @@ from bellmanifold.formats.files import (
     write_atomically,
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_number, one_text, read_arrays
-from bellmanifold.problem_table import pair_columns
 from bellmanifold.ssp import SSP, Description, StatedPrior, require_problem
 
 FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
@@ -204,7 +203,7 @@ def to_json_text(model: SSP) -> str:
 
     prior = model.prior
     lines = []
-    for i, (state, action, reward, sd, law) in enumerate(zip(*pair_columns(model).values(), strict=True)):
+    for i, (state, action, reward, sd, law) in enumerate(zip(*model.columns().values(), strict=True)):
         pair: dict[str, Any] = {"state": state, "action": action}
         if not model.open_reward[i]:
             pair["reward"] = reward
