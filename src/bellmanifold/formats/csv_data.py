@@ -32,7 +32,7 @@ MEANT = {
     **dict.fromkeys(("next_state", "next state", "destination", "target", "s2", "end"), "next"),
 }
 """What people call the columns."""
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+SEPARATORS = ",;\t"
 
 
 def looks_like_table(content: bytes) -> bool:
@@ -48,7 +48,8 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInputError(f"not UTF-8 text (byte {error.start}): save the table as CSV in UTF-8") from None
-    separator = _separator(text)
+    first = text.lstrip("\r\n").split("\n", 1)[0]
+    separator = next((mark for mark in SEPARATORS if mark in first), ",")
     lines = _numbered(text, separator)
     header = _header(next(lines, (1, []))[1])
     seen, places = [], []
@@ -62,12 +63,6 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
         seen.append(_observation(dict(zip(header, cells, strict=True)), line))
         places.append(f"line {line}")
     return Dataset.from_pairs(model, seen, places)
-
-
-def _separator(text: str) -> str:
-    """What separates columns, by the first line: a comma unless there is none."""
-    first = text.lstrip("\r\n").split("\n", 1)[0]
-    return next((mark for mark in SEPARATORS if mark in first), ",")
 
 
 def _numbered(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, quote, require_kind
@@ -112,7 +111,10 @@ def from_json(value: Any) -> SSP:
         action = text(fields["action"], f"{where}.action")
         pair_action.append(actions.setdefault(action, len(actions)))
         where += f" ({quote(fields['state'])}, {quote(action)})"
-        _refuse_nothing(fields, where, version)
+        for key, nothing in (("reward", (None,)), ("next", (None, {}))):
+            if version > 1 and key in fields and fields[key] in nothing:  # it might be a mistake
+                found = "null" if fields[key] is None else "empty"
+                raise BadInputError(f"{where}: {key} is {found}: leave it out if it is unknown")
         reward.append(number(fields["reward"], f"{where}: reward") if "reward" in fields else np.nan)
         reward_sd.append(number(fields.get("reward_sd", 0.0), f"{where}: reward_sd"))
         priors.append(_prior(fields, f"{where}: prior"))
@@ -129,7 +131,7 @@ def from_json(value: Any) -> SSP:
     start = [state(name, "initial state") for name in initial]
     start_prob = [number(p, f"initial: probability of {quote(name)}") for name, p in initial.items()]
     metadata = plain_object(whole.get("metadata", {}), "metadata")
-    stated = np.array(priors, dtype=np.float64).reshape(len(priors), 2)
+    stated = np.array(priors, dtype=np.float64).reshape(len(priors), 2)  # NaN for None
     model = assemble(
         Description(
             state_names=list(numbers),
@@ -146,7 +148,7 @@ def from_json(value: Any) -> SSP:
             reward_sd=reward_sd,
             name=text(whole.get("name", ""), "name"),
             metadata=metadata,
-            prior=_stated(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
+            prior=StatedPrior(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
             may_be_open=version > 1,
             open_discount=number(whole.get("open_discount", 1.0), "open_discount"),
         )
@@ -168,32 +170,17 @@ def _pair(value: Any, where: str, version: int) -> Mapping[str, Any]:
     return fields
 
 
-def _refuse_nothing(fields: Mapping[str, Any], where: str, version: int) -> None:
-    """In version 2 unknown entries are left out: null and {} might be mistakes."""
-    for key, nothing in (("reward", (None,)), ("next", (None, {}))):
-        if version > 1 and key in fields and fields[key] in nothing:
-            found = "null" if fields[key] is None else "empty"
-            raise BadInputError(f"{where}: {key} is {found}: leave it out if it is unknown")
-
-
-def _prior(fields: Mapping[str, Any], where: str) -> tuple[float, float]:
-    """The mean and the sd that an object states under "prior"; NaN where it states none."""
+def _prior(fields: Mapping[str, Any], where: str) -> tuple[float | None, float | None]:
+    """The mean and the sd that an object states under "prior"."""
     if "prior" not in fields:
-        return float("nan"), float("nan")
+        return None, None
     stated = record(fields["prior"], where, (), ("mean", "sd"))
     if not stated:
         raise BadInputError(f"{where} is empty: give mean, sd or both")
-    mean, sd = (number(stated[key], f"{where}.{key}") if key in stated else float("nan") for key in ("mean", "sd"))
-    if sd <= 0:
+    mean, sd = (number(stated[key], f"{where}.{key}") if key in stated else None for key in ("mean", "sd"))
+    if sd is not None and sd <= 0:
         raise BadInputError(f"{where}.sd is {sd:g}: give a positive number")
     return mean, sd
-
-
-def _stated(
-    mean: float, sd: float, pair_mean: Float[np.ndarray, "pairs"], pair_sd: Float[np.ndarray, "pairs"]
-) -> StatedPrior:
-    """A prior in which NaN stands for what is not stated."""
-    return StatedPrior(None if np.isnan(mean) else mean, None if np.isnan(sd) else sd, pair_mean, pair_sd)
 
 
 def to_json_text(model: SSP) -> str:
@@ -275,14 +262,14 @@ def from_npz(content: bytes) -> SSP:
 
 def _prior_of_arrays(arrays: Mapping[str, np.ndarray]) -> StatedPrior:
     """What the arrays of a problem state of its prior."""
-    whole = [one_number(arrays, key) if key in arrays else float("nan") for key in _OPEN[3:]]
+    mean, sd = (one_number(arrays, key) if key in arrays else np.nan for key in _OPEN[3:])
     count, pairs = arrays["pair_state"].size, []
     for key in _OPEN[1:3]:
         array = arrays.get(key, np.full(count, np.nan))
         if array.shape != (count,) or array.dtype.kind not in "iuf":
             raise BadInputError(f"{key}: must be a list of numbers, one entry per pair, NaN where nothing is stated")
         pairs.append(array.astype(np.float64))
-    return _stated(whole[0], whole[1], pairs[0], pairs[1])
+    return StatedPrior(None if np.isnan(mean) else mean, None if np.isnan(sd) else sd, *pairs)
 
 
 def _write_npz(model: SSP, file: IO[bytes]) -> None:
