@@ -24,8 +24,8 @@ from bellmanifold.runs.metrics import first_episode
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
 from bellmanifold.sweeps.plan import RunSettings, digest
+from bellmanifold.sweeps.record import read_settings, require_fit
 from bellmanifold.sweeps.store import read_arrays
-from bellmanifold.sweeps.validate import read_settings, require_fit
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
@@ -132,12 +132,7 @@ class Contents:
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
-    """Read all runs of a directory, which may be the --out of `learn`, `sweep`, `demo` or `reproduce`.
-
-    Args:
-        directory: runs are looked for in it and in its folder `runs`.
-        one_more: called after every run.
-    """
+    """Read all runs of a directory, the --out of `learn`, `sweep`, `demo` or `reproduce`; `one_more` counts them."""
     cells: dict[RunSettings, Cell] = {}
     problems = _Problems(directory)
     made_by: dict[tuple[str, str, str], int] = {}
@@ -204,7 +199,8 @@ class _Problems:
         """Take the problem of the first place that has the right one, else of the first that has any."""
         for place in _places(reference, self._directory):
             try:
-                _require_plain_file(place)
+                if _is_file(reference) and os.path.exists(place) and not os.path.isfile(place):
+                    raise BadInputError(f"{label(place)}: is not a file")  # a pipe would keep us waiting forever
                 problem = self._load(place)
             except BellmanifoldError as error:
                 self.missing.setdefault(reference, str(error))
@@ -219,27 +215,21 @@ class _Problems:
                 break
         if reference in self.found:
             self.missing.pop(reference, None)
-        elif _is_relative(reference):
+        elif _is_file(reference) and not os.path.isabs(reference):
             self.missing[reference] += " (or give `report` where the runs were played)"
 
 
 def _places(reference: str, directory: Path) -> list[str]:
     """Where the problem of a reference may be: a relative path is looked for here, in the directory and above it."""
-    if not _is_relative(reference):
+    if not _is_file(reference) or os.path.isabs(reference):
         return [reference]
     home = directory.resolve()
     others = [str(place / reference) for place in (home, *home.parents)]
     return [reference, *(place for place in others if os.path.isfile(place))]
 
 
-def _require_plain_file(place: str) -> None:
-    """Refuse what is neither a built-in problem nor a file: a pipe would keep us waiting forever."""
-    if not place.startswith(("env:", "gym:")) and os.path.exists(place) and not os.path.isfile(place):
-        raise BadInputError(f"{label(place)}: is not a file")
-
-
-def _is_relative(reference: str) -> bool:
-    return not reference.startswith(("env:", "gym:")) and not os.path.isabs(reference)
+def _is_file(reference: str) -> bool:
+    return not reference.startswith(("env:", "gym:"))
 
 
 def losses(

@@ -20,7 +20,7 @@ from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.options import spoken
-from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, spread
+from bellmanifold.runs.metrics import Spread, find_optimum, sample_sd, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
 from bellmanifold.ssp import SSP, require_closed
 
@@ -205,7 +205,7 @@ def learn(
     world = open_world(problem)
     check_memory(world, episodes, runs)
     check_supported(kind, world, options)
-    best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
+    best = find_optimum(world.model, world.has_laws)
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
     with counted(f"learning with {kind.name}", "episodes", runs * episodes, progress) as one_more:

@@ -63,22 +63,14 @@ class Optimum(NamedTuple):
 
 
 class Yardstick:
-    """What episodes of one problem are measured against.
+    """What episodes of one problem are measured against; the values of `most_cached` policies are kept.
 
     Attributes:
-        model: the problem.
         reachable: pairs that can be played from the start, shape (pairs,).
         optimum: the best there is, state by state.
     """
 
     def __init__(self, model: SSP, optimum: Optimum | None = None, most_cached: int = MAX_CACHED) -> None:
-        """Measure a problem.
-
-        Args:
-            model: the problem.
-            optimum: if it is known already.
-            most_cached: maximum number of policies whose values are cached.
-        """
         self.model, self._most_cached = model, most_cached
         self.reachable: Bool[np.ndarray, "pairs"] = reachable(model, model.initial > 0)[model.pair_state]
         self.optimum = find_optimum(model) if optimum is None else optimum
@@ -120,11 +112,13 @@ class Yardstick:
         return float(model.initial[states] @ value)
 
 
-def find_optimum(model: SSP) -> Optimum:
-    """The optimal values, or the reason why there are none.
+def find_optimum(model: SSP, has_laws: bool = True) -> Optimum:
+    """The optimal values, or the reason why there are none; an environment may have no laws that could be known.
 
     Only the part of the problem that can be reached from the start is solved, and only there Assumption 2 is needed.
     """
+    if not has_laws:
+        return no_optimum(model, "the environment has no table P")
     states = reachable(model, model.initial > 0)
     part = model if states.all() else model.subproblem(states[model.pair_state])
     verdict = assumption_2(part)

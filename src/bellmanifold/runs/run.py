@@ -135,14 +135,11 @@ def play_runs(
 ) -> Iterator[Run]:
     """Play and measure runs, block by block, those of a block in step, episode by episode.
 
-    A block is always played as a whole, whichever of its runs are wanted.
+    A block is always played as a whole, whichever of its runs are wanted. A seed fixes everything but the seconds.
 
     Args:
         problem: an `SSP` or a Gymnasium environment.
-        agent: name of the agent.
-        episodes: number of episodes per run.
-        seeds: of the runs; a seed fixes everything but the seconds.
-        options: the agent's options; its defaults where they are missing or None.
+        options: the agent's defaults hold where they are missing or None.
         optimum: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
         after_episode: called after every episode, with the number of wanted runs that played one.
     """
@@ -214,6 +211,7 @@ class _Recorder:
     def run(self, kind: AgentKind, options: Options) -> Run:
         played, model = self.played, self.world.model
         reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
+        names = sorted({name for episode in played for name in episode.diagnostics})
         return Run(
             agent=kind.name,
             options=kind.resolve_options(kind.with_stated(model, options)),
@@ -223,7 +221,7 @@ class _Recorder:
             reached_goal=np.array([episode.reached_goal for episode in played]),
             coverage=_coverage(played, reachable),
             seconds=np.array(self.seconds),
-            diagnostics=_diagnostics(played),
+            diagnostics={n: np.array([float(e.diagnostics.get(n, np.nan)) for e in played]) for n in names},
             routes=self.routes,
             route_probability=np.array(self.of_routes).reshape(len(played), len(self.routes)),
             action_probability=_stacked([b.action_probability if b else None for b in self.of_pairs], model.n_pairs),
@@ -249,11 +247,6 @@ def world_of_run(problem: Any, seed: int, own_order: bool = False) -> World:
     return SteppedWorld(problem, with_action_order(world.model, seed)) if world.has_laws else world
 
 
-def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes"]]:
-    names = sorted({name for episode in played for name in episode.diagnostics})
-    return {name: np.array([float(e.diagnostics.get(name, np.nan)) for e in played]) for name in names}
-
-
 def _stacked(
     rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
 ) -> Float[np.ndarray, "episodes pairs"] | None:
@@ -266,12 +259,9 @@ def _stacked(
 
 def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Float[np.ndarray, "episodes"]:
     """Share of the reachable pairs that were played up to each episode."""
-    seen: set[int] = set()
-    shares = []
-    for episode in played:
-        seen.update(episode.pairs.tolist())
-        shares.append(len(seen) / int(reachable.sum()))
-    return np.array(shares)
+    _, first = np.unique(np.concatenate([episode.pairs for episode in played]), return_index=True)
+    moves = np.cumsum([len(episode.pairs) for episode in played])
+    return np.searchsorted(np.sort(first), moves) / int(reachable.sum())
 
 
 def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:

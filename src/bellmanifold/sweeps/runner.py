@@ -66,7 +66,7 @@ def sweep(
         out: the output directory; made if it does not exist, refused if it belongs to another plan.
         player: who plays.
         show: makes the progress display from the number of runs and the number of those already there.
-        widen: a directory that belongs to another plan gets this one's runs too, instead of being refused.
+        widen: see `Store.claim`.
         cost: expected cost of a run, in any unit, for the estimate of the time left; by default all cost the same.
     """
     store = Store(Path(out))

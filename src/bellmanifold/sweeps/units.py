@@ -74,10 +74,7 @@ def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
 def play_unit(unit: Unit, kept: dict[str, Problem] | None = None, most: int = MOST_KEPT) -> dict[int, xr.Dataset]:
     """Play the runs of a unit; the record of every wanted seed.
 
-    Args:
-        unit: what to play.
-        kept: problems by their digests, kept between units; by default those of this process.
-        most: how many to keep.
+    Problems are kept between units, by their digests and `most` of them: by default those of this process.
     """
     problem, settings = _problem(unit, _KEPT if kept is None else kept, most), {run.seed: run for run in unit.runs}
     episodes, choices = unit.settings.episodes, unit.settings.choices()
