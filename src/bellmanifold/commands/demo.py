@@ -65,11 +65,7 @@ def demo_plan() -> Plan:
 def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None) -> None:
     """Play a plan whose cells have equally many runs of equally many episodes, print a table, write the report.
 
-    Args:
-        plan: what is played.
-        out: where runs and report go.
-        player: who plays.
-        improper: the improper mass after a run; by default that of its posterior.
+    `improper` is the improper mass after a run; by default that of its posterior.
     """
     from bellmanifold.sweeps.runner import require_success, sweep
     from bellmanifold.sweeps.store import Store, runs_in
@@ -86,8 +82,7 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
     with counted("computing final", "posteriors", len(plan.runs)) as one_more:
         for cell, runs in cells.items():
             measure = partial(improper or improper_mass, plan.problems[cell.model])
-            directed = ", directed" if dict(cell.options).get("explore") == "directed" else ""
-            name = f"{cell.agent}{directed}"
+            name = cell.agent + (", directed" if dict(cell.options).get("explore") == "directed" else "")
             rows.append((cell.model, name, *_measured(runs, Store(runs_in(out)), measure, one_more)))
     print_table(rows)
     typer.echo(

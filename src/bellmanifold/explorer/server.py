@@ -48,15 +48,7 @@ HEADERS = {
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Hands the page out and messages in.
-
-    Args:
-        port: to listen on; 0 for a free one.
-        session: what the page shows.
-
-    Raises:
-        BadInputError: if the port cannot be used.
-    """
+    """Hands the page out and messages in. Port 0 is a free one; one that cannot be used is refused."""
 
     daemon_threads = True
     allow_reuse_address = os.name == "posix"  # elsewhere it would let others listen, too
@@ -198,13 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
-    """Serve a session until an interrupt.
-
-    Args:
-        session: what the page shows.
-        port: to listen on; 0 for a free one.
-        announce: told the page's address once it answers.
-    """
+    """Serve a session until an interrupt; `announce` is told the page's address once it answers."""
     with LocalServer(port, session) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -60,18 +60,8 @@ class Number(NamedTuple):
     bold: bool = False
 
 
-class Box(NamedTuple):
-    """A rectangle of the drawing."""
-
-    left: float
-    low: float
-    right: float
-    high: float
-
-    def meets(self, other: Box) -> bool:
-        """Do they share a point?"""
-        beside = self.right <= other.left or other.right <= self.left
-        return not (beside or self.high <= other.low or other.high <= self.low)
+Box: TypeAlias = tuple[float, float, float, float]
+"""A rectangle of the drawing: left, low, right, high."""
 
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
@@ -119,7 +109,7 @@ def name_states(axes: Axes, model: SSP) -> list[Box]:
         write(axes, text, at, ha=side, va=up, fontsize=7, fontweight="bold" if s in called else "normal")
         wide, high = len(text) * NUMBER_CHARACTER / unit, NUMBER_LINE / unit
         left, low = (at[0], at[1] - high / 2) if inwards else (at[0] - wide, at[1])
-        taken.append(Box(left, low, left + wide, low + high))
+        taken.append((left, low, left + wide, low + high))
     return taken
 
 
@@ -129,15 +119,15 @@ def write_numbers(axes: Axes, model: SSP, numbers: Iterable[Number], taken: list
     if unit < LEAST_UNIT:
         return
     core = CORE * RADIUS
-    taken += [Box(x - core, y - core, x + core, y + core) for x, y in positions(model).tolist()]
+    taken += [(x - core, y - core, x + core, y + core) for x, y in positions(model).tolist()]
     for number in sorted(numbers, key=lambda number: -number.weight)[:MOST_NUMBERS]:
         wide, high = len(number.text) * NUMBER_CHARACTER / unit / 2, NUMBER_LINE / unit / 2
         for x, y in map(number.at, ALONG):
-            box = Box(x - wide, y - high, x + wide, y + high)
-            if not any(box.meets(other) for other in taken):
+            left, low, right, top = x - wide, y - high, x + wide, y + high
+            if not any(a < right and left < c and b < top and low < d for a, b, c, d in taken):
                 weight = "bold" if number.bold else "normal"
                 write(axes, number.text, (x, y), ha="center", va="center", size=NUMBER_SIZE, weight=weight)
-                taken.append(box)
+                taken.append((left, low, right, top))
                 break
 
 
