@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_agents import play_here
+from toy_agents import play_here, record_run
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
@@ -27,7 +27,7 @@ from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import asset, embedded, escaped, shown
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.sweeps.plan import make_settings, plan_runs
-from bellmanifold.sweeps.record import record_run, require_fit
+from bellmanifold.sweeps.record import require_fit
 from bellmanifold.sweeps.store import Store, encode, load_run, read_arrays
 from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger

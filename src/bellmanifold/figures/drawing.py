@@ -20,10 +20,9 @@ from bellmanifold.figures.names import (
     RADIUS,
     Number,
     action_keys,
-    add_legend,
-    add_title,
     columns,
     draw_starts,
+    explain,
     labelled,
     name_move,
     name_states,
@@ -170,8 +169,7 @@ def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: 
     draw_goal(axes, model, fontsize=8.0 if _size(axes) > 0.7 or not is_triangle(model) else 0.0)
     handles = [*handles, *draw_starts(axes, model)]
     write_numbers(axes, model, numbers, name_states(axes, model))
-    add_legend(axes, handles)
-    add_title(axes, title)
+    explain(axes, handles, title)
 
 
 def chances(

@@ -154,8 +154,9 @@ def action_keys(model: SSP) -> list[Artist]:
     return [Patch(facecolor=COLOURS[k], label=plain_name(name)) for k, name in enumerate(model.actions)]
 
 
-def add_legend(axes: Axes, handles: Sequence[Artist]) -> None:
-    """A legend below a drawing, if there is anything to be explained."""
+def explain(axes: Axes, handles: Sequence[Artist], title: str) -> None:
+    """A legend below a drawing, if there is anything to be explained, and a title of as many lines as it needs."""
+    width = 72.0 * float(axes.get_position(original=True).width * figure_of(axes).get_figwidth())
     if handles:
         axes.legend(
             handles=handles,
@@ -163,13 +164,9 @@ def add_legend(axes: Axes, handles: Sequence[Artist]) -> None:
             fontsize=8,
             loc="upper center",
             bbox_to_anchor=(0.5, 0.0),
-            ncols=columns(_width(axes), [str(handle.get_label()) for handle in handles]),
+            ncols=columns(width, [str(handle.get_label()) for handle in handles]),
         )
-
-
-def add_title(axes: Axes, text: str) -> None:
-    """A title of as many lines as it needs."""
-    axes.set_title(plain_lines(text, _width(axes)), fontsize=SMALL_TITLE)
+    axes.set_title(plain_lines(title, width), fontsize=SMALL_TITLE)
 
 
 def plain_lines(text: str, width: float) -> str:
@@ -182,11 +179,6 @@ def plain_lines(text: str, width: float) -> str:
 def columns(width: float, names: Sequence[str]) -> int:
     """How many columns of a legend fit into a width in points, at most four."""
     return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
-
-
-def _width(axes: Axes) -> float:
-    """The width of axes, in points, as far as their place in the figure tells."""
-    return 72.0 * float(axes.get_position(original=True).width * figure_of(axes).get_figwidth())
 
 
 def labelled(model: SSP) -> np.ndarray:

@@ -33,7 +33,6 @@ from bellmanifold.formats.files import (
     plain_object,
     read_bytes,
     record,
-    refuse_newer_keys,
     text,
     write_atomically,
 )
@@ -90,11 +89,9 @@ def version_of(model: SSP) -> int:
 
 def from_json(value: Any) -> SSP:
     """Build a problem from a parsed `ssp/1` or `ssp/2` object."""
-    version = find_version(value, FORMATS)
-    optional = ("name", "discount", "metadata") + (("prior", "open_discount") if version > 1 else ())
-    if version == 1:
-        refuse_newer_keys(value, "problem", ("prior", "open_discount"), FORMATS[1])
-    whole = record(value, "problem", ("format", "goals", "initial", "pairs"), optional)
+    needs = FORMATS[1] if find_version(value, FORMATS) == 1 else ""
+    required, optional = ("format", "goals", "initial", "pairs"), ("name", "discount", "metadata")
+    whole = record(value, "problem", required, optional, ("prior", "open_discount"), needs)
     numbers: dict[str, int] = {}
     actions: dict[str, int] = {}
 
@@ -105,16 +102,9 @@ def from_json(value: Any) -> SSP:
     pair_state, pair_action, reward, reward_sd, priors = [], [], [], [], []
     next_start, next_state, next_prob = [0], [], []
     for k, pair in enumerate(listing(whole["pairs"], "pairs")):
-        where = f"pairs[{k}]"
-        fields = _pair(pair, where, version)
-        pair_state.append(state(fields["state"], f"{where}.state"))
-        action = text(fields["action"], f"{where}.action")
-        pair_action.append(actions.setdefault(action, len(actions)))
-        where += f" ({quote(fields['state'])}, {quote(action)})"
-        for key, nothing in (("reward", (None,)), ("next", (None, {}))):
-            if version > 1 and key in fields and fields[key] in nothing:  # it might be a mistake
-                found = "null" if fields[key] is None else "empty"
-                raise BadInputError(f"{where}: {key} is {found}: leave it out if it is unknown")
+        fields, where = _pair(pair, f"pairs[{k}]", needs)
+        pair_state.append(numbers.setdefault(fields["state"], len(numbers)))
+        pair_action.append(actions.setdefault(fields["action"], len(actions)))
         reward.append(number(fields["reward"], f"{where}: reward") if "reward" in fields else np.nan)
         reward_sd.append(number(fields.get("reward_sd", 0.0), f"{where}: reward_sd"))
         priors.append(_prior(fields, f"{where}: prior"))
@@ -149,25 +139,26 @@ def from_json(value: Any) -> SSP:
             name=text(whole.get("name", ""), "name"),
             metadata=metadata,
             prior=StatedPrior(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
-            may_be_open=version > 1,
+            may_be_open=not needs,
             open_discount=number(whole.get("open_discount", 1.0), "open_discount"),
         )
     )
     return model.discounted(number(whole.get("discount", 1.0), "discount"))
 
 
-def _pair(value: Any, where: str, version: int) -> Mapping[str, Any]:
-    """The object of a pair, with the keys that its version takes."""
-    if version == 1:
-        refuse_newer_keys(value, where, ("prior",), FORMATS[1])
-    fields = record(
-        value, where, ("state", "action"), ("reward", "next", "reward_sd") + (("prior",) if version > 1 else ())
-    )
+def _pair(value: Any, where: str, needs: str) -> tuple[Mapping[str, Any], str]:
+    """The object of a pair, and what messages call it; in version 2 what is unknown is left out, not null or {}."""
+    fields = record(value, where, ("state", "action"), ("reward", "next", "reward_sd"), ("prior",), needs)
     for key in ("reward", "next"):
-        if key not in fields and version == 1:
-            remedy = f'add it, or write {quote(FORMATS[1])} under "format" to leave it open'
+        if needs and key not in fields:
+            remedy = f'add it, or write {quote(needs)} under "format" to leave it open'
             raise BadInputError(f"{where}: {quote(key)} is missing: {remedy}")
-    return fields
+    called = ", ".join(quote(text(fields[key], f"{where}.{key}")) for key in ("state", "action"))
+    for key, nothing in (("reward", (None,)), ("next", (None, {}))):
+        if not needs and key in fields and fields[key] in nothing:
+            found = "null" if fields[key] is None else "empty"
+            raise BadInputError(f"{where} ({called}): {key} is {found}: leave it out if it is unknown")
+    return fields, f"{where} ({called})"
 
 
 def _prior(fields: Mapping[str, Any], where: str) -> tuple[float | None, float | None]:

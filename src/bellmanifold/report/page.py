@@ -20,7 +20,7 @@ from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import missing, overview, provenance
 from bellmanifold.report.reading import Contents, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
-from bellmanifold.report.text import asset, digest, embedded, escaped, filled
+from bellmanifold.report.text import asset, digest, embedded, escaped, filled, program
 
 MOST_PLAYER_BYTES = 1_500_000
 """Runs enter the player until it is this large."""
@@ -37,7 +37,7 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
-    scripts = {"plotly": get_plotlyjs(), "program": asset("report", "shapes.js") + asset("report", "page.js")}
+    scripts = {"plotly": get_plotlyjs(), "program": program("report", "page.js")}
     player, not_played = make_player(contents)
     runs = sum(len(cell.runs) for cell in contents.cells)
     drawn, left_out = curves(contents.cells)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -35,21 +35,19 @@ LOSS = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
 CURVES = (*REQUIRED, *LOSS, "route", "route_probability")
 
 
-@dataclass(frozen=True, eq=False)
-class RunFile:
+class RunFile(NamedTuple):
     """Where a run is, and what it is."""
 
     path: Path
     settings: RunSettings
-    model_digest: str
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Runs of a cell that stopped exploring: how many, before which episode, and what their policies lose from then on.
+    """Runs of a cell that stopped exploring.
 
     Attributes:
-        runs: how many stopped.
+        runs: how many.
         episode: the median of the first episodes, counted from 1, before which they had.
         expected: what they expected to lose then, mean over these runs.
         true: what they lose in truth, mean over these runs; NaN where it is not known.
@@ -67,7 +65,6 @@ class Cell:
 
     Attributes:
         settings: of the first run.
-        runs: the files.
         regret: cumulative regret of each run as the paper has it, shape (runs, episodes) once stacked; likewise
         completed: cumulative completed regret;
         arrived: did the episode end at the goal? 1 or 0;
@@ -77,7 +74,6 @@ class Cell:
         expected_loss: what the agent expected its best policy to lose, NaN without `until_loss`;
         true_loss: optimal value minus that of the policy that was played, NaN where there is none.
         stopped: the first episode, counted from 1, before which each run had stopped exploring; None if it did not.
-        seconds: of each run.
     """
 
     settings: RunSettings
@@ -120,7 +116,7 @@ class Contents:
 
     Attributes:
         cells: in the order of their problems and agents.
-        problems: the problem of each reference that can be had; those in `missing` cannot, and why.
+        problems: the problem of each reference that can be had.
         missing: reference -> why its problem cannot be had.
         made_by: what made the runs -> how many of them.
     """
@@ -149,7 +145,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
             continue
         counted.add((settings.identity, model_digest))
         cell = cells.setdefault(settings.cell, Cell(settings))
-        cell.runs.append(RunFile(path, settings, model_digest))
+        cell.runs.append(RunFile(path, settings))
         cell.regret.append(np.cumsum(found["regret"]))
         cell.completed.append(np.cumsum(found["completed_regret"]))
         cell.arrived.append(found["goal_reached"].astype(np.float64))

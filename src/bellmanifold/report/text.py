@@ -43,8 +43,13 @@ def escaped(name: object, limit: int = LONG) -> str:
 
 
 def asset(room: str, name: str) -> str:
-    """A file of text beside the modules of a room; `shapes.js` in "report", which draws arrows and pies, serves two."""
+    """A file of text beside the modules of a room."""
     return resources.files(f"bellmanifold.{room}").joinpath(name).read_text(encoding="utf-8")
+
+
+def program(room: str, name: str) -> str:
+    """A page's own program: one beside the modules of a room, and before it what draws arrows and pies on any page."""
+    return asset("report", "shapes.js") + asset(room, name)
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:

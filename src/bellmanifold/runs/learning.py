@@ -220,11 +220,7 @@ def learn(
 
 
 def discounted(problem: Any, discount: float | int) -> SSP:
-    """A problem as the discounted one; an environment by its transition table.
-
-    Raises:
-        BadInputError: for a discount outside (0, 1], or an environment without a table.
-    """
+    """A problem as the discounted one; an environment by its transition table, and one without is refused."""
     world = open_world(problem)
     if not world.has_laws:
         raise BadInputError("discount: the environment has no table P to discount: leave it out")

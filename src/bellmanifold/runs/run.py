@@ -44,9 +44,7 @@ class Run:
     """What was measured in a run; arrays have one entry per episode.
 
     Attributes:
-        agent: name of the agent.
-        options: value of each of its options.
-        seed: the run's seed.
+        options: value of each of the agent's options.
         optimal_value: expected optimal value of an episode; NaN if it is not known.
         regret: optimal value minus the reward collected, shape (episodes,).
         completed_regret: the same, had an optimal policy gone on where an episode did not arrive.
@@ -64,7 +62,6 @@ class Run:
         action_probability, q_mean: the same of each action, and the mean of its value, shape (episodes, pairs); None if
             the agent never knew, or if that would be too many numbers to keep.
         diagnostics: numbers the agent had to say about its work, by name; NaN where it had none.
-        played: the episodes themselves.
         model: the problem with its actions in the order this run drew: what the episodes' numbers refer to.
     """
 
@@ -270,7 +267,7 @@ def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> 
     best, bad, value = np.nan, None, np.full(len(played), np.nan)
     afterwards, optimal = value, np.zeros(len(played), dtype=bool)
     if yardstick is not None:
-        best, bad = yardstick.optimal_value, yardstick.bad_pairs
+        best, bad = yardstick.optimum.at_start, yardstick.bad_pairs
         value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
         afterwards = yardstick.optimum.value[[episode.last for episode in played]]
         optimal = np.array([yardstick.is_optimal(v) for v in value.tolist()])

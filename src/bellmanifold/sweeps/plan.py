@@ -37,7 +37,7 @@ from typing import Any, TypeAlias
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
-from bellmanifold.errors import BadInputError, BellmanifoldError, guess, printable, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, guess, printable, quote
 from bellmanifold.formats.files import label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_whole
@@ -61,9 +61,7 @@ class RunSettings:
 
     Attributes:
         model: reference of the problem, as `load_problem` takes it.
-        agent: name of the agent.
         epsilon, prior_scale: None where the agent has no such setting.
-        episodes: how many to play.
         seed: fixes the order of actions, the agent's draws, the transitions and the noise.
         options: further options as (name, value), sorted by name.
     """
@@ -150,7 +148,6 @@ class Plan:
     """Runs to play, each once, and the problems they name.
 
     Attributes:
-        runs: the runs in the order of the plan.
         problems: what every model reference stands for: an `SSP`, or a Gymnasium environment without a table.
         notes: what the author of the plan should know.
     """
@@ -208,12 +205,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         entries, used = _expand(axes, overrides)
         unused = [k for k in range(len(overrides)) if k not in used]
         notes = tuple(f"{label(path)}: override {k + 1} matches no run" for k in unused)
-        try:
+        with located(f"{label(path)}: model", UnsupportedError), located("model"):
             plan = plan_entries(entries, notes)
-        except BadInputError as error:
-            raise BadInputError(f"model: {error}") from None
-        except BellmanifoldError as error:
-            raise type(error)(f"{label(path)}: model: {error}") from None
         for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
             check_memory(plan.problems[name], episodes, 1)
         return plan

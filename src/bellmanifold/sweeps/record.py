@@ -23,14 +23,12 @@ import numpy as np
 import xarray as xr
 
 import bellmanifold
-from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.files import number, parse_json, text
-from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import Optimum, find_optimum
 from bellmanifold.runs.routes import filled_up
-from bellmanifold.runs.run import Run, play_run, play_seed
+from bellmanifold.runs.run import Run, play_seed
 from bellmanifold.ssp import SSP
 from bellmanifold.sweeps.plan import LARGEST, RunSettings, digest
 
@@ -49,8 +47,6 @@ class Problem:
     Attributes:
         source: an `SSP`, or a Gymnasium environment without a table.
         model: its states and pairs in their own order.
-        digest: of the model.
-        optimum: its optimal values, as far as there are any.
     """
 
     source: Any
@@ -63,14 +59,6 @@ def prepare(source: Any) -> Problem:
     """Solve a problem, so that runs on it can be judged."""
     world = open_world(source)
     return Problem(source, world.model, digest(world.model), find_optimum(world.model, world.has_laws))
-
-
-def record_run(settings: RunSettings, kind: AgentKind | None = None, problem: Problem | None = None) -> xr.Dataset:
-    """Play one run and record it: with an agent that is not registered, and on a problem that is at hand, if given."""
-    kind = kind or find_agent(settings.agent)
-    problem = problem or prepare(load_problem(settings.model))
-    run = play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), problem.optimum)
-    return record(settings, problem, run)
 
 
 def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
