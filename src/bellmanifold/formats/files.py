@@ -92,16 +92,23 @@ def require_short(content: bytes, remedy: str) -> None:
         )
 
 
+def decoded(content: bytes, remedy: str) -> str:
+    """Text in UTF-8, perhaps with a byte order mark."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start}): {remedy}") from None
+
+
 def parse_json(content: bytes) -> dict[str, Any]:
     """A JSON object, strictly: UTF-8, no key twice; call inside `located`.
 
     NaN and Infinity pass here, so that `number` can refuse them by name and place.
     """
     require_short(content, "write large problems as .npz (`env export`)")
+    written = decoded(content, "save it as UTF-8 JSON")
     try:
-        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=float)
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 JSON") from None
+        value = json.loads(written, object_pairs_hook=_without_repeats, parse_constant=float)
     except json.JSONDecodeError as error:
         raise BadInputError(f"line {error.lineno} column {error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:

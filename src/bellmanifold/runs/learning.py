@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -105,20 +106,19 @@ class Learning(Shown):
         that also try moves at random, as `q-learning` does, may lose something in such an episode.
         With `until_loss` also what the agent expected to lose, beside what the policy that it played loses in truth.
         """
-        parts = []
-        for number, run in enumerate(self.runs):
-            episodes = len(run.reward)
-            parts.append(
-                {
-                    "agent": [self.agent] * episodes,
-                    "run": [number] * episodes,
-                    "seed": [run.seed] * episodes,
-                    "episode": list(range(1, episodes + 1)),
-                    **{name: getattr(run, name).tolist() for name in BY_EPISODE},
-                    **(_losses(run) if self._may_stop else {}),
-                }
-            )
-        return as_frame({name: [entry for part in parts for entry in part[name]] for name in parts[0]})
+        runs, episodes = self.runs, len(self.runs[0].reward)
+        found: dict[str, Any] = {
+            "agent": [[self.agent] * episodes for _ in runs],
+            "run": [[number] * episodes for number in range(len(runs))],
+            "seed": [[run.seed] * episodes for run in runs],
+            "episode": [range(1, episodes + 1) for _ in runs],
+            **{name: [getattr(run, name).tolist() for run in runs] for name in BY_EPISODE},
+        }
+        if self._may_stop:
+            found["expected_loss"] = [run.diagnostics["expected_loss"].tolist() for run in runs]
+            found["true_loss"] = [run.expected_regret.tolist() for run in runs]
+            found["stopped"] = [(run.diagnostics["stopped"] > 0).tolist() for run in runs]
+        return as_frame({name: list(chain.from_iterable(each)) for name, each in found.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """The `learn` object of the interface."""
@@ -242,15 +242,6 @@ def _varying(runs: list[Run]) -> tuple[str, ...]:
                 ),
             )
     return ()
-
-
-def _losses(run: Run) -> Columns:
-    """Expected and true loss of every episode, and whether the agent had stopped exploring."""
-    return {
-        "expected_loss": run.diagnostics["expected_loss"].tolist(),
-        "true_loss": run.expected_regret.tolist(),
-        "stopped": (run.diagnostics["stopped"] > 0).tolist(),
-    }
 
 
 def _listed_pairs(ends: Float[np.ndarray, "2 n"]) -> list[list[float | None]]:

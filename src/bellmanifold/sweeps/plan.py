@@ -38,7 +38,7 @@ from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, guess, printable, quote
-from bellmanifold.formats.files import label, located, read_bytes
+from bellmanifold.formats.files import decoded, label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_whole
 from bellmanifold.runs.run import check_memory
@@ -225,11 +225,10 @@ def _parse(content: bytes) -> dict[str, Any]:
         raise BadInputError(f"its {len(content):,} bytes are above {LARGEST_PLAN:,}: split the plan")
     if any(piece.count(b".") > MOST_DOTS for piece in re.split(rb"[,={}\[\]\n]", content)):
         raise BadInputError(f"a name or value has more than {MOST_DOTS} dots: shorten it")
+    written = decoded(content, "save it as UTF-8 TOML")
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 TOML") from None
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        return tomllib.loads(written)
+    except (RecursionError, ValueError) as error:
         raise BadInputError(f"not valid TOML: {error}: fix it there") from None
 
 
