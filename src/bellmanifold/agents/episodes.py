@@ -16,15 +16,7 @@ anything new gives way to the best way home by what is known; if there is none, 
 there is neither, the episode ends as a loop. New pairs run out and ways home arrive, so episodes end. Where laws are
 unknown this cannot be checked, and only the cap on moves ends an episode.
 
-Agents need no base class. Besides `policy` and `observe` an agent may have (`bellmanifold.agents.agent`)
-
-- `moved` (`SeesMoves`): it is shown every single move, with the state it led to;
-- `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
-  measures judge that), and loops do not end an episode: the agent may leave them by itself;
-- `look` (`Looks`): how to go on from a state in the middle of an episode that is replanned; else `policy` is asked;
-- `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results;
-- `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal;
-- `beliefs` (`ShowsBeliefs`): the same of each action, with the mean of its value.
+Agents need no base class; `bellmanifold.agents.agent` says what one may have besides `policy` and `observe`.
 """
 
 from __future__ import annotations
@@ -129,15 +121,7 @@ def play_episodes(
 
 
 class _Trip:
-    """One episode while it is played.
-
-    Args:
-        world: what it is played in.
-        agent: who plays.
-        memory: all that was ever played; kept up to date.
-        rng: fixes what is drawn.
-        replan: let it go on when a state repeats, and the agent look again.
-    """
+    """One episode while it is played; `memory`, all that was ever played, is kept up to date."""
 
     def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator, replan: bool) -> None:
         self.world, self.agent, self.memory, self.rng, self.replan = world, agent, memory, rng, replan
@@ -172,7 +156,6 @@ class _Trip:
         return Episode(pairs, rewards, end, self.first, state, said, self.changed)
 
     def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
-        """Play a policy from now on."""
         require_policy(self.world.model, policy)
         self.choose = chooser(self.world, self.agent, policy, self.rng)
         self.hopeless = loop_detector(self.world, self.agent, policy, self.memory, self.replan)
