@@ -82,12 +82,7 @@ def way_home(
     """The pair that each state plays on the best way to the goal by known pairs; -1 where they do not lead there.
 
     States that cannot be sure to arrive play a pair that may bring them nearer, and so do all if known loops pay, or
-    cost so little that no best way can be told.
-
-    Args:
-        model: the problem; of pairs that are not known nothing is looked at.
-        known: the pairs that may be played.
-        reward: what they pay.
+    cost so little that no best way can be told. Of pairs that are not known nothing is looked at.
     """
     policy = steps_to_goal(model, known)
     sure, proper = reach_goal(model, known)

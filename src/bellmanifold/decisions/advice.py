@@ -333,13 +333,7 @@ def advise(
 
 
 def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: float | None = None) -> Advice:
-    """The advice that a posterior gives.
-
-    Args:
-        summary: the posterior.
-        tried: how often each pair was tried.
-        tolerance: an expected loss up to which to stop.
-    """
+    """The advice that a posterior gives; `tried` counts the trials of each pair, `tolerance` is as in `advise`."""
     check_proper(summary.target)
     draws = _draws(summary)
     decision = decide(draws)
@@ -348,11 +342,7 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
 
 
 def check_proper(target: Target) -> None:
-    """Refuse posteriors that give improper policies any probability.
-
-    Raises:
-        UnsupportedError: naming the remedy.
-    """
+    """Refuse posteriors that give improper policies any probability."""
     if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(

@@ -38,12 +38,7 @@ CHANCE = 5.0
 
 
 class Trials:
-    """Values of trials.
-
-    Args:
-        draws: draws from the posterior.
-        best: the best policy of each half, chosen on it.
-    """
+    """Values of trials, given the best policy of each half of the draws, chosen on it."""
 
     def __init__(self, draws: JointDraws, best: Policies) -> None:
         self.draws, self.best = draws, best
@@ -55,19 +50,13 @@ class Trials:
         self._powers = [np.concatenate([one, one**2]) for one in centred]
 
     def gains(self, loss: float) -> Estimate:
-        """The value of a trial of each pair; 0 where its value is certain.
-
-        Args:
-            loss: the expected loss; where it is 0 there is nothing to gain.
-        """
+        """The value of a trial of each pair; 0 where its value is certain, or where there is no expected loss."""
         target, draws = self.draws.target, self.draws
         value, se = np.zeros((2, target.model.n_pairs))
         alike = stand_ins(target, ~target.observed)
         floor = loss * resolution_of(draws.effective)
-        matters = (target.coupled | (target.model.initial > 0))[
-            target.model.pair_state
-        ]  # data or starts touch the state
-        pairs = np.flatnonzero((draws.sd > 0) & matters & (loss > 0))
+        touched = target.coupled | (target.model.initial > 0)  # by data or starts
+        pairs = np.flatnonzero((draws.sd > 0) & touched[target.model.pair_state] & (loss > 0))
         expect("trials", len(pairs))
         for pair in pairs:
             advance("trials")

@@ -180,11 +180,7 @@ def occupancy(
 
 
 class Valuation:
-    """Values of policies in draws.
-
-    Args:
-        draws: the draws.
-    """
+    """Values of policies in draws."""
 
     def __init__(self, draws: JointDraws) -> None:
         self.draws, self.walks = draws, Walks(draws.target.model, draws.target.observed)
@@ -231,11 +227,7 @@ class Valuation:
 
 
 class Planner:
-    """Solves M~ for other payments.
-
-    Args:
-        draws: draws whose problem is solved.
-    """
+    """Solves M~, the problem of some draws, for other payments."""
 
     def __init__(self, draws: JointDraws) -> None:
         self.draws, self.target = draws, draws.target
