@@ -68,7 +68,8 @@ MAY_IMPORT = {
     | {"jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"problem_table", "solver", "ssp"},
-    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "problem_table", "ssp"},
+    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "problem_table", "ssp"}
+    | {"subtraction_free"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {

@@ -8,8 +8,8 @@ number of visits to state s its value at the start is
 
 Where all laws are given, visits are the same in all draws, and the values of many policies in many draws are one
 product of matrices: known pay until the first free pair, and what that is worth. Where laws are open, each draw has
-visits of its own. Systems are eliminated without subtraction, as in `bellmanifold.linear`, on those states alone that a
-policy can come to.
+visits of its own. Systems are eliminated without subtraction (`bellmanifold.subtraction_free`), on those states alone
+that a policy can come to.
 
 *The best policy.* The expected value of a policy over draws is linear in what pairs pay, if all laws are given: it is
 the policy's value in the problem where every pair pays its mean. So the best policy of a half of the draws, among all
@@ -35,6 +35,7 @@ from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.decisions.joint_draws import JointDraws
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP
+from bellmanifold.subtraction_free import expected_visits
 
 Policies = Int[np.ndarray, "_ states"]
 """The pair that each state plays, policy by policy."""
@@ -107,9 +108,9 @@ class Walks:
             prob = np.where(own < states, law[pair, k], 0.0)
             np.add.at(moves, (rows, np.arange(own.shape[1]), place[rows, successor[pair, k]]), prob)
         out = moves[:, :, -1] + np.where((own < states) & self.solved[pair], 0.0, 1.0)
-        found = occupancy(moves[:, :, :-1], out, np.where(own < states, start[safe], 0.0))
+        begin = np.where(own < states, start[safe], 0.0)
         total = np.zeros((count, states + 1))
-        total[rows, own] = found
+        total[rows, own] = (begin[:, None] @ expected_visits(moves[:, :, :-1], out))[:, 0]
         return total[:, :-1]
 
     def _sparse_visits(
@@ -150,33 +151,6 @@ def compact(reached: Bool[np.ndarray, "n states"]) -> tuple[Int[np.ndarray, "n o
     own = np.full((count, most + 1), states)
     own[np.arange(count)[:, None], place] = np.where(reached, np.arange(states), states)
     return own[:, :most], np.append(place, np.full((count, 1), most), axis=1)
-
-
-def occupancy(
-    moves: Float[np.ndarray, "n s s"], out: Float[np.ndarray, "n s"], start: Float[np.ndarray, "n s"]
-) -> Float[np.ndarray, "n s"]:
-    """Expected visits x = start + x P of many transient chains, eliminated without subtraction.
-
-    Args:
-        moves: probabilities among the states; the diagonal is ignored.
-        out: the probability of leaving, from each state.
-        start: where the chains begin.
-
-    >>> occupancy(np.array([[[0.0, 0.5], [1.0, 0.0]]]), np.array([[0.5, 0.0]]), np.array([[1.0, 0.0]]))
-    array([[2., 1.]])
-    """
-    moves, x, size = moves.copy(), start.copy(), out.shape[1]
-    pivots = np.empty_like(out)
-    out = out.copy()
-    for k in range(size - 1, -1, -1):  # censor the chains on the states before k
-        pivots[:, k] = moves[:, k, :k].sum(axis=1) + out[:, k]
-        on = moves[:, k, :k] / pivots[:, k, None]
-        x[:, :k] += x[:, k, None] * on
-        out[:, :k] += moves[:, :k, k] * (out[:, k] / pivots[:, k])[:, None]
-        moves[:, :k, :k] += moves[:, :k, k, None] * on[:, None]
-    for k in range(size):
-        x[:, k] = (x[:, k] + (x[:, None, :k] @ moves[:, :k, k, None])[:, 0, 0]) / pivots[:, k]
-    return x
 
 
 class Valuation:
@@ -220,8 +194,7 @@ class Valuation:
             rows = np.broadcast_to(given, (own.stop - own.start, *given.shape)).copy()
             is_open = (row[pair] >= 0) & target.observed[pair]
             rows[:, is_open] = np.moveaxis(law[row[pair[is_open]], :, own], -1, 0)
-            out = rows[:, :, -1]
-            visits = occupancy(rows[:, :, reached], out, np.broadcast_to(start[reached], out.shape))
+            visits = start[reached] @ expected_visits(rows[:, :, reached], rows[:, :, -1])
             value[own] = (visits * self.draws.pay[pair, own].T).sum(axis=1)
         return np.maximum(value, self.draws.at_start - WORST * self.draws.tie)
 
