@@ -98,20 +98,22 @@ class Walks:
         self, policies: Policies, reached: Bool[np.ndarray, "policies states"], start: Float[np.ndarray, "states"]
     ) -> Float[np.ndarray, "policies states"]:
         successor, law = self._padded
-        count, states = policies.shape
-        own, place = compact(reached)
-        safe = np.minimum(own, states - 1)
-        rows = np.arange(count)[:, None]
-        pair = np.where(own < states, policies[rows, safe], 0)
-        moves = np.zeros((count, own.shape[1], own.shape[1] + 1))
+        size = reached.sum(axis=1)[:, None]
+        most, rows = max(1, int(size.max(initial=0))), np.arange(len(policies))[:, None]
+        own = np.argsort(~reached, axis=1, kind="stable")[:, :most]  # states that are reached come first
+        inside = np.arange(most) < size
+        place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)  # the goal, and what is not reached, come last
+        place = np.append(place, np.full((len(policies), 1), most), axis=1)
+        pair = policies[rows, own]
+        moves = np.zeros((len(policies), most, most + 1))
         for k in range(successor.shape[1]):
-            prob = np.where(own < states, law[pair, k], 0.0)
-            np.add.at(moves, (rows, np.arange(own.shape[1]), place[rows, successor[pair, k]]), prob)
-        out = moves[:, :, -1] + np.where((own < states) & self.solved[pair], 0.0, 1.0)
-        begin = np.where(own < states, start[safe], 0.0)
-        total = np.zeros((count, states + 1))
+            prob = np.where(inside, law[pair, k], 0.0)
+            np.add.at(moves, (rows, np.arange(most), place[rows, successor[pair, k]]), prob)
+        out = moves[:, :, -1] + np.where(inside & self.solved[pair], 0.0, 1.0)
+        begin = np.where(inside, start[own], 0.0)
+        total = np.zeros(policies.shape)
         total[rows, own] = (begin[:, None] @ expected_visits(moves[:, :, :-1], out))[:, 0]
-        return total[:, :-1]
+        return total
 
     def _sparse_visits(
         self, policy: Int[np.ndarray, "states"], reached: Bool[np.ndarray, "states"], start: Float[np.ndarray, "states"]
@@ -138,19 +140,6 @@ def _chunks(size: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
         chunks.append(order[begin : begin + min(256, most)])
         begin += min(256, most)
     return chunks
-
-
-def compact(reached: Bool[np.ndarray, "n states"]) -> tuple[Int[np.ndarray, "n own"], Int[np.ndarray, "n places"]]:
-    """The states that are reached, row by row, padded by the number of states; and the place of each among them.
-
-    The place of a state that is not reached, and of the goal, is the number of columns.
-    """
-    count, states = reached.shape
-    most = max(1, int(reached.sum(axis=1).max(initial=0)))
-    place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)
-    own = np.full((count, most + 1), states)
-    own[np.arange(count)[:, None], place] = np.where(reached, np.arange(states), states)
-    return own[:, :most], np.append(place, np.full((count, 1), most), axis=1)
 
 
 class Valuation:
