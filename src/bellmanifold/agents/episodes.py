@@ -26,15 +26,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.agents.agent import Agent, acts, is_diagnosed, looks, sees_moves
-from bellmanifold.agents.following import chooser, loop_detector, require_policy
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
+from bellmanifold.graph import reaches_goal
 from bellmanifold.ssp import SSP
 
 LEAST_CAP = 1000
@@ -120,6 +120,17 @@ def play_episodes(
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
 
+def require_policy(model: SSP, policy: object) -> None:
+    """Refuse what an agent of one's own may return by mistake."""
+    wanted = "return one number of a pair per state, as model.greedy(q) does"
+    found = np.asarray(policy)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
+    if len(found) != model.n_states:
+        entries = counted(len(found), "entry", "entries")
+        raise BadInputError(f"the agent's policy has {entries} for {model.n_states} states: {wanted}")
+
+
 class _Trip:
     """One episode while it is played; `memory`, all that was ever played, is kept up to date."""
 
@@ -130,23 +141,23 @@ class _Trip:
         self.learnt = 0
         self.looks = 0
         self.changed = False
+        self.may_loop = not acts(agent) and world.may_loop and (world.has_laws or replan)
         self.first = agent.policy(rng)
         self._follow(self.first)
 
     def played(self, cap: int) -> Episode:
         """Play to the end."""
-        replan = self.replan
-        state, goal = self.world.start(self.rng), self.world.model.n_states
+        state, goal, replan = self.world.start(self.rng), self.world.model.n_states, self.replan
         end: End | None = None
         while end is None:
-            pair = self.choose(state)
+            pair = self._choose(state)
             is_new = self.memory.count[pair] == 0
             landing, cut_off = self._step(pair)
             at_cap = len(self.pairs) >= cap
             end = "goal" if landing == goal else "cut off" if cut_off else "cap" if at_cap else None
             if end is None and replan and is_new:
                 self._look_again(landing)
-            elif end is None and self.hopeless(state, landing, bool(is_new)):
+            elif end is None and self._hopeless(state, landing, bool(is_new)):
                 goes_on = replan and (self._give_way(landing) or not self.world.has_laws)
                 end = None if goes_on else "loop"
             state = landing
@@ -157,8 +168,28 @@ class _Trip:
 
     def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
         require_policy(self.world.model, policy)
-        self.choose = chooser(self.world, self.agent, policy, self.rng)
-        self.hopeless = loop_detector(self.world, self.agent, policy, self.memory, self.replan)
+        self.policy = policy
+        self.seen: set[int] = set()
+        self.hopeful: Bool[np.ndarray, "states"] | None = None
+
+    def _choose(self, state: int) -> int:
+        """The pair to play: the agent's choice, or its policy's."""
+        agent, world = self.agent, self.world
+        if acts(agent):
+            return int(agent.act(world.playable(state), self.rng))
+        pair, owner = int(self.policy[state]), world.model.pair_state
+        if world.has_laws and not (0 <= pair < len(owner) and owner[pair] == state):
+            raise BadInputError(
+                f"the policy plays pair {pair} in state {quote(world.model.states[state])}, which is not one of its "
+                "pairs: name one pair per state, model.pair_start[s] to model.pair_start[s + 1] - 1"
+            )
+        if not world.has_laws and pair not in world.playable(state):
+            where, what = world.model.pair_name(pair)
+            raise UnsupportedError(
+                f"state {quote(where)} does not allow action {quote(what)}, and this agent chooses its policy before "
+                "it can know that: use q-learning"
+            )
+        return pair
 
     def _step(self, pair: int) -> tuple[int, bool]:
         """Play a pair; where that led, and whether the episode was cut off."""
@@ -171,6 +202,23 @@ class _Trip:
         if sees_moves(self.agent):
             self.agent.moved(pair, reward, landing, self.world.playable(landing))
         return landing, cut_off
+
+    def _hopeless(self, state: int, landing: int, is_new: bool) -> bool:
+        """After a move from a state to another, with a pair that was new or not: can nothing new or good follow?
+
+        Where laws are unknown this is a guess from past landings: good enough to look again, not to give up. Agents
+        that choose every move may leave loops by themselves.
+        """
+        world, model = self.world, self.world.model
+        if not self.may_loop:
+            return False
+        if world.has_laws and model.is_deterministic:
+            self.seen.add(state)
+            return landing in self.seen
+        if self.hopeful is None or is_new or not (world.has_laws or self.hopeful[landing]):
+            known = model if world.has_laws else self.memory.known_model
+            self.hopeful = reaches_goal(known, self.policy, ends=self.memory.count[self.policy] == 0)
+        return not self.hopeful[landing]
 
     def _learn(self) -> None:
         """Show the agent what was played since it last learnt."""

@@ -25,7 +25,7 @@ once: deciding anew in every state would mix two plans into a bad one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -35,7 +35,6 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from bellmanifold.agents.following import visited
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import way_home
 from bellmanifold.graph import steps_towards
@@ -119,6 +118,21 @@ def news_or_home(
         return knowledge.towards_news(otherwise, rng)
     home = way_home(knowledge.model, knowledge.known, memory.mean_reward)
     return np.where(home < 0, otherwise, home)
+
+
+def visited(model: SSP, policy: Int[np.ndarray, "states"], states: Iterable[int]) -> Iterator[int]:
+    """The states that a policy may come to from some states, themselves included."""
+    start, after, goal = model.next_start, model.next_state, model.n_states
+    found = set(states)
+    waiting = list(found)
+    while waiting:
+        here = waiting.pop()
+        yield here
+        pair = policy[here]
+        for state in after[start[pair] : start[pair + 1]].tolist():
+            if state not in found and state < goal:
+                found.add(state)
+                waiting.append(state)
 
 
 def _search(knowledge: Knowledge) -> Way:

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import bootstrap, trim_mean
 
-from bellmanifold.agents.following import visited
+from bellmanifold.agents.news import visited
 from bellmanifold.graph import reachable, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
