@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Agent, acts, is_diagnosed, looks, sees_moves
 from bellmanifold.agents.memory import Memory
@@ -34,7 +34,7 @@ from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
-from bellmanifold.graph import reaches_goal
+from bellmanifold.graph import Policy, States, reaches_goal
 from bellmanifold.ssp import SSP
 
 LEAST_CAP = 1000
@@ -59,7 +59,7 @@ class Episode:
     pairs: Int[np.ndarray, "moves"]
     rewards: Float[np.ndarray, "moves"]
     end: End
-    policy: Int[np.ndarray, "states"]
+    policy: Policy
     last: int
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     changed: bool = False
@@ -166,11 +166,11 @@ class _Trip:
         pairs, rewards = np.array(self.pairs, dtype=np.int64), np.array(self.rewards, dtype=np.float64)
         return Episode(pairs, rewards, end, self.first, state, said, self.changed)
 
-    def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
+    def _follow(self, policy: Policy) -> None:
         require_policy(self.world.model, policy)
         self.policy = policy
         self.seen: set[int] = set()
-        self.hopeful: Bool[np.ndarray, "states"] | None = None
+        self.hopeful: States | None = None
 
     def _choose(self, state: int) -> int:
         """The pair to play: the agent's choice, or its policy's."""

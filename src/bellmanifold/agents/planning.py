@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.graph import is_proper, reach_goal, steps_to_goal
+from bellmanifold.graph import Pairs, Policy, is_proper, reach_goal, steps_to_goal
 from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
@@ -35,9 +35,7 @@ MAX_POLICIES = 1000
 SWEEPS = 20
 
 
-def solve_leaky(
-    model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Int[np.ndarray, "states"]
-) -> Float[np.ndarray, "pairs"]:
+def solve_leaky(model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Policy) -> Float[np.ndarray, "pairs"]:
     """Optimal action values of a made-up problem, by policy iteration.
 
     Args:
@@ -76,9 +74,7 @@ def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float
     return draws[int(np.argmax(at_start))]
 
 
-def way_home(
-    model: SSP, known: Bool[np.ndarray, "pairs"], reward: Float[np.ndarray, "pairs"]
-) -> Int[np.ndarray, "states"]:
+def way_home(model: SSP, known: Pairs, reward: Float[np.ndarray, "pairs"]) -> Policy:
     """The pair that each state plays on the best way to the goal by known pairs; -1 where they do not lead there.
 
     States that cannot be sure to arrive play a pair that may bring them nearer, and so do all if known loops pay, or

@@ -99,7 +99,7 @@ class Yardstick:
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
         """Expected reward of an episode of a policy; -inf if it may miss the goal for ever."""
-        states = np.array(sorted(visited(self.model, policy, np.flatnonzero(self.model.initial).tolist())))
+        states = np.array(sorted(visited(self.model, policy)))
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
             if len(self._known) >= self._most_cached:
