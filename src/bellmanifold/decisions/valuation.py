@@ -32,13 +32,16 @@ from scipy.sparse.linalg import splu
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.layout import solve_layout
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
-from bellmanifold.decisions.joint_draws import JointDraws
+from bellmanifold.decisions.joint_draws import JointDraws, PerDraw
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP
 from bellmanifold.subtraction_free import expected_visits
 
 Policies = Int[np.ndarray, "_ states"]
 """The pair that each state plays, policy by policy."""
+Values = Float[np.ndarray, "policies draws"]
+"""What policies are worth in draws."""
+PerState = Float[np.ndarray, "states"]
 HELD = 2**23
 """Numbers in an array of transition probabilities that is eliminated at a time."""
 WORST = 1e15
@@ -67,7 +70,7 @@ class Walks:
         successor, law = padded_successors(self.model)
         return successor, np.where(self.solved[:, None], law, 0.0)
 
-    def reached(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Bool[np.ndarray, "policies states"]:
+    def reached(self, policies: Policies, start: PerState) -> Bool[np.ndarray, "policies states"]:
         """The states that each policy can come to."""
         successor, law = self._padded
         found = np.zeros((len(policies), self.model.n_states + 1), dtype=bool)
@@ -82,7 +85,7 @@ class Walks:
             found |= after
         return found[:, :-1]
 
-    def visits(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Float[np.ndarray, "policies states"]:
+    def visits(self, policies: Policies, start: PerState) -> Float[np.ndarray, "policies states"]:
         """Expected visits of each policy to each state."""
         reached = self.reached(policies, start)
         total = np.zeros(policies.shape)
@@ -95,7 +98,7 @@ class Walks:
         return total
 
     def _dense_visits(
-        self, policies: Policies, reached: Bool[np.ndarray, "policies states"], start: Float[np.ndarray, "states"]
+        self, policies: Policies, reached: Bool[np.ndarray, "policies states"], start: PerState
     ) -> Float[np.ndarray, "policies states"]:
         successor, law = self._padded
         size = reached.sum(axis=1)[:, None]
@@ -116,8 +119,8 @@ class Walks:
         return total
 
     def _sparse_visits(
-        self, policy: Int[np.ndarray, "states"], reached: Bool[np.ndarray, "states"], start: Float[np.ndarray, "states"]
-    ) -> Float[np.ndarray, "states"]:
+        self, policy: Int[np.ndarray, "states"], reached: Bool[np.ndarray, "states"], start: PerState
+    ) -> PerState:
         successor, law = self._padded
         own = np.flatnonzero(reached)
         number = np.full(self.model.n_states + 1, -1)
@@ -148,12 +151,9 @@ class Valuation:
     def __init__(self, draws: JointDraws) -> None:
         self.draws, self.walks = draws, Walks(draws.target.model, draws.target.observed)
 
-    def at_start(self, policies: Policies) -> Float[np.ndarray, "policies draws"]:
-        """Values of some policies, expected over the starts."""
-        return self.from_start(policies, self.draws.target.model.initial)
-
-    def from_start(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Float[np.ndarray, "policies draws"]:
-        """Values of some policies that begin in a random state."""
+    def at_start(self, policies: Policies, start: PerState | None = None) -> Values:
+        """Values of some policies that begin in a random state, by default where episodes do."""
+        start = self.draws.target.model.initial if start is None else start
         if self.draws.law is not None:
             return np.array([self._in_laws(policy, start) for policy in policies])
         visits = np.zeros((len(policies), self.draws.target.model.n_pairs))
@@ -161,9 +161,7 @@ class Valuation:
         used = np.flatnonzero(visits.any(axis=0))
         return visits[:, used] @ self.draws.pay[used]
 
-    def _in_laws(
-        self, policy: Int[np.ndarray, "states"], start: Float[np.ndarray, "states"]
-    ) -> Float[np.ndarray, "draws"]:
+    def _in_laws(self, policy: Int[np.ndarray, "states"], start: PerState) -> PerDraw:
         """Values of a policy where every draw has laws of its own."""
         target, law = self.draws.target, self.draws.law
         assert law is not None, "only asked where laws are open"
