@@ -66,7 +66,7 @@ MAY_IMPORT = {
     | {"components", "jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"solver", "ssp"},
-    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp"},
+    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp", "subtraction_free"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {

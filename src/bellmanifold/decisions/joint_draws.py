@@ -30,6 +30,9 @@ from bellmanifold.posteriors.system import Drawn, chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_found, check_sparse, fresh_walker
 
+PerDraw = Float[np.ndarray, "draws"]
+Half = Bool[np.ndarray, "draws"]
+"""Which draws are in a half of them."""
 BLOCKS = 64
 """Blocks of draws; half of them choose, the other half judges."""
 MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**15, 2**12, 2**21
@@ -63,7 +66,7 @@ class JointDraws:
     target: Target
     chart: BatchChart | None
     q: Float[np.ndarray, "draws pairs"]
-    weight: Float[np.ndarray, "draws"]
+    weight: PerDraw
     law: Float[np.ndarray, "rows nexts draws"] | None = None
     walked: bool = False
 
@@ -78,7 +81,7 @@ class JointDraws:
         return self.target.model.best(self.q)
 
     @cached_property
-    def at_start(self) -> Float[np.ndarray, "draws"]:
+    def at_start(self) -> PerDraw:
         """V* of every draw, expected over the starts."""
         return self.best @ self.target.model.initial
 
@@ -115,17 +118,17 @@ class JointDraws:
         return np.arange(len(self.weight)) * BLOCKS // len(self.weight)
 
     @cached_property
-    def halves(self) -> tuple[Bool[np.ndarray, "draws"], Bool[np.ndarray, "draws"]]:
+    def halves(self) -> tuple[Half, Half]:
         """The two halves."""
         first = self.block < BLOCKS // 2
         return first, ~first
 
-    def mean(self, values: Float[np.ndarray, "*k draws"], half: Bool[np.ndarray, "draws"]) -> Float[np.ndarray, "*k"]:
+    def mean(self, values: Float[np.ndarray, "*k draws"], half: Half) -> Float[np.ndarray, "*k"]:
         """Weighted mean over one half."""
         weight = self.weight[half]
         return values[..., half] @ weight / max(float(weight.sum()), 1e-300)
 
-    def estimate(self, values: Float[np.ndarray, "draws"], judges: Bool[np.ndarray, "draws"] | None = None) -> Estimate:
+    def estimate(self, values: PerDraw, judges: Half | None = None) -> Estimate:
         """Weighted mean over all draws, or some blocks of them, its standard error from the spread between blocks."""
         weight = self.weight if judges is None else self.weight * judges
         used = np.unique(self.block[weight > 0]) if judges is not None else slice(None)

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import bootstrap, trim_mean
 
-from bellmanifold.agents.following import visited
+from bellmanifold.agents.news import visited
 from bellmanifold.graph import reachable, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
@@ -86,7 +86,7 @@ class Yardstick:
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
         """Expected reward of an episode of a policy; -inf if it may miss the goal for ever."""
-        states = np.array(sorted(visited(self.model, policy, np.flatnonzero(self.model.initial).tolist())))
+        states = np.array(sorted(visited(self.model, policy)))
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
             if len(self._known) >= self._most_cached:
