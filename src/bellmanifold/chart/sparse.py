@@ -130,7 +130,7 @@ class SparseChart:
             q = pay + self.moves @ best
             improved = self._switched(q, policy)
             if improved is None:
-                is_solved = np.abs(q[policy] - best).max() <= SMALL * (1.0 + np.abs(best).max())
+                is_solved = np.abs(q[policy] - best).max() <= SMALL * (_unit(best) + np.abs(best).max())
                 return self._point(value, q, log_det + change[1], policy) if is_solved else None
             after = self._ahead(pay, q, policy)
             policy = improved if after is None else after
@@ -198,7 +198,7 @@ class SparseChart:
     def _switched(self, q: OwnValues, policy: Own) -> Own | None:
         """The policy with every action that is strictly better; None if there is none."""
         now = q[policy]
-        switch = self.ended.best(q) > now + STRICTLY * (1.0 + np.abs(now))
+        switch = self.ended.best(q) > now + STRICTLY * (_unit(now) + np.abs(now))
         return np.where(switch, self.ended.greedy(q), policy) if switch.any() else None
 
     def _ahead(self, pay: OwnValues, q: OwnValues, policy: Own) -> Own | None:
@@ -239,6 +239,11 @@ class SparseChart:
         policy = self.model.pair_start[:-1].copy()
         policy[self.states] = self.pairs[greedy]
         return Point(q, log_det, policy)
+
+
+def _unit(values: Float[np.ndarray, "own_states"]) -> float:
+    """What is added to a value before a small share is taken of it: 1, or the largest of them if that is less."""
+    return min(1.0, float(np.abs(values).max(initial=0.0)))
 
 
 def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_sweep: bool = True) -> SparseChart:
