@@ -36,7 +36,7 @@ types: setup
 # test-slow, test-seeds and test-oldest compile as users do and check every module (addopts in pyproject.toml).
 QUICK_TO_COMPILE := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
     --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false
-CHECKED := bellmanifold.chart,bellmanifold.gaussian,bellmanifold.posteriors.weight,bellmanifold.posteriors.system,bellmanifold_paper
+CHECKED := bellmanifold.chart,bellmanifold.gaussian,bellmanifold.posteriors.weight,bellmanifold.posteriors.cut_weight,bellmanifold.posteriors.system,bellmanifold_paper
 fast-tests: setup
 	flags="$${XLA_FLAGS-$(QUICK_TO_COMPILE)}"; \
 	XLA_FLAGS="$$flags" $(BIN)/python -c 'import jax; jax.devices()' 2> /dev/null || flags=; \

@@ -117,7 +117,7 @@ def test_what_a_step_is_made_of(rng, monkeypatch, made, turns, visits, picked):
     system = made()
     point, pairs = some_point(system, rng), len(system.solved)
     here = init(system, point)
-    seen, done = np.asarray(system.observed), []
+    seen, done = np.asarray(system.solved), []
 
     def turn(key, state, log_likelihood, turning):
         done.append("turn")

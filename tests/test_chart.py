@@ -13,7 +13,7 @@ from bellmanifold import envs, solver
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.chart.elimination import censored, eliminate_batch, moves_within, policy_iteration
+from bellmanifold.chart.elimination import censored, chosen, eliminate_batch, moves_within, policy_iteration
 from bellmanifold.chart.layout import Block
 from bellmanifold.chart.narrow import narrow_block
 from bellmanifold.chart.sparse import sparse_chart
@@ -275,7 +275,11 @@ def test_policy_iteration_counts_its_switches_down(monkeypatch):
     monkeypatch.setattr(jax.lax, "while_loop", plain_loop)
     inside, out = jnp.array([[[0.5]], [[0.0]]])[..., None], jnp.array([[0.5], [1.0]])[..., None]
     start, first = jnp.array([[[-1.0]], [[-1.5]]]), jnp.zeros(1, dtype=jnp.int64)
-    q, pivots, proper = policy_iteration(inside, out, start, first, lambda values: jnp.sum(inside * values, axis=2))
+
+    def evaluate(policy):
+        return eliminate_batch(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
+
+    q, pivots, proper = policy_iteration(start, first, evaluate, lambda values: jnp.sum(inside * values, axis=2))
     assert left == [59, 0]
     np.testing.assert_array_equal(q[:, 0, 0], [-1.75, -1.5])
     assert (float(pivots[0, 0]), bool(proper[0])) == (1.0, True)

@@ -8,7 +8,7 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.posteriors.estimated import Estimate, with_least_errors
+from bellmanifold.posteriors.result import Moments
 
 RING = 41
 """States of a random round that is too large for batches: problems beside it are walked on sparse systems."""
@@ -98,14 +98,21 @@ def test_nets_that_agree_by_chance_are_not_certain_of_moments_and_evidence():
 
 
 def test_one_draw_moves_moments_by_no_more_than_their_errors():
-    """The farthest of 1,000 normal draws is 3.7 standard deviations away; where nothing is sampled errors stay 0."""
-    mean = Estimate(np.array([1.5, -2.0, 3.0]), np.array([0.5, 1e-9, 0.0]))
-    sd = Estimate(np.array([2.0, 0.4, 0.0]), np.array([0.25, 0.0, 0.0]))
-    least = with_least_errors(mean, sd, 1e-3)
-    assert [list(found.value) for found in least] == [[1.5, -2.0, 3.0], [2.0, 0.4, 0.0]]
+    """The farthest of 1,000 normal draws is 3.7 standard deviations away; where nothing is sampled errors stay 0.
+
+    Two replicates: means that differ by 1 have an error of 0.5; of those that agree and of sds that agree it is 0.
+    """
+    spread = np.array([[2.0, 0.4, 0.0], [2.5, 0.4, 0.0]])
+    moments = Moments(np.ones(2), np.array([[1.0, -2.0, 3.0], [2.0, -2.0, 3.0]]), spread**2)
+    mean, sd = moments._estimate(slice(None))
+    np.testing.assert_allclose(mean.value, [1.5, -2.0, 3.0])
+    np.testing.assert_allclose(mean.se, [0.5, 0.0, 0.0], atol=1e-15)
+    np.testing.assert_allclose(sd.value, [np.sqrt((2.0**2 + 2.5**2) / 2 + 0.25), 0.4, 0.0])
+    assert sd.se[0] > 0.1
+    least = moments._estimate(slice(None), 1e-3)
+    assert [list(found.value) for found in least] == [list(mean.value), list(sd.value)]
     np.testing.assert_allclose(least[0].se, [0.5, 0.4e-3 * np.sqrt(2 * np.log(1000)), 0.0])
-    np.testing.assert_allclose(least[1].se, [0.25, 0.4e-3 * np.log(1000), 0.0])
-    assert with_least_errors(mean, sd, 0.0) == (mean, sd)
+    np.testing.assert_allclose(least[1].se, [sd.se[0], 0.4e-3 * np.log(1000), 0.0])
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3])

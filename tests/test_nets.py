@@ -29,7 +29,6 @@ from bellmanifold.posteriors.pieces import (
     REPLICATES,
     Arranged,
     Pieces,
-    pieces_in_call,
     reference_calls,
     weigh_pieces,
 )
@@ -52,7 +51,7 @@ def chart_of(coordinates):
 
 
 def arranged_of(coordinates):
-    return Arranged.of(coordinates, system_of(coordinates, chart_of(coordinates)))
+    return Arranged(coordinates, chart_of(coordinates))
 
 
 def pieces_of(arranged):
@@ -323,9 +322,8 @@ def test_points_are_kept_within_a_bound_and_made_scrambling_by_scrambling_beyond
 def test_calls_hold_no_more_numbers_than_allowed():
     """A power of two of pieces, at most 16, at least one; each has 1,024 points, and 2^19 numbers are allowed."""
     assert CALL_NUMBERS == 512 * PIECE
-    assert [pieces_in_call(pairs) for pairs in (1, 32, 33, 100, 128, 256, 257, 512, 513, 10**6)] == [
-        *(16, 16, 8, 4, 4, 2, 1, 1, 1, 1)
-    ]
+    actions = (1, 32, 33, 100, 128, 256, 257, 512, 513, 2000)
+    assert [arranged_of(bandit(many)).pieces for many in actions] == [16, 16, 8, 4, 4, 2, 1, 1, 1, 1]
 
 
 def test_a_bandit_by_the_textbook():
@@ -432,20 +430,28 @@ def test_policies_are_counted_as_they_are_sorted(rng):
 
 
 class Recorded:
-    """Arranged coordinates that say which points were asked for, and weigh made-up ones instead."""
+    """Arranged coordinates that say which points were asked for, and weigh made-up ones instead.
 
-    def __init__(self, coordinates, made, plain=(0,), knows_after=1):
-        self.coordinates, self.made, self.plain, self.knows_after = coordinates, made, plain, knows_after
-        self.dimension, self.weighed, self.learnt_from = 3, [], []
+    So many scouts are effective, in the first nets, the second and so on: they weigh the same, and the others nothing.
+    """
+
+    def __init__(self, coordinates, made, plain=(0,), effective=(200,)):
+        self.coordinates, self.made, self.plain, self.effective = coordinates, made, plain, effective
+        self.dimension, self.weighed, self.scouts = 3, [], []
 
     def weigh(self, part, stretch=None):
-        self.weighed.append((part, stretch))
-        return self.made
+        if part[-1] < 2**42:
+            self.weighed.append((part, stretch))
+            return self.made
+        effective = self.effective[min(len(self.scouts), len(self.effective) - 1)]
+        self.scouts.append(part)
+        has_weight = np.arange(REPLICATES * PIECE).reshape(REPLICATES, PIECE) < effective
+        return self.made._replace(log_weight=np.where(has_weight, 700.0, -np.inf))
 
-    def learnt(self, part, log_weight, even, enough):
-        assert log_weight.shape == (REPLICATES * PIECE,)
-        self.learnt_from.append((part, even, enough))
-        return f"stretch {len(self.learnt_from)}", len(self.learnt_from) >= self.knows_after
+    def learnt(self, part, weight):
+        assert part == self.scouts[-1]
+        np.testing.assert_array_equal(weight, np.arange(REPLICATES * PIECE) < self.effective[-1])
+        return f"stretch {len(self.scouts)}"
 
 
 def recorded_nets(rng, *arranged):
@@ -460,15 +466,13 @@ def recorded_nets(rng, *arranged):
 
 def test_which_points_scouts_and_nets_take(rng):
     """Numbers of their own for each component and for its scouts; nets grow by as many points as they have."""
-    found = recorded_nets(rng, {}, {"knows_after": 2}, {"plain": ()})
+    found = recorded_nets(rng, {}, {"effective": (199, 200)}, {"plain": ()})
     found.scout(10)
     first, second, third = found.arranged
-    assert first.learnt_from == [((3, 0, PIECE, 2, 5 + 2**42), 0.5, 200.0)]
+    assert first.scouts == [(3, 0, PIECE, 2, 5 + 2**42)]
     seed = 5 + 2**32 + 2**42
-    assert [part for part, _, _ in second.learnt_from] == [(3, 0, PIECE, 2, seed), (3, 0, PIECE, 32, seed)]
-    assert (third.learnt_from, found.stretches) == ([], ["stretch 1", "stretch 2", None])
-    for one in found.arranged:
-        one.weighed.clear()
+    assert second.scouts == [(3, 0, PIECE, 2, seed), (3, 0, PIECE, 32, seed)]
+    assert (third.scouts, found.stretches) == ([], ["stretch 1", "stretch 2", None])
     sizes = [found.sample(log2_size) and found.size for log2_size in (0, 10, 12, 11)]
     assert sizes == [PIECE, PIECE, 4 * PIECE, 4 * PIECE]
     for k, (one, stretch) in enumerate(zip(found.arranged, found.stretches, strict=True)):
@@ -485,9 +489,9 @@ def test_which_points_scouts_and_nets_take(rng):
 @pytest.mark.parametrize(("log2_size", "scouted"), [(0, 2), (10, 2), (11, 2), (12, 3), (13, 3)])
 def test_no_more_scouts_than_points(rng, log2_size, scouted):
     """2, 32 and 128 nets of 1,024, if the pilot's 32 nets have as many points; in vain here."""
-    found = recorded_nets(rng, {"knows_after": 9})
+    found = recorded_nets(rng, {"effective": (199,)})
     found.scout(log2_size)
-    assert [part[3] for part, _, _ in found.arranged[0].learnt_from] == [2, 32, 128][:scouted]
+    assert [part[3] for part in found.arranged[0].scouts] == [2, 32, 128][:scouted]
 
 
 def three_states():
@@ -549,16 +553,13 @@ def test_members_of_groups_that_are_drawn_below_their_prior(rng):
     np.testing.assert_array_equal(found.square[:, others], made.square[:, others])
 
 
-def test_how_even_weights_have_to_be_to_say_nothing(rng):
-    """1,024 equal weights: exactly at either limit they are even, or enough; -inf throughout is nothing at all."""
-    arranged = arranged_of(bandit())
-    part, equal = (arranged.dimension, 0, PIECE, 1, 7), np.full(PIECE, -3.0)
-    assert arranged.learnt(part, equal, 1.0, 1024.0) == (None, True)
-    assert arranged.learnt(part, equal, 1.0, 1025.0) == (None, False)
-    assert arranged.learnt(part, equal, 2.0, 1025.0) == (None, False)
-    stretch, known = arranged.learnt(part, equal, 1.5, 1024.0)
-    assert known
-    assert stretch is not None
-    assert arranged.learnt(part, np.full(PIECE, -np.inf), 0.5, 1.0) == (None, False)
-    half = np.where(np.arange(PIECE) < PIECE // 2, 700.0, -np.inf)
-    assert arranged.learnt(part, half, 0.5, 200.0) == (None, True), "half of them are effective"
+@pytest.mark.parametrize(
+    ("effective", "scouted", "is_stretched"),
+    [(16384, 1, False), (16383, 1, True), (200, 1, True), (199, 3, False), (0, 3, False)],
+)
+def test_how_even_weights_have_to_be_to_say_nothing(rng, effective, scouted, is_stretched):
+    """Of 32,768 scouts half are even, and 200 enough, exactly at either limit; -inf throughout is nothing at all."""
+    found = recorded_nets(rng, {"effective": (effective,)})
+    found.scout(12)
+    assert len(found.arranged[0].scouts) == scouted
+    assert (found.stretches[0] is not None) == is_stretched

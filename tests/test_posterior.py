@@ -34,7 +34,6 @@ from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.posteriors.system import mixer_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 
@@ -768,13 +767,13 @@ def test_values_that_do_not_vary_have_nothing_to_mix():
 def test_many_policies_are_told_apart_by_random_numbers(rng):
     """2^66 policies of deep sea 11 do not fit into 64 bits: random odd multipliers keep 10,000 of them apart."""
     chart = batch_chart(envs.deep_sea(11))
-    mixer = mixer_of(chart)
+    mixer = chart.mixer
     assert (mixer % 2 == 1).all()
     choices = np.unique(rng.integers(0, 2, (10_000, len(mixer)), dtype=np.uint64), axis=0)
     with np.errstate(over="ignore"):
         codes = (choices * mixer).sum(axis=1)
     assert len(np.unique(codes)) == len(choices)
-    few = mixer_of(batch_chart(envs.deep_sea(3)))
+    few = batch_chart(envs.deep_sea(3)).mixer
     assert few.tolist() == [2**place for place in range(6)]
 
 

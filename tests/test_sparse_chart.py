@@ -260,6 +260,21 @@ def test_one_other_value_with_cycles_is_solved_anew(rng):
     assert moved.q[pair] == 2.5
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1e-13, 1e-30, 1e12])
+def test_values_in_other_units(unit):
+    """Rewards and values a power of ten smaller have the same best actions: nothing is small beside 1."""
+    model = envs.grid(rows=8, columns=8, slip=0.1)
+    rng = np.random.default_rng(8)
+    solved = rng.random(model.n_pairs) < 0.7
+    chart, start = sparse_chart(model, solved), None
+    for _ in range(20):
+        pay, value = -rng.random(model.n_pairs), np.where(solved, -np.inf, rng.normal(size=model.n_pairs) - 5.0)
+        one, other = chart.solve(pay, value, start), chart.solve(unit * pay, unit * value, start)
+        np.testing.assert_array_equal(other.policy, one.policy)
+        np.testing.assert_allclose(other.q, unit * one.q, rtol=1e-9)
+        start = one.policy
+
+
 def test_a_step_that_finds_nothing_stays_where_it_is(rng):
     here = State(np.zeros(1), np.zeros(1), 0.0, np.zeros(1, dtype=int))
     nowhere = State(np.ones(1), np.ones(1), -np.inf, None)

@@ -206,12 +206,20 @@ def pieces_of(nets):
     return arranged, (arranged.dimension, 0, PIECE, REPLICATES, 3)
 
 
-def learnt(nets, even, enough, log_factor=0.0):
-    """What points say about how to stretch others, if their weights are multiplied; the least one's becomes 0."""
-    arranged, part = pieces_of(nets)
-    log_weight = arranged.weigh(part).log_weight.ravel() + log_factor
-    log_weight[log_weight.argmin()] = -np.inf
-    return arranged.learnt(part, log_weight, even, enough)
+def scouted(nets, log_factor=0.0):
+    """How scouts stretch the points if their weights are multiplied; the least one's becomes 0."""
+    (arranged,) = nets.arranged
+    weigh = arranged.weigh
+
+    def multiplied(part, stretch=None):
+        found = weigh(part, stretch)
+        log_weight = found.log_weight + log_factor
+        log_weight.flat[log_weight.argmin()] = -np.inf
+        return found._replace(log_weight=log_weight)
+
+    arranged.weigh = multiplied
+    nets.scout(12)
+    return nets.stretches[0]
 
 
 def values_of(known, untried):
@@ -266,27 +274,20 @@ def effective_share(nets):
     return drawn.effective_sample_size / drawn.diagnostics["points"]
 
 
-def test_even_points_and_too_few_are_not_stretched():
-    """Too few effective points say nothing; enough of them only where the share that is effective is small."""
+def test_values_that_have_to_be_large_are_stretched():
+    """Which of the coordinates: those of the two states that must be worth much."""
     nets = nets_of(expensive_ways())
-    assert learnt(nets, EVEN, 1000.0) == (None, False)
-    share = effective_share(nets_of(expensive_ways()))
-    assert learnt(nets, 0.5 * share, 1.0) == (None, True)
-    stretch, is_known = learnt(nets, EVEN, ENOUGH)
-    assert is_known
+    stretch = scouted(nets)
     pair = nets.components[0].target.model.pair_index
     assert stretch.row[:2].tolist() == [pair["a", "untried0"], pair["b", "untried0"]]
 
 
 def test_the_scale_of_weights_says_nothing():
     """One point without any weight, and a factor of e^-2000, which would underflow, change nothing; no weight does."""
-    nets = nets_of(expensive_ways())
-    stretch, _ = learnt(nets, EVEN, ENOUGH)
-    again, is_known = learnt(nets, EVEN, ENOUGH, log_factor=-2000.0)
-    assert is_known
+    stretch, again = (scouted(nets_of(expensive_ways()), log_factor) for log_factor in (0.0, -2000.0))
     for one, other in zip(stretch, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
-    assert learnt(nets, EVEN, ENOUGH, log_factor=-np.inf) == (None, False)
+    assert scouted(nets_of(expensive_ways()), -np.inf) is None
 
 
 def test_coins_are_not_stretched():
@@ -294,8 +295,10 @@ def test_coins_are_not_stretched():
     known = Known({("s", "stay"): stay(rational("-3.6e-6"), rational("1e-6"), "s")}, {"s": 1})
     nets = nets_of(known)
     assert len(nets.components[0].lingering) == 1
-    stretch, _ = learnt(nets, 1.0, ENOUGH)
-    changed = stretch.row[stretch.row < len(nets.arranged[0].row)]
+    arranged, part = pieces_of(nets)
+    log_weight = arranged.weigh(part).log_weight.ravel()
+    stretch = arranged.learnt(part, np.exp(log_weight - log_weight.max()))
+    changed = stretch.row[stretch.row < len(arranged.row)]
     assert changed.tolist() == [known.model.pair_index["s", "untried0"]]
 
 

@@ -25,7 +25,6 @@ from bellmanifold.posteriors.system import (
     chart_of,
     drawn_laws,
     from_normals,
-    mixer_of,
     normal_point,
     system_of,
 )
@@ -57,7 +56,6 @@ def test_arrays_of_a_system():
     assert set(np.flatnonzero(found.free)) == free | {idle}
     seen, unseen = ("sa0", "ta0"), ("sa1", "sa2", "ta1", "ta2", "ta3")
     assert set(np.flatnonzero(found.solved)) == {index[name[0], name[1:]] for name in seen}
-    assert set(np.flatnonzero(found.observed)) == {index[name[0], name[1:]] for name in seen}
     assert set(np.flatnonzero(found.unseen)) == {index[name[0], name[1:]] for name in unseen}
     assert np.asarray(found.prior_mean).tolist() == [0.0 if i == idle else m for i, m in enumerate(target.prior.mean)]
     assert np.asarray(found.prior_sd).tolist() == target.prior.sd.tolist()
@@ -124,7 +122,7 @@ def test_numbers_of_a_point_come_from_keys_of_their_own():
 def test_hashes_of_policies_are_fixed():
     """Odd numbers below 2^64 that depend on nothing but their count: answers do not change from run to run."""
     moves = {(f"s{k:02}", action): Move(-1.0, {"goal": 1.0}) for k in range(40) for action in "abc"}
-    found = mixer_of(batch_chart(from_moves("bandits", moves, start="s00")))
+    found = batch_chart(from_moves("bandits", moves, start="s00")).mixer
     half = np.random.default_rng(0x5EED).integers(0, 2**63, 40, dtype=np.uint64)
     assert [int(number) for number in found] == [2 * int(number) + 1 for number in half]
 

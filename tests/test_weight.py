@@ -20,6 +20,7 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Gaussian, Laplace, StudentT
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
+from bellmanifold.posteriors.cut_weight import _CutBlock, _log_acyclic, _log_determinants
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.laws import closed
 from bellmanifold.posteriors.system import (
@@ -27,15 +28,11 @@ from bellmanifold.posteriors.system import (
     from_normals,
     member_means,
     member_moments,
-    mixer_of,
     normal_point,
     system_of,
 )
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import (
-    _CutBlock,
-    _log_acyclic,
-    _log_determinants,
     log_mixture,
     lowered,
     propose,
@@ -116,8 +113,8 @@ def bandits(states):
 def test_policies_have_numbers_until_there_are_too_many():
     """2^62 of them have, and no more."""
     few, many = (batch_chart(bandits(states)) for states in (62, 63))
-    assert mixer_of(few).tolist() == [2**k for k in range(62)]
-    hashes = mixer_of(many)
+    assert few.mixer.tolist() == [2**k for k in range(62)]
+    hashes = many.mixer
     assert (hashes % 2 == 1).all()
     assert (hashes > 2**32).all()
     assert len(np.unique(hashes)) == 63

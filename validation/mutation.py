@@ -47,6 +47,7 @@ TESTS = {
     "contradictions": ("contradictions", "beliefs"),
     "convergence": ("convergence", "walk"),
     "coordinates": ("coordinates", "weight"),
+    "cut_weight": ("weight", "cuts"),
     "cuts": ("cuts", "lingering_exact"),
     "draws": ("draws", "inference", "open_laws"),
     "elimination": ("elimination", "chart", "weight"),
@@ -97,6 +98,7 @@ TESTS = {
     "value_prior": ("target", "priors"),
     "visits": ("cuts", "sparse_walk", "walk"),
     "walk": ("walk", "inference"),
+    "walker": ("proposals", "walk", "sparse_walk"),
     "ways": ("elimination", "chart", "weight"),
     "weight": ("weight", "system", "batch_walk", "cuts"),
 }

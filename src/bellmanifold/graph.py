@@ -69,10 +69,10 @@ def state_graph(model: SSP, allowed: Pairs) -> csr_array:
     return graph
 
 
-def reachable(model: SSP, start: States) -> States:
-    """The states that can be reached from any of the given ones, themselves included."""
+def reachable(model: SSP, start: States, allowed: Pairs | None = None) -> States:
+    """The states that can be reached by allowed pairs from any of the given ones, themselves included."""
     n, first = model.n_states, np.flatnonzero(start).astype(np.int32)
-    target, begin = _successors(model, all_pairs(model))
+    target, begin = _successors(model, all_pairs(model) if allowed is None else allowed)
     target = np.append(target, first)  # one node more, n + 1, with an edge to every start
     return _search(_edges(target, np.append(begin[model.pair_start], [begin[-1], len(target)])), n + 1)[0][:n]
 

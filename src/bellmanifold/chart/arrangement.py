@@ -95,11 +95,7 @@ def runs_of_states(
 ) -> list[tuple[int, int]]:
     """Runs of states in elimination order; those on no cycle share one as long as none moves to another in it.
 
-    Args:
-        model: the problem.
-        component: of each state, in elimination order.
-        cyclic: which components have a cycle.
-        order: of the states.
+    Components are those of the states in that order; `cyclic` says which of them have a cycle.
     """
     place, start = np.append(np.argsort(order), -1), model.next_start[model.pair_start]
     latest = [place[model.next_state[start[s] : start[s + 1]]].max(initial=-1) for s in order]

@@ -43,7 +43,7 @@ from functools import cached_property, lru_cache
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt64
 
 from bellmanifold.chart.arrangement import (
     lay_out,
@@ -79,6 +79,8 @@ class ChartLimits:
 
 
 LIMITS = ChartLimits()
+NUMBERED = 2**62
+"""Up to this many policies have a number each; the codes of more are hashes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,18 @@ class BatchChart:
     @cached_property
     def _zeros(self) -> Int[Array, "states"]:
         return jnp.zeros(self.model.n_states, dtype=jnp.int64)
+
+    @cached_property
+    def mixer(self) -> UInt64[np.ndarray, "states"]:
+        """What the choice of each sorted state is multiplied by, so that sums tell policies of padded actions apart.
+
+        These are place values, so that the choices are digits of a number, or random odd numbers if there are too many.
+        """
+        states, actions = self.layout.slot.shape
+        if int(actions) ** states <= NUMBERED:
+            return np.array([actions**place for place in range(states)], dtype=np.uint64)
+        odd = 2 * np.random.default_rng(0x5EED).integers(0, 2**63, states, dtype=np.uint64) + 1
+        return np.asarray(odd, dtype=np.uint64)
 
     def first_policy(
         self, solved: Bool[np.ndarray, "pairs"], avoided: Bool[np.ndarray, "pairs"] | None = None

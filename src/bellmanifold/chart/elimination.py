@@ -32,27 +32,37 @@ CPU_BATCH = 128
 
 
 def policy_iteration(
-    inside: Float[Array, "actions own own _"],
-    out: Float[Array, "actions own _"],
     start: Float[Array, "actions own batch"],
     first: Int[Array, "own"],
+    evaluate: Evaluate,
     ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
-    """Solve a block for every member of the batch at once.
+    """Action values, pivots and properness of policies in which no switch makes anything better, at once for a batch.
 
     Args:
-        inside: moves of solved pairs among the block's states (0 for other pairs), for all members or for each.
-        out: mass leaving the block, likewise.
         start: what each pair collects before the block is entered again; -inf for actions that do not exist.
         first: action slots of a proper policy.
+        evaluate: solves the block for a policy.
         ahead: what each pair may expect of the block's state values.
     """
-    eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
+    size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
 
-    def evaluate(policy: Int[Array, "own batch"]) -> tuple[Array, Array]:
-        return eliminate(chosen(inside, policy), chosen(out, policy), chosen(start, policy))
+    def improve(state: _Iterate) -> _Iterate:
+        policy, _, _, _, left = state
+        pivots, values = evaluate(policy)
+        proper = jnp.all(pivots > 0, axis=0)
+        q = start + ahead(jnp.where(proper, values, 0.0))
+        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
+        top = jnp.max(q, axis=0)
+        switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
+        policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
+        return policy, pivots, q, proper, jnp.where(jnp.any(switch), left - 1, 0)
 
-    return _improved(start, first, evaluate, ahead)
+    policy = jnp.broadcast_to(first[:, None], start.shape[1:])
+    most = jnp.array(50 + 10 * len(first))  # two policies that rounding makes look better than each other swap for ever
+    blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), most)
+    _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1] > 0, improve, (policy, *blank))
+    return q, pivots, proper
 
 
 def narrow_policy_iteration(
@@ -65,13 +75,7 @@ def narrow_policy_iteration(
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
     """The same where states have few neighbours; a part of the batch after the other where that helps.
 
-    Args:
-        narrow: how to eliminate the block.
-        law: of solved pairs (0 for other pairs).
-        out: mass leaving the block.
-        start: what each pair collects before the block is entered again; -inf for actions that do not exist.
-        first: action slots of a proper policy.
-        ahead: what each pair may expect of the block's state values.
+    Pairs that are not solved have a law of 0; `out` is the mass that leaves the block.
     """
     table = narrow.moves(law, len(start))
 
@@ -80,7 +84,7 @@ def narrow_policy_iteration(
             moves = chosen(table.T[..., None], policy[narrow.source])
             return narrow.eliminate(moves, chosen(out[..., None], policy), chosen(start, policy))
 
-        return _improved(start, first, evaluate, ahead)
+        return policy_iteration(start, first, evaluate, ahead)
 
     batch = start.shape[-1]
     if batch <= CPU_BATCH or jax.default_backend() != "cpu":
@@ -105,33 +109,6 @@ def chosen(
     for action in range(1, len(table)):
         total = total + jnp.where(policy == action, table[action], 0)
     return total
-
-
-def _improved(
-    start: Float[Array, "actions own batch"],
-    first: Int[Array, "own"],
-    evaluate: Evaluate,
-    ahead: Ahead,
-) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
-    """Action values, pivots and properness of the policies in which no switch makes anything better."""
-    size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
-
-    def improve(state: _Iterate) -> _Iterate:
-        policy, _, _, _, left = state
-        pivots, values = evaluate(policy)
-        proper = jnp.all(pivots > 0, axis=0)
-        q = start + ahead(jnp.where(proper, values, 0.0))
-        now = chosen(jnp.where(jnp.isfinite(q), q, 0.0), policy)
-        top = jnp.max(q, axis=0)
-        switch = (top > now + STRICTLY * (size + jnp.max(jnp.abs(now), axis=0))) & proper
-        policy = jnp.where(switch, jnp.argmax(q, axis=0), policy)
-        return policy, pivots, q, proper, jnp.where(jnp.any(switch), left - 1, 0)
-
-    policy = jnp.broadcast_to(first[:, None], start.shape[1:])
-    most = jnp.array(50 + 10 * len(first))  # two policies that rounding makes look better than each other swap for ever
-    blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), most)
-    _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1] > 0, improve, (policy, *blank))
-    return q, pivots, proper
 
 
 def eliminate_batch(

@@ -11,7 +11,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bellmanifold.chart.elimination import moves_within, narrow_policy_iteration, policy_iteration
+from bellmanifold.chart.elimination import (
+    chosen,
+    eliminate_batch,
+    eliminate_in_loops,
+    moves_within,
+    narrow_policy_iteration,
+    policy_iteration,
+)
 from bellmanifold.chart.narrow import Narrow
 
 Law: TypeAlias = Float[Array, "pairs successors *batch"]
@@ -85,13 +92,7 @@ class Own(NamedTuple):
 
 
 def slide(own: Own, windows: Int[Array, "windows"], start: Values) -> Values:
-    """Action values of states in the order of their levels, one window after the other.
-
-    Args:
-        own: all of the problem.
-        windows: where each begins, then -1.
-        start: what each pair collects at once.
-    """
+    """Action values of states in the order of their levels, window by window; `start` is collected at once."""
     width, pairs = own.block.width, len(start)
 
     def solve(k: Int[Array, ""], state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -108,14 +109,9 @@ def slide(own: Own, windows: Int[Array, "windows"], start: Values) -> Values:
 
 
 def sweep_block(own: Own, start: Values) -> tuple[Values, Bool[Array, "batch"]]:
-    """Sweep over a block until nothing changes.
+    """Sweep over a block until nothing changes: action values, and whether they settled at finite state values.
 
-    Args:
-        own: the block.
-        start: what each pair collects before the block is entered again.
-
-    Returns:
-        Action values, and whether they have settled at finite state values.
+    `start` is what each pair collects before the block is entered again.
     """
     most = len(own.slot) + 1
     inside, place = own.law - own.leaving, own.successor - own.block.begin
@@ -142,12 +138,8 @@ def iterate(
 ) -> tuple[Values, Float[Array, "batch"], Bool[Array, "batch"]]:
     """Policy iteration in a block: action values, log-determinant, and whether there is a proper solution.
 
-    Args:
-        own: the block.
-        narrow: how to eliminate its states if these have few neighbours.
-        solved: which of its pairs are solved.
-        first: actions of a proper policy.
-        start: what each pair collects before the block is entered again.
+    It begins with the actions `first` of a proper policy; `start` is what each pair collects before the block is
+    entered again, and `narrow` how to eliminate states that have few neighbours.
     """
     actions, batch = own.block.actions, start.shape[-1]
     out = jnp.where(solved[:, None], jnp.sum(own.leaving, axis=1), 1.0)
@@ -163,8 +155,13 @@ def iterate(
     if narrow is not None and own.law.shape[-1] == 1:
         found, pivots, proper = narrow_policy_iteration(narrow, own.law[..., 0], leaves[..., 0], begin, first, ahead)
     else:
-        inside = moves_within(own.successor, own.law, own.block.begin, own.block.end)
-        found, pivots, proper = policy_iteration(by_action(inside, 0.0), leaves, begin, first, ahead)
+        inside = by_action(moves_within(own.successor, own.law, own.block.begin, own.block.end), 0.0)
+        eliminate = eliminate_batch if inside.shape[-1] == 1 else eliminate_in_loops
+
+        def evaluate(policy: Int[Array, "own_states batch"]) -> tuple[Array, Array]:
+            return eliminate(chosen(inside, policy), chosen(leaves, policy), chosen(begin, policy))
+
+        found, pivots, proper = policy_iteration(begin, first, evaluate, ahead)
     by_state = found.swapaxes(0, 1).reshape(-1, batch)
     q = by_state if actions else jnp.zeros_like(start).at[own.slot.ravel()].set(by_state, mode="drop")
     return q, jnp.sum(jnp.log(jnp.where(proper, pivots, 1.0)), axis=0), proper

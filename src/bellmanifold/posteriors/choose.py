@@ -44,10 +44,6 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     The solver where everything is known. Importance sampling wherever the problem fits a batch chart and has few enough
     coordinates, else a walk. Observed loops that cannot be cut open are enumerated, if there are few cells and that
     engine was not ruled out.
-
-    Raises:
-        BadInputError: for options that an engine does not have.
-        UnsupportedError: if no engine takes the posterior.
     """
     if target.every_visit is not None:
         return _chains(target, asked)
@@ -87,11 +83,7 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
 
 
 def _chains(target: Target, asked: EngineName) -> Choice:
-    """Repeats whose mean does not say all need chains that follow a gradient, and these cover everything.
-
-    Raises:
-        BadInputError, UnsupportedError: if these chains do not suit.
-    """
+    """Repeats whose mean does not say all need chains that follow a gradient, and these cover everything."""
     noise = f"repeats under {target.kernel} noise"
     if isinstance(target.kernel, Uniform):
         raise UnsupportedError("uniform noise has no gradient for chains to follow, and repeats need them: use laplace")
@@ -124,11 +116,7 @@ def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
 
 
 def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: UnsupportedError) -> Choice:
-    """The mixture, where the chart refuses, if there are few enough cells and no other engine was asked for.
-
-    Raises:
-        UnsupportedError: the refusal.
-    """
+    """The mixture, where the chart refuses, if there are few enough cells and no other engine was asked for."""
     if not may_enumerate(target, asked):
         raise refusal
     try:

@@ -52,7 +52,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import EndComponent, end_components, leaving_policy, reach_goal
+from bellmanifold.graph import EndComponent, end_components, leaving_policy, reach_goal, reachable
 from bellmanifold.health import complaint, state_names
 from bellmanifold.linear import chain_on
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
@@ -92,12 +92,8 @@ class Covering:
 def covering(target: Target, most: int = MAX_CUT) -> Covering:
     """Ways to cover a posterior.
 
-    Args:
-        target: the posterior.
-        most: pairs of a cut, at most.
-
     Raises:
-        LargeCutError: if the cut is too large to enumerate its subsets.
+        LargeCutError: if a cut needs more than `most` pairs, too many to enumerate its subsets.
     """
     if target.prior.flat:  # no weight grows as a loop is left less and less often
         return Covering([[Coordinates(target)]])
@@ -139,13 +135,10 @@ def _may_be_flat(target: Target) -> bool:
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
     """What chains in non-centred coordinates miss, in words: loops that are rarely left.
 
-    Args:
-        target: the posterior.
-        batch: whether the problem fits a batch chart; else only moves that are rare by themselves are looked for.
-        most: pairs of a cut, at most.
+    Of a problem that does not fit a batch chart only those that moves which are rare by themselves leave.
     """
     if not batch:
-        return MISSED if _outside(target, _may_linger(target)) else ""
+        return MISSED if _hardly_left(target, _may_linger(target)) else ""
     loops = lingering_loops(target, most) if target.is_exact else (proper_cut_set(target, most), "")
     return MISSED if any(loops) else ""
 
@@ -156,15 +149,7 @@ def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
 
 
 def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --discount 0.99") -> None:
-    """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something.
-
-    Args:
-        target: the posterior.
-        remedy: what to do instead, in words.
-
-    Raises:
-        UnsupportedError: naming the loop.
-    """
+    """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something."""
     exact = target.observed & (target.scale == 0)
     loops = target.loops if target.is_exact else end_components(target.model, exact) if exact.any() else []
     for component in loops:
@@ -192,13 +177,8 @@ def trapped(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedErr
 def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) -> list[int]:
     """A sound cut: observed pairs that meet every closed class of observed pairs where it spends its time.
 
-    Args:
-        target: the posterior.
-        most: give up beyond this number of pairs.
-        avoided: pairs that are cut only where no other pair of the class is nearly as heavy.
-
-    Returns:
-        The pairs; more than `most` of them if the search was given up.
+    More than `most` pairs if the search was given up. Those to be avoided are cut only where no other pair of the
+    class is nearly as heavy.
     """
     model = replace(target.model, reward=target.reward)
     left = target.observed & (target.scale > 0)
@@ -214,20 +194,15 @@ def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) 
     for component in target.improper_loops:
         while len(cut) <= most and (rare := _rarely_cut(model, component, cut)):
             cut.append(_heaviest(model, rare, avoided))
-    if len(cut) > most:
-        return cut
-    left = target.observed & (target.scale > 0)
     left[cut] = False
-    while len(cut) <= most and (found := _longest_stay(target, left)):
+    while len(cut) <= most:
+        found = _hardly_left(target, left) if target.laws is not None else None  # open laws were only seen to stay
+        found = found or most_visited(target.support, left)
+        if found is None:
+            break
         cut.append(found.pair)
         left[found.pair] = False
     return cut
-
-
-def _longest_stay(target: Target, left: Bool[np.ndarray, "pairs"]) -> Lingering | None:
-    """The pair that is visited most often; loops that open laws were only seen to stay in come first."""
-    found = _outside(target, left) if target.laws is not None else []
-    return found[0] if found else most_visited(target.support, left)
 
 
 def proper_cut_set(target: Target, most: int = MAX_CUT) -> list[int]:
@@ -296,14 +271,9 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
     class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
     """
     left = (_may_linger(target) if allowed is None else allowed).copy()
-    closed = np.concatenate([component.pairs for component in target.loops] or [np.zeros(0, dtype=np.int64)])
     loops: list[Lingering] = []
     while len(loops) <= most:
-        found = next(iter(_outside(target, left)), None)
-        if found is None:
-            open_only = left.copy()
-            open_only[closed] = False
-            found = most_visited(target.support, open_only)
+        found = _hardly_left(target, left) or most_visited(target.support, left & ~_in_closed_classes(target))
         if found is None:
             break
         loops.append(found)
@@ -319,19 +289,17 @@ def _may_linger(target: Target) -> Bool[np.ndarray, "pairs"]:
     return target.observed & ~(target.open & target.is_exact)
 
 
-def _outside(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> list[Lingering]:
-    """Loops that only rare moves leave, by their pairs that belong to no closed class; for problems of any size."""
-    model = target.support
-    closed = np.zeros(model.n_pairs, dtype=bool)
-    for component in target.loops:
-        closed[component.pairs] = True
-    found = []
-    for component in end_components(without_rare_moves(model), allowed):
-        found += [
-            Lingering(int(pair), component.states, component.pairs)
-            for pair in component.pairs[~closed[component.pairs]]
-        ]
-    return found
+def _in_closed_classes(target: Target) -> Bool[np.ndarray, "pairs"]:
+    return np.isin(np.arange(target.model.n_pairs), [pair for loop in target.loops for pair in loop.pairs])
+
+
+def _hardly_left(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | None:
+    """A loop that only rare moves leave, by a pair that belongs to no closed class; for problems of any size."""
+    closed = _in_closed_classes(target)
+    for component in end_components(without_rare_moves(target.support), allowed):
+        for pair in component.pairs[~closed[component.pairs]]:
+            return Lingering(int(pair), component.states, component.pairs)
+    return None
 
 
 def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ...], str]:
@@ -345,16 +313,14 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
     loops: list[Loop] = []
     for one in found:
         exits = np.flatnonzero(exits_of & np.isin(target.model.pair_state, one.states))
-        loops.append(Loop(tuple(one.states.tolist()), tuple(exits.tolist())))
+        loops.append(Loop(*(tuple(part.tolist()) for part in (one.states, exits, one.pairs))))
     all_exits = [pair for loop in loops for pair in loop.exits]
     if len(set(all_exits)) < len(all_exits):
         return (), MISSED
-    avoided = np.isin(stand_in, [pair for loop in loops for pair in loop.exits])
-    if leaving_policy(target.model, target.observed, avoided) is None:
+    if leaving_policy(target.model, target.observed, np.isin(stand_in, all_exits)) is None:
         return (), MISSED
-    return tuple(loops), MISSED if any(
-        _left_otherwise(target, one) or _lingers_in_part(target, one) for one in found
-    ) else ""
+    is_missed = any(_left_otherwise(target, one) or _lingers_in_part(target, one) for one in found)
+    return tuple(loops), MISSED if is_missed else ""
 
 
 def _lingers_in_part(target: Target, loop: Lingering) -> bool:
@@ -373,14 +339,8 @@ def _left_otherwise(target: Target, loop: Lingering) -> bool:
     """Whether a loop can be left by observed pairs that it does not play, towards unknown values."""
     model, inside = target.model, np.isin(target.model.pair_state, loop.states)
     others = target.observed & inside & ~np.isin(np.arange(model.n_pairs), loop.pairs)
-    seen = np.zeros(model.n_states + 1, dtype=bool)
-    seen[model.next_state[others[model.next_pair]]] = True
-    seen[loop.states] = False
-    while True:
-        follows = (target.observed & seen[model.pair_state])[model.next_pair]
-        more = seen.copy()
-        more[model.next_state[follows]] = True
-        more[loop.states] = False
-        if (more == seen).all():
-            return bool((~target.observed & seen[model.pair_state]).any())
-        seen = more
+    after = np.zeros(model.n_states + 1, dtype=bool)
+    after[model.next_state[others[model.next_pair]]] = True
+    after[loop.states] = False
+    met = reachable(model, after[:-1], target.observed & ~inside)
+    return bool((~target.observed & ~inside & met[model.pair_state]).any())

@@ -111,23 +111,6 @@ def resolution_of(effective: float) -> float:
     return 1.0 / (effective + 2.0)
 
 
-def with_least_errors(mean: Estimate, sd: Estimate, resolution: float) -> tuple[Estimate, Estimate]:
-    """Means and standard deviations whose errors are no smaller than what one draw moves them by.
-
-    Nets agree by chance on moments too: on which side of a jump of the weights their points lie, or on how far out the
-    outermost one is. With a share r = `resolution` of all draws, one that lies z standard deviations away moves the
-    mean by r z sd, and the variance by r z^2 sd^2, hence the standard deviation by r z^2 sd / 2. The farthest of 1 / r
-    normal draws has z^2 = 2 log(1 / r).
-    """
-    if resolution == 0.0:
-        return mean, sd
-    square = -2.0 * np.log(resolution)
-    return (
-        Estimate(mean.value, np.maximum(mean.se, resolution * np.sqrt(square) * sd.value)),
-        Estimate(sd.value, np.maximum(sd.se, resolution * square / 2.0 * sd.value)),
-    )
-
-
 def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "replicates"]) -> Estimate:
     """Estimate E[part] / E[whole] from replicates, with the delta method's standard error; NaN without any weight."""
     replicates = len(whole)

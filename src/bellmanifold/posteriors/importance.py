@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from bellmanifold.chart.batch import BatchChart
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
@@ -33,16 +32,7 @@ UNEVEN = "importance weights are too uneven"
 
 
 def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
-    """Importance sampling through the chart, in the coordinates that weigh best.
-
-    Args:
-        target: the posterior.
-        cover: coordinates that cover it.
-        budget: bounds the work.
-
-    Raises:
-        UnsupportedError: if no point fits the data.
-    """
+    """Importance sampling through the chart, in the coordinates that weigh best, or the first that weigh well."""
     chart, largest = chart_of(target, budget.chart), cover.largest
     most_points = min(budget.points, budget.held // max(1, largest))
     log2_size = budget.pilot
@@ -51,8 +41,18 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
             most = budget.held // largest
             raise BadInputError(f"samples is {budget.samples}: at most {most} points of {largest} coordinates fit")
         log2_size = int(np.ceil(np.log2(max(1.0, budget.samples / REPLICATES))))
-    expect("points", REPLICATES * 2 ** min(budget.pilot, log2_size))
-    nets, result = _best_way(cover, chart, min(budget.pilot, log2_size), budget.seed)
+    pilot = min(budget.pilot, log2_size)
+    expect("points", REPLICATES * 2**pilot)
+    tried: list[tuple[float, Nets, Result]] = []
+    for components in cover.ways:
+        nets = Nets(components, chart, budget.seed)
+        nets.scout(pilot)
+        result = nets.sample(pilot)
+        effective = result.effective_sample_size or 0.0
+        tried.append((effective, nets, result))
+        if effective > GOOD * result.diagnostics["points"]:
+            break
+    _, nets, result = max(tried, key=lambda entry: entry[0])
     if result.diagnostics["unsolvable_share"] == 1.0:
         raise UnsupportedError(
             "no parameter with a proper policy fits the data: costs are negative rewards, check the signs of rewards "
@@ -104,20 +104,6 @@ def _has_sharp_means(target: Target, result: Result) -> bool:
         return True
     rounding = 1e-9 * np.abs(result.q_mean.value)
     return bool((result.q_mean.se <= SHARP * result.q_sd.value + rounding).all())
-
-
-def _best_way(cover: Covering, chart: BatchChart, log2_size: int, seed: int) -> tuple[Nets, Result]:
-    """Weigh a pilot in each of the coordinates, and go on with those that weigh best."""
-    tried: list[tuple[float, Nets, Result]] = []
-    for components in cover.ways:
-        nets = Nets(components, chart, seed)
-        nets.scout(log2_size)
-        result = nets.sample(log2_size)
-        effective = result.effective_sample_size or 0.0
-        tried.append((effective, nets, result))
-        if effective > GOOD * result.diagnostics["points"]:
-            break
-    return max(tried, key=lambda entry: entry[0])[1:]
 
 
 def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:

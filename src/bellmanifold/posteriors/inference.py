@@ -153,13 +153,7 @@ def posterior(
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:
-    """The answers of a posterior given as a `Target`.
-
-    Args:
-        target: the posterior.
-        budget: bounds the work.
-        asked: the engine; "auto" for the one that suits it.
-    """
+    """The answers of a posterior given as a `Target`, from the engine asked for or the one that suits it."""
     budget = Budget() if budget is None else budget
     if asked in ("auto", "chart"):
         target = without_lost_tolerance(target)

@@ -25,7 +25,7 @@ from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import lingering_loops
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
-from bellmanifold.posteriors.policies import PolicyTable, largest_error
+from bellmanifold.posteriors.policies import PolicyTable, entries, largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.tie_split import Ties, tie_problem
@@ -84,12 +84,7 @@ class Known:
 
 
 def everything_known(target: Target, budget: Budget) -> Known | None:
-    """The only point of an exact posterior; None if it has more than one, or more ties than can be split.
-
-    Args:
-        target: an exact posterior: for a relaxed one the point would have no mass.
-        budget: bounds the ties that are split.
-    """
+    """The only point of an exact posterior; None if it has more than one, or more ties than can be split."""
     if target.laws is not None or target.noise_scale is not None or not target.observed[target.own].all():
         return None
     try:
@@ -228,8 +223,7 @@ def _weighed(known: Known, begin: int, size: int, seed: int) -> _Split:
 
 def _together(ties: Ties, one: _Split, other: _Split) -> _Split:
     """Two splits as one."""
-    replicate, row = np.nonzero(np.concatenate([one.weight, other.weight], axis=1))
-    weight = np.concatenate([one.weight, other.weight], axis=1)[replicate, row]
+    replicate, row, weight = entries(np.concatenate([one.weight, other.weight], axis=1))
     policy, summed = _summed(ties, np.concatenate([one.policy, other.policy])[row], replicate, weight)
     return _Split(policy, summed, one.square + other.square, one.points + other.points)
 

@@ -19,11 +19,10 @@ from jaxtyping import Bool, Float, Int, UInt64
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.stretch import Stretch
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
+from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, resolution_of
 from bellmanifold.posteriors.pieces import PIECE, REPLICATES, Arranged, Pieces
 from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weights_of
 from bellmanifold.posteriors.result import Moments, Result, pool
-from bellmanifold.posteriors.system import system_of
 
 SCOUTS = 2, 32, 128
 """Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
@@ -48,13 +47,16 @@ class Nets:
 
     def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
         self.components, self.chart, self.seed = components, chart, seed
-        self.arranged = [Arranged.of(coordinates, system_of(coordinates, chart)) for coordinates in components]
+        self.arranged = [Arranged(coordinates, chart) for coordinates in components]
         self.stretches: list[Stretch | None] = [None] * len(components)
         self.size = 0
         self.sums: list[_Sums] = []
 
     def scout(self, log2_size: int) -> None:
-        """Stretch each component's points as other points say, of which there are no more than in nets of that size."""
+        """Stretch each component's points as other points say, of which there are no more than in nets of that size.
+
+        If half of these are effective there is no need to, and if only a few are they say nothing.
+        """
         assert not self.size, "points that were weighed already had another law"
         most = REPLICATES * max(PIECE, 2**log2_size)
         for k, arranged in enumerate(self.arranged):
@@ -63,8 +65,12 @@ class Nets:
                     break
                 part = (arranged.dimension, 0, PIECE, nets, self.seed + (k << 32) + (1 << 42))
                 log_weight = arranged.weigh(part).log_weight.ravel()
-                self.stretches[k], is_known = arranged.learnt(part, log_weight, EVEN, ENOUGH)
-                if is_known:
+                top = log_weight.max()
+                weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
+                effective = effective_size(weight)
+                if ENOUGH <= effective < EVEN * len(weight):
+                    self.stretches[k] = arranged.learnt(part, weight)
+                if effective >= ENOUGH:
                     break
 
     def sample(self, log2_size: int) -> Result:

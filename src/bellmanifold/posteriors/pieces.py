@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -18,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
+from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.gaussian.stretch import Stretch, learnt_stretch, stretched
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.estimated import effective_size
-from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws
+from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh
 
 PIECE = 1024
@@ -39,7 +38,6 @@ FEW_ROWS = 32
 """Least number of rows that a program takes."""
 
 
-@dataclass(frozen=True, eq=False)
 class Arranged:
     """Coordinates and how a point's numbers are arranged in them.
 
@@ -51,53 +49,34 @@ class Arranged:
         system: the posterior in them.
         dimension: how many numbers a point has, at least 1.
         groups: how many exchangeable pairs each free pair stands for.
-        place: of each coordinate.
-        row: the coordinate that belongs to each place; for places without one, a row of zeros behind all of them.
+        place: of each coordinate, shape (coordinates,).
+        row: the coordinate of each place; for places without one, a row of zeros behind all of them, shape (places,).
         plain: coordinates that may be stretched; those of pairs that stand for several, and coins, have other laws.
         shared: free pairs that stand for several.
         lowered: those of them that may be drawn below their prior: their values are kept.
-        pieces: how many pieces of points are weighed in a call.
+        pieces: how many pieces of points are weighed in a call, a power of two.
     """
 
-    coordinates: Coordinates
-    system: System
-    dimension: int
-    groups: tuple[int, ...]
-    place: Int[np.ndarray, "coordinates"]
-    row: Int[np.ndarray, "places"]
-    plain: Int[np.ndarray, "plain"]
-    shared: Int[np.ndarray, "shared"]
-    lowered: Int[np.ndarray, "lowered"]
-    pieces: int
-
-    @classmethod
-    def of(cls, coordinates: Coordinates, system: System) -> Arranged:
-        """Coordinates, arranged."""
+    def __init__(self, coordinates: Coordinates, chart: BatchChart) -> None:
+        self.coordinates, self.system = coordinates, system_of(coordinates, chart)
         pairs, laws = coordinates.target.model.n_pairs, coordinates.target.laws
         free = np.flatnonzero(coordinates.free)
         group = coordinates.alternatives[free]
+        self.groups: tuple[int, ...] = tuple(group.tolist())
         scales = pairs + np.arange(coordinates.scales)
         coins = pairs + len(scales) + np.arange(len(coordinates.lingering))
-        place = np.concatenate([free, scales, np.flatnonzero(coordinates.residual), coins])
-        dimension = max(1, len(place))
-        row = np.full(pairs + len(scales) + len(coins), dimension)
-        row[place] = np.arange(len(place))
-        is_plain = ~np.isin(place, coins)
+        self.place = np.concatenate([free, scales, np.flatnonzero(coordinates.residual), coins])
+        self.dimension = max(1, len(self.place))
+        self.row = np.full(pairs + len(scales) + len(coins), self.dimension)
+        self.row[self.place] = np.arange(len(self.place))
+        is_plain = ~np.isin(self.place, coins)
         is_plain[: len(free)] = group == 1
-        shared = free[group > 1]
+        self.plain = np.flatnonzero(is_plain)
+        self.shared = free[group > 1]
         exits = [pair for loop in coordinates.lingering for pair in loop.exits]
-        return cls(
-            coordinates,
-            system,
-            dimension,
-            tuple(group.tolist()),
-            place,
-            row,
-            plain=np.flatnonzero(is_plain),
-            shared=shared,
-            lowered=shared[np.isin(shared, exits)],
-            pieces=pieces_in_call(pairs + (laws.counts.size if laws else 0)),
-        )
+        self.lowered = self.shared[np.isin(self.shared, exits)]
+        fit = max(1, CALL_NUMBERS // (PIECE * (pairs + (laws.counts.size if laws else 0))))
+        self.pieces = min(CALL_PIECES, 1 << (fit.bit_length() - 1))
 
     def weigh(self, part: Part, stretch: Stretch | None = None) -> Pieces:
         """Weigh points of some nets, which may be stretched. Without the action values: those would fill the memory."""
@@ -131,25 +110,11 @@ class Arranged:
         all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
         return pieces._replace(mean=all_mean, square=all_square)
 
-    def learnt(
-        self, part: Part, log_weight: Float[np.ndarray, "points"], even: float, enough: float
-    ) -> tuple[Stretch | None, bool]:
-        """What the weights of some points say about how to stretch others, and whether they say anything.
-
-        Args:
-            part: the points.
-            log_weight: their weights.
-            even: points of which this share is effective need not be stretched.
-            enough: with fewer effective points nothing is said.
-        """
-        top = log_weight.max()
-        weight = np.exp(log_weight - (top if np.isfinite(top) else 0.0))
-        effective = effective_size(weight)
-        if effective >= even * len(weight) or effective < enough:
-            return None, effective >= enough
+    def learnt(self, part: Part, weight: Float[np.ndarray, "points"]) -> Stretch:
+        """How other points should be stretched, from some points and their weights."""
         calls = reference_calls(part, self.groups, self.pieces)
         x = np.concatenate([np.asarray(call.x)[: call.pieces, self.plain] for call in calls])
-        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row)), True
+        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row))
 
 
 class Pieces(NamedTuple):
@@ -165,12 +130,6 @@ class Pieces(NamedTuple):
     mean: Float[np.ndarray, "pieces pairs_and_followed"]
     square: Float[np.ndarray, "pieces pairs_and_followed"]
     tied: Bool[np.ndarray, "pieces states"]
-
-
-def pieces_in_call(pairs: int) -> int:
-    """Number of pieces that are weighed in one call, a power of two, for points of a given number of pairs."""
-    most = max(1, CALL_NUMBERS // (PIECE * pairs))
-    return min(CALL_PIECES, 1 << (most.bit_length() - 1))
 
 
 class _Call(NamedTuple):

@@ -162,12 +162,8 @@ class PolicyTable:
     ) -> Estimate:
         """Weights as shares of the whole, with errors.
 
-        Errors are no less than the resolution or, close to 0 and 1, than the heaviest point's share.
-
-        Args:
-            part: the weights, in each replicate.
-            resolution: the least error of each; by default that of the state which is known worst.
-            whole: total weight of each replicate, unless replicates are those of the table.
+        Errors are no less than the resolution (by default that of the state which is known worst) or, close to 0 and 1,
+        than the heaviest point's share. The whole is that of the table unless replicates are others.
         """
         found = ratio(part, self.whole if whole is None else whole)
         least = self.least_error.max(initial=0.0) if resolution is None else resolution
@@ -177,13 +173,7 @@ class PolicyTable:
 
 
 def action_probabilities(model: SSP, table: PolicyTable, added: int = ADDED) -> Estimate:
-    """For each pair, the probability that its action is optimal in its state.
-
-    Args:
-        model: the problem.
-        table: policies with their weights.
-        added: greedy pairs whose weights are added up at a time.
-    """
+    """For each pair, the probability that its action is optimal in its state."""
     rows, states = table.policy.shape
     part = np.zeros((len(table.whole), model.n_pairs))
     width = max(1, added // max(1, rows))
@@ -200,8 +190,8 @@ def action_probabilities(model: SSP, table: PolicyTable, added: int = ADDED) -> 
     return table.share_of(part[:, stand] * share, np.where(undecided, table.least_error[model.pair_state], 0.0))
 
 
-def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route]:
-    """The routes of largest probability, largest first; needs deterministic transitions and one initial state.
+def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route] | None:
+    """The routes of largest probability, largest first; None unless moves are not random and start in one state.
 
     Beginnings of routes are extended move by move. The weight of a beginning bounds that of every route that starts
     with it, so those that cannot enter the list any more are dropped. So are, where there are more than `BEAM` times
@@ -212,6 +202,8 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
         TooManyRoutesError: if memory does not hold as many beginnings as routes are asked for, and these are more than
             `ALWAYS`.
     """
+    if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
+        return None
     stand, share = table.standing(model)
     start = int(np.argmax(model.initial))
     alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
@@ -227,21 +219,16 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
         found = finished.in_order()
         least = found[-1].bound if len(found) == limit else 0.0
         alive = [one for one in longer.in_order() if one.bound > least]
-    return _measured(model, table, finished.in_order())
-
-
-def _measured(model: SSP, table: PolicyTable, finished: list[_Beginning]) -> list[Route]:
-    """Complete beginnings as routes, with their probabilities and standard errors."""
     routes: list[Route] = []
-    for first in range(0, len(finished), MEASURED):
-        some = finished[first : first + MEASURED]
+    for first in range(0, len(finished.kept), MEASURED):
+        some = finished.kept[first : first + MEASURED]
         weight = {id(one.rows): table.of_rows(one.rows) for one in {id(one.rows): one for one in some}.values()}
         parts = np.stack([weight[id(one.rows)] * one.share for one in some], axis=1)
-        least = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
-        found = table.share_of(parts, least)
+        errors = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
+        estimate = table.share_of(parts, errors)
         routes += [
             Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se), model)
-            for one, value, se in zip(some, found.value, found.se, strict=True)
+            for one, value, se in zip(some, estimate.value, estimate.se, strict=True)
         ]
     return routes
 
@@ -339,14 +326,9 @@ def largest_error(model: SSP, table: PolicyTable, top: int, enough: float = np.i
     Routes are not looked at if the action probabilities have larger errors than `enough` already.
     """
     error = float(action_probabilities(model, table).se.max(initial=0.0))
-    if not has_routes(model) or error > enough:
+    if error > enough:
         return error
-    return max([error, *(route.se for route in most_probable_routes(model, table, top))])
-
-
-def has_routes(model: SSP) -> bool:
-    """Whether transitions are deterministic and there is one initial state, so that a policy has one route."""
-    return bool(model.is_deterministic and np.count_nonzero(model.initial) == 1)
+    return max([error, *(route.se for route in most_probable_routes(model, table, top) or [])])
 
 
 def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:
@@ -372,13 +354,11 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
     Pairs that stand for others are replaced by a random one of them, independently in every replicate, so that this
     randomness shows in the standard error. A table without replicates gets 64 of them where there is anything to draw.
     """
-    stand, share = table.standing(model)
+    everything, (stand, share) = np.ones(model.n_pairs, dtype=bool), table.standing(model)
+    if (share == 1.0).all():
+        return improper_mass(model, table, everything)
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
     policy[:, table.coupled] = table.policy
-    everything = np.ones(model.n_pairs, dtype=bool)
-    if (share == 1.0).all():
-        improper = ~_all_reach_goal(model, policy, everything)
-        return table.share_of(table.of_rows(improper))
     members = np.argsort(stand, kind="stable")
     first = np.searchsorted(stand[members], np.arange(model.n_pairs))
     size = np.bincount(stand, minlength=model.n_pairs)

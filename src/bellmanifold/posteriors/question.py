@@ -34,16 +34,7 @@ def stated_target(
 ) -> Target:
     """The posterior with the likelihood that the arguments of `bellmanifold.posterior` state.
 
-    Args:
-        data: observations.
-        values: the prior.
-        proper_only: leave out parameters that the data show to be improper.
-        epsilon, kernel: tolerance and its shape, for rewards without noise.
-        noise: shape of the noise.
-        scale: of the noise, or the log density of a prior over it; None for rewards without noise.
-
-    Raises:
-        BadInputError: for arguments that do not go together.
+    `scale` is that of the noise, or the log density of a prior over it; None for rewards without noise.
     """
     if scale is None:
         if noise != "gaussian":
@@ -63,11 +54,7 @@ def every_visit_target(
     kernel: Kernel,
     proper_only: bool = False,
 ) -> Target:
-    """The posterior for noise whose repeats have no sufficient mean; arguments as for `noisy_target`.
-
-    Raises:
-        UnsupportedError: for rewards with an sd of their own, or a prior over the scale other than `HalfNormal`.
-    """
+    """The posterior for noise whose repeats have no sufficient mean; arguments as for `noisy_target`."""
     if data.own_count.any() or data.exact.any():
         raise UnsupportedError(
             f"rewards with an sd of their own are Gaussian, and {kernel} noise is not: use gaussian noise"

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse.csgraph import dijkstra
 
 from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, measured, or_null, picture
 from bellmanifold.errors import quote
+from bellmanifold.graph import state_graph
 from bellmanifold.posteriors.route import Route, title_of_best
 from bellmanifold.ssp import SSP
 
@@ -21,14 +23,9 @@ ROUNDING = 1e-6
 
 def on_the_way(model: SSP, played: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:
     """How many moves from the start playing these pairs takes to each state; n_states where it does not come."""
-    moves = np.full(model.n_states + 1, model.n_states)
-    front, count = np.flatnonzero(model.initial), 0
-    while len(front):
-        moves[front] = count
-        leads = model.next_state[(played & np.isin(model.pair_state, front))[model.next_pair]]
-        front = np.unique(leads[(leads < model.n_states) & (moves[leads] == model.n_states)])
-        count += 1
-    return moves[:-1]
+    starts = np.flatnonzero(model.initial)
+    moves = dijkstra(state_graph(model, played), unweighted=True, indices=starts, min_only=True)[:-1]
+    return np.minimum(moves, model.n_states).astype(np.int64)
 
 
 def by_doubt(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.posteriors.estimated import Estimate, ratio, with_least_errors
+from bellmanifold.posteriors.estimated import Estimate, ratio
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.target import Target
 
@@ -56,14 +56,8 @@ class Moments:
         return replace(self, mean=self.mean[:, column], square=self.square[:, column])
 
     def estimate(self, target: Target, resolution: float = 0.0) -> tuple[Estimate, Estimate]:
-        """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled.
-
-        Args:
-            target: the posterior.
-            resolution: share of one of the draws, if errors are to be no smaller than what one draw moves.
-        """
-        mean, sd = self._estimate(slice(target.model.n_pairs))
-        mean, sd = with_least_errors(mean, sd, resolution)
+        """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled."""
+        mean, sd = self._estimate(slice(target.model.n_pairs), resolution)
         own = target.coupled[target.model.pair_state]
         return (
             Estimate.of(np.where(own, mean.value, target.prior.mean), np.where(own, mean.se, 0.0)),
@@ -79,10 +73,15 @@ class Moments:
         mean, spread = (found.value[-1], sd.value[-1]) if len(knots) > 1 else (knots[0], 0.0)  # known, without rounding
         return LawSummary(found[:-1], (float(mean), float(spread)))
 
-    def _estimate(self, columns: slice) -> tuple[Estimate, Estimate]:
+    def _estimate(self, columns: slice, resolution: float = 0.0) -> tuple[Estimate, Estimate]:
         """Means and standard deviations of some columns over all replicates, with errors from the spread between them.
 
         The variance has the error of the ratio of squared deviations, from the pooled mean, to weights.
+
+        Nets agree by chance on moments: on which side of a jump of the weights their points lie, or on how far out the
+        outermost one is. So errors are no smaller than what one draw, a share r = `resolution` of all, moves. One that
+        lies z standard deviations away moves the mean by r z sd, and the variance by r z^2 sd^2, hence the standard
+        deviation by r z^2 sd / 2. The farthest of 1 / r normal draws has z^2 = 2 log(1 / r).
         """
         mean, square = self.mean[:, columns], self.square[:, columns]
         total, centre, whole = pool(self.weight, mean, square)
@@ -91,7 +90,13 @@ class Moments:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             spread = ratio(square + self.weight[:, None] * away**2, self.weight)
             sd = root(Estimate(whole / (total or np.nan), spread.se))
-        return Estimate.of(centre + found.value, found.se), sd
+        if resolution == 0.0:
+            return Estimate(centre + found.value, found.se), sd
+        z_square = -2.0 * np.log(resolution)
+        return (
+            Estimate(centre + found.value, np.maximum(found.se, resolution * np.sqrt(z_square) * sd.value)),
+            Estimate(sd.value, np.maximum(sd.se, resolution * z_square / 2.0 * sd.value)),
+        )
 
 
 def root(variance: Estimate) -> Estimate:

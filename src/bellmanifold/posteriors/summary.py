@@ -25,7 +25,6 @@ from bellmanifold.posteriors.leaks import heavy_tails
 from bellmanifold.posteriors.policies import (
     PolicyTable,
     action_probabilities,
-    has_routes,
     improper_mass,
     improper_mass_model,
     most_probable_routes,
@@ -133,8 +132,7 @@ class Summary(Shown):
     @cached_property
     def routes(self) -> list[Route] | None:
         """The most probable routes; None unless transitions are deterministic and there is one initial state."""
-        model = self.target.model
-        return most_probable_routes(model, self.table, self.budget.top) if has_routes(model) else None
+        return most_probable_routes(self.target.model, self.table, self.budget.top)
 
     def policy_probability(self, policy: Int[np.ndarray, "states"] | Mapping[str, str]) -> Estimate:
         """The probability that a policy is optimal: the pair each state plays, or state -> action for all of them.

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved, solve_layout
-from bellmanifold.gaussian.exchangeable import jax_member_moments
+from bellmanifold.gaussian import exchangeable
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -24,9 +24,6 @@ from bellmanifold.posteriors.cuts import trapped
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combined
 from bellmanifold.posteriors.target import Target
-
-NUMBERED = 2**62
-"""Up to this many policies have a number each; the codes of more are hashes."""
 
 
 class Point(NamedTuple):
@@ -61,14 +58,13 @@ class System:
         first: actions of a proper policy of M~, that avoids the exits of lingering loops, shape (states,).
         free: pairs whose value is a coordinate, or which hold a state without coordinates at 0, shape (pairs,).
         unseen: unobserved pairs of coupled states, shape (pairs,).
-        observed: shape (pairs,).
-        reward, width: of observed pairs, shape (pairs,).
+        reward, width: of observed pairs (those that are solved or cut), shape (pairs,).
         split: widths of infinitesimal residuals, shape (pairs,).
         own_precision, own_mean: what rewards of known sd say, beside a noise scale that is inferred, shape (pairs,).
         prior_mean, prior_sd: shape (pairs,).
         alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (pairs,).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
-        mixer: numbers that tell policies apart, see `mixer_of`, shape (states,).
+        mixer: numbers that tell policies apart, see `BatchChart.mixer`, shape (states,).
         tie_width: values closer than this count as tied.
         cut: observed pairs that are free or solved, shape (pairs,).
         subsets: for each block the pairs that each subset of the cut solves, shape (subsets, own pairs); empty without.
@@ -89,7 +85,6 @@ class System:
     first: Int[Array, "states"]
     free: Bool[Array, "pairs"]
     unseen: Bool[Array, "pairs"]
-    observed: Bool[Array, "pairs"]
     reward: Float[Array, "pairs"]
     width: Float[Array, "pairs"]
     split: Float[Array, "pairs"]
@@ -171,12 +166,7 @@ class System:
 
 
 def chart_of(target: Target, limits: ChartLimits = LIMITS, only_observed: bool = False) -> BatchChart:
-    """The chart of a posterior's problem for batches.
-
-    Args:
-        target: the posterior.
-        limits: what fits a batch.
-        only_observed: for agents, which must not look at pairs that were not observed.
+    """The chart of a posterior's problem for batches; agents must not look at pairs that were not observed.
 
     Raises:
         TooLargeError: if the problem, or the part of it that is known, does not fit a batch, or if open laws are not
@@ -197,7 +187,10 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     exits = np.zeros((len(coordinates.lingering), model.n_pairs), dtype=bool)
     for row, loop in zip(exits, coordinates.lingering, strict=True):
         row[list(loop.exits)] = True
-    first = chart.first_policy(coordinates.solved, np.asarray(exits.any(axis=0))[coordinates.stand_in])
+    closed = np.asarray(exits.any(axis=0))[coordinates.stand_in]
+    left_by = _left_by(coordinates)
+    first = chart.first_policy(coordinates.solved & ~left_by, closed | left_by)
+    first = chart.first_policy(coordinates.solved, closed) if first is None else first
     if first is None:
         if not (coordinates.cut or coordinates.centred):
             raise trapped(target, coordinates.solved)
@@ -211,7 +204,6 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "solved": coordinates.solved,
         "free": coordinates.free | idle,
         "unseen": coordinates.unseen,
-        "observed": target.observed,
         "reward": target.reward,
         "width": target.scale,
         "split": coordinates.split,
@@ -222,7 +214,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "alternatives": np.where(coordinates.free, coordinates.alternatives, 1),
         "knots": table.normal if table else np.zeros(0),
         "log_scale": table.log_scale if table else np.zeros(0),
-        "mixer": mixer_of(chart),
+        "mixer": chart.mixer,
         "tie_width": np.asarray(100 * coordinates.tie_width),
         "cut": cut,
         "exits": exits,
@@ -246,6 +238,19 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     return system
 
 
+def _left_by(coordinates: Coordinates) -> Bool[np.ndarray, "pairs"]:
+    """Observed pairs that a policy which stays in a rarely left loop does not play: it should not begin with them.
+
+    To a policy that leaves, a change to staying looks better only by the leak times what is gained, which for leaks of
+    1e-9 is close to rounding and may be taken for nothing. To one that stays, leaving looks better by all of the gain.
+    """
+    model, left_by = coordinates.target.model, np.zeros_like(coordinates.solved)
+    for loop in coordinates.lingering:
+        if loop.pairs:
+            left_by |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
+    return left_by & coordinates.target.observed
+
+
 def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _"], ...]:
     """What is solved in each subset of the cut, block by block."""
     pairs = np.asarray(layout.pair)
@@ -257,18 +262,6 @@ def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _
             masks[:, place] = (np.arange(len(masks)) >> k) & 1
         solved.append(jnp.asarray(masks))
     return tuple(solved)
-
-
-def mixer_of(chart: BatchChart) -> UInt64[np.ndarray, "states"]:
-    """What the choice of each state is multiplied by, so that sums tell policies of padded actions apart.
-
-    These are place values, so that the choices are digits of a number, or random odd numbers if there are too many.
-    """
-    states, actions = chart.layout.slot.shape
-    if int(actions) ** states <= NUMBERED:
-        return np.array([actions**place for place in range(states)], dtype=np.uint64)
-    odd = 2 * np.random.default_rng(0x5EED).integers(0, 2**63, states, dtype=np.uint64) + 1
-    return np.asarray(odd, dtype=np.uint64)
 
 
 class Drawn(NamedTuple):
@@ -315,7 +308,7 @@ def member_means(system: System, q: Float[Array, "pairs batch"]) -> Float[Array,
     def mean_of(k: Int[Array, ""], means: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         row = rows[k]
         own = (system.alternatives[row], system.prior_mean[row], system.prior_sd[row])
-        return means.at[row].set(jax_member_moments(means[row], *own, jnp.zeros(()))[0])
+        return means.at[row].set(exchangeable.member_moments(means[row], *own, jnp.zeros(()))[0])
 
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     return jax.lax.fori_loop(0, jnp.sum(shared), mean_of, q)
@@ -328,7 +321,7 @@ def member_moments(
     """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     own = (system.alternatives[:, None], system.prior_mean[:, None], system.prior_sd[:, None])
-    first, _ = jax_member_moments(q, *own, jnp.zeros_like(q))
-    _, variance = jax_member_moments(q, *own, first)
+    first, _ = exchangeable.member_moments(q, *own, jnp.zeros_like(q))
+    _, variance = exchangeable.member_moments(q, *own, first)
     shared = own[0] > 1
     return jnp.where(shared, first, q), jnp.where(shared, variance, 0.0)

@@ -189,19 +189,8 @@ def relaxed_target(
 ) -> Target:
     """The posterior for deterministic rewards: exact for epsilon = 0, else relaxed.
 
-    Rewards with an sd of their own keep it.
-
-    Args:
-        data: observations.
-        epsilon: the tolerance.
-        prior_scale: one standard deviation for all action values, or their prior.
-        kernel: shape of the tolerance.
-        proper_only: leave out parameters that the data show to be improper.
-        reward: of each pair; by default those of a `Dataset`, whose repeats must agree.
-
-    Raises:
-        BadInputError: for contradicting rewards, a negative epsilon or a prior scale that is not positive.
-        UnsupportedError: for a uniform kernel beside rewards with an sd of their own.
+    Rewards with an sd of their own keep it. `prior_scale` is one standard deviation for all action values, or their
+    prior. Rewards of pairs are by default those of a `Dataset`, whose repeats must agree.
     """
     if kernel not in get_args(KernelName):
         raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(KernelName))}")
@@ -240,18 +229,9 @@ def noisy_target(
 ) -> Target:
     """The posterior for rewards with additive noise, every repeat counted.
 
-    Rewards with an sd of their own are weighed with the others by precision; exact ones overrule.
-
-    Args:
-        data: observations.
-        noise: the scale of the noise, or the log density of a prior over it.
-        prior_scale: one standard deviation for all action values, or their prior.
-        kernel: the shape of the noise; one that is not Gaussian needs every pair to be seen at most once.
-        proper_only: leave out parameters that the data show to be improper.
-
-    Raises:
-        BadInputError: for a scale that is not positive or cannot be inferred.
-        UnsupportedError: for repeats of noise that is not Gaussian, which have no sufficient mean.
+    Rewards with an sd of their own are weighed with the others by precision; exact ones overrule. `noise` is the scale
+    of the noise, or the log density of a prior over it; a kernel that is not Gaussian needs every pair to be seen at
+    most once, as repeats have no sufficient mean then.
     """
     if not isinstance(kernel, Gaussian) and data.count.max(initial=0) > 1:
         raise UnsupportedError(

@@ -27,6 +27,7 @@ from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from bellmanifold.components import by_depth
 from bellmanifold.gaussian.chunks import chunks
 from bellmanifold.ssp import SSP
 
@@ -55,18 +56,9 @@ class Ties:
     @cached_property
     def components(self) -> list[Int[np.ndarray, "component"]]:
         """Sets of states that lead to each other; what a set leads to comes before it."""
-        leads = np.add.reduceat(self.moves, self.start[:-1], axis=0) > 0
-        count, label = connected_components(leads.astype(np.int8), connection="strong")
-        between = np.zeros((count, count), dtype=bool)
-        between[label[:, None], label[None, :]] |= leads
-        np.fill_diagonal(between, False)
-        order: list[int] = []
-        left = np.ones(count, dtype=bool)
-        while left.any():
-            ready = np.flatnonzero(left & ~(between & left).any(axis=1))
-            order += ready.tolist()
-            left[ready] = False
-        return [np.flatnonzero(label == one) for one in order]
+        leads = csr_array(np.add.reduceat(self.moves, self.start[:-1], axis=0))
+        label = by_depth(connected_components(leads, connection="strong")[1], leads)
+        return [np.flatnonzero(label == one) for one in range(label.max() + 1)]
 
     @cached_property
     def factor(self) -> Float[np.ndarray, "tied_pairs tied_pairs"]:
@@ -118,13 +110,7 @@ class Ties:
 
 
 def tie_problem(model: SSP, tied: Int[np.ndarray, "tied_pairs"], unique: Int[np.ndarray, "other_states"]) -> Ties:
-    """The small problem of the tied pairs of a problem, given the pairs that are best in the other states.
-
-    Args:
-        model: the problem.
-        tied: pairs that are best in their state together with others, ascending.
-        unique: pairs that are best in their state alone, ascending.
-    """
+    """The small problem of tied pairs, given those that are best in their state alone; both ascending."""
     states, start = np.unique(model.pair_state[tied], return_index=True)
     others = model.pair_state[unique]
     shape = (model.n_pairs, model.n_states + 1)
@@ -155,25 +141,16 @@ def _iterated(
 ) -> tuple[Int[np.ndarray, "states points"], Float[np.ndarray, "states points"], Float[np.ndarray, "points"]]:
     """Policy iteration at every point: the best pairs, values, and log |det (I - M)|."""
     count, points = len(first), pay.shape[1]
-    choice, best, log_det = np.zeros((count, points), dtype=np.int64), np.zeros((count, points)), np.zeros(points)
-    for part in chunks(points, count * count, MOST_NUMBERS):
-        choice[:, part], best[:, part], log_det[part] = _iterated_at_once(pay[:, part], moves, first)
-    return choice, best, log_det
-
-
-def _iterated_at_once(
-    pay: Float[np.ndarray, "pairs points"],
-    moves: Float[np.ndarray, "pairs states"],
-    first: Int[np.ndarray, "states"],
-) -> tuple[Int[np.ndarray, "states points"], Float[np.ndarray, "states points"], Float[np.ndarray, "points"]]:
     choice, _ = _largest(pay, first)
-    settled = False
-    while not settled:
-        system = np.eye(len(first)) - moves[choice.T]
-        value = np.linalg.solve(system, np.take_along_axis(pay, choice, axis=0).T[..., None])[..., 0].T
-        q = pay + moves @ value
-        better, most = _largest(q, first)
-        switch = most > value + STRICTLY * np.abs(value).max()
-        settled = not switch.any()
-        choice = np.where(switch, better, choice)
-    return choice, value, np.linalg.slogdet(system)[1]
+    best, log_det = np.zeros((count, points)), np.zeros(points)
+    for part in chunks(points, count * count, MOST_NUMBERS):
+        own, settled = pay[:, part], False
+        while not settled:
+            system = np.eye(count) - moves[choice[:, part].T]
+            value = np.linalg.solve(system, np.take_along_axis(own, choice[:, part], axis=0).T[..., None])[..., 0].T
+            better, most = _largest(own + moves @ value, first)
+            switch = most > value + STRICTLY * np.abs(value).max()
+            settled = not switch.any()
+            choice[:, part] = np.where(switch, better, choice[:, part])
+        best[:, part], log_det[part] = value, np.linalg.slogdet(system)[1]
+    return choice, best, log_det

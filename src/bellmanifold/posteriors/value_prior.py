@@ -52,28 +52,14 @@ class ValuePrior:
 
     @classmethod
     def same(cls, model: SSP, scale: float | int, mean: float | int = 0.0) -> ValuePrior:
-        """The same prior for every pair.
-
-        Raises:
-            BadInputError: for a scale that is not positive.
-        """
+        """The same prior for every pair."""
         return cls(np.full(model.n_pairs, float(mean)), np.full(model.n_pairs, _positive(scale)))
 
     @classmethod
     def stated(
         cls, model: SSP, scale: Scale = None, mean: Numbers | None = None, pairs: PairPriors | None = None
     ) -> ValuePrior:
-        """The prior of a problem, as options and the problem itself state it.
-
-        Args:
-            model: the problem.
-            scale: standard deviation of every pair, or one for each; "flat" for a prior that is flat over rewards.
-            mean: of every pair, or one for each.
-            pairs: of single pairs; these come before everything else.
-
-        Raises:
-            BadInputError: for numbers that are no means or standard deviations.
-        """
+        """The prior of a problem, as options and the problem itself state it; that of single pairs goes first."""
         told = model.prior
         whole_mean, whole_sd = (told.mean, told.sd) if told is not None else (None, None)
         is_flat = isinstance(scale, str)
@@ -167,11 +153,7 @@ def checked_prior(
 
 
 def check_rewards(data: Dataset) -> None:
-    """Refuse rewards whose squares and products would leave the range of floating point.
-
-    Raises:
-        BadInputError: naming the observation.
-    """
+    """Refuse rewards whose squares and products would leave the range of floating point."""
     size = np.abs(np.nan_to_num(data.reward))
     if size.any():
         t = int(np.argmax(size))

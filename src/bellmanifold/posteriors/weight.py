@@ -1,7 +1,7 @@
 """The weight of a batch of points: coordinates -> action values, weighed, in one compiled program.
 
-What is weighed is derived in `bellmanifold.posteriors.coordinates`, how cuts are weighed in
-`bellmanifold.posteriors.cuts`.
+What is weighed is derived in `bellmanifold.posteriors.coordinates`; where loops are cut open
+`bellmanifold.posteriors.cut_weight` does it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
-from bellmanifold.chart.elimination import censored, eliminate_batch, moves_within
-from bellmanifold.chart.layout import Block, Law, Layout, Solved
+from bellmanifold.chart.layout import Law, Solved
+from bellmanifold.posteriors.cut_weight import Heights, weigh_cut
 from bellmanifold.posteriors.system import Drawn, Point, System, from_normals, normal_point
 
 LEAST = 1e-300
@@ -69,16 +68,12 @@ def weigh(system: System, point: Point) -> Weighed:
     if system.centred:
         log_weight, q = _weigh_centred(system, point)
     elif system.subsets:
-        log_weight, q = _weigh_cut(system, point)
+        log_weight, q = weigh_cut(system, point)
     else:
         log_weight, q = _weigh_plain(system, point)
     if point.log_ratio is not None:
         log_weight = log_weight + point.log_ratio
     return _reduced(system, log_weight, q, point)
-
-
-Heights = tuple[Float[Array, "batch"], Float[Array, "pairs batch"]]
-"""Log weights, and action values that decide what is greedy."""
 
 
 def _weigh_plain(system: System, point: Point) -> Heights:
@@ -131,148 +126,6 @@ def log_mixture(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, 
     log_term = jnp.where(own < ceiling, log_rise, -jnp.inf)
     by_loop = jnp.sum(jnp.where(system.exits[:, :, None], log_term, 0.0), axis=1)
     return jnp.sum(jnp.logaddexp(0.0, by_loop) - jnp.log(2.0), axis=0)
-
-
-def _weigh_cut(system: System, point: Point) -> Heights:
-    """With a cut, against the mixture of all its subsets."""
-    own_law, residual = system.laws(point), system.kernel.from_normal(point.x)
-    reward, width = system.rewards(point)
-    q, _, solvable = system.solve(own_law, reward + width * residual, system.values(point.x))
-    log_prior = system.log_prior(q)
-    observed, cut = system.observed[:, None], system.cut[:, None]
-    safe = jnp.where(cut, width, 1.0)
-    z = (system.residuals(own_law, q) - reward) / safe
-    log_kernel = system.kernel.log_density(z) - jnp.log(safe)
-    log_proposal = log_kernel - system.kernel.log_correction(z)
-    solved_terms = jnp.where(observed & ~cut, system.kernel.log_correction(residual), 0.0)
-    terms = jnp.where(observed, log_prior, 0.0) + jnp.where(cut, log_kernel, 0.0) + solved_terms
-    total = jnp.sum(terms, axis=0)
-    layout = system.layout
-    choice, _ = layout.greedy(q)
-    law, sorted_cut, as_solved, as_free = (
-        layout.sort(array) for array in (own_law, system.cut, log_proposal, log_prior)
-    )
-    for block, solved in zip(layout.blocks, system.subsets, strict=True):
-        if block.way == "once":
-            continue
-        cuts = (len(solved) - 1).bit_length()
-        places = jnp.nonzero(sorted_cut[block.own], size=cuts)[0]  # in the order of the subsets' digits
-        here = _CutBlock(block, layout, law[block.own], solved[-1], places)
-        log_determinants = _log_acyclic if block.way == "sweeps" else _log_determinants
-        dets = log_determinants(here, choice[block.states])
-        factors = (as_solved[block.own][places], as_free[block.own][places])
-        for digit, (one, other) in enumerate(zip(*factors, strict=True)):
-            dets = dets + jnp.where(_is_solved(cuts, digit)[:, None], one, other)
-        total = total - (jax.scipy.special.logsumexp(dets, axis=0) - jnp.log(len(solved)))
-    return jnp.where(solvable, total, -jnp.inf), q
-
-
-class _CutBlock(NamedTuple):
-    """A block with pairs of the cut.
-
-    Attributes:
-        block, layout: the block and how it is solved.
-        law: where its pairs lead.
-        observed: which of them were observed.
-        places: the pairs of the cut, counted within the block.
-    """
-
-    block: Block
-    layout: Layout
-    law: Law
-    observed: Bool[Array, "own_pairs"]
-    places: Int[Array, "cuts"]
-
-    @property
-    def states(self) -> Int[Array, "cuts"]:
-        """The states of the cut's pairs, counted within the block."""
-        return self.layout.sort(self.layout.place)[self.block.own][self.places] - self.block.begin
-
-    def played(self, choice: Int[Array, "own batch"]) -> Int[Array, "own batch"]:
-        """The digit of the pair of the cut that a state plays as its own power of two; 0 where it plays another."""
-        digit = jnp.zeros(len(self.observed), dtype=jnp.int64)
-        digit = digit.at[self.places].set(1 << jnp.arange(len(self.places)))
-        return self.layout.chosen(self.block, digit[:, None], choice)
-
-
-def _is_solved(cuts: int, digit: int) -> Bool[np.ndarray, "subsets"]:
-    """In which subsets a pair of the cut is solved: those whose number has this digit."""
-    return np.asarray(np.arange(2**cuts) >> digit & 1, dtype=bool)
-
-
-def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array, "subsets batch"]:
-    """log |det A_b| of a block's greedy policy, for every subset b.
-
-    All states except those of the cut are eliminated once. What is left is the chain watched at these few, of which a
-    subset keeps the solved ones: moves to the others leave.
-    """
-    block, layout, cuts = cut.block, cut.layout, len(cut.places)
-    successor, law = layout.successor[block.own], cut.law if cut.law.ndim == 3 else cut.law[..., None]
-    law = jnp.where(cut.observed[:, None, None], law, 0.0)
-    inside = moves_within(successor, law, block.begin, block.end)
-    out = jnp.where(((successor < block.begin) | (successor >= block.end))[..., None], law, 0.0).sum(axis=1)
-    out = jnp.where(cut.observed[:, None], out, 1.0)
-    watched = jnp.zeros(block.end - block.begin, dtype=bool).at[cut.states].set(True)
-    order = jnp.argsort(~watched, stable=True)
-    moves = layout.chosen(block, inside, choice)[order][:, order]
-    leave = layout.chosen(block, out, choice)[order]
-    log_det, moves, leave = censored(moves, leave, cuts)
-    if not cuts:
-        return log_det[None]
-    free = ~_is_solved_states(cut, choice, order[:cuts])
-    return log_det + _log_minors(moves, leave, free)
-
-
-def _is_solved_states(
-    cut: _CutBlock, choice: Int[Array, "own batch"], states: Int[Array, "watched"]
-) -> Bool[Array, "subsets watched batch"]:
-    """Whether a subset solves what each of some states plays; always, where that is no pair of the cut."""
-    subset = jnp.arange(2 ** len(cut.places))[:, None, None]
-    played = cut.played(choice)[states]
-    return (played == 0) | (subset & played != 0)
-
-
-def _log_minors(
-    moves: Float[Array, "watched watched batch"],
-    leave: Float[Array, "watched batch"],
-    free: Bool[Array, "subsets watched batch"],
-) -> Float[Array, "subsets batch"]:
-    """Log-determinants of a few states, of which some are free in each subset: moves to these leave."""
-
-    def log_det(free: Bool[Array, "watched batch"]) -> Float[Array, "batch"]:
-        kept = jnp.where(free, 0.0, moves)  # no move to a free state
-        gone = leave + jnp.sum(jnp.where(free, moves, 0.0), axis=1)
-        kept, gone = jnp.where(free[:, None], 0.0, kept), jnp.where(free, 1.0, gone)
-        pivots, _ = eliminate_batch(kept, gone, jnp.zeros_like(gone))
-        return jnp.sum(jnp.log(pivots), axis=0)
-
-    return jax.vmap(log_det)(free)
-
-
-def _log_acyclic(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array, "subsets batch"]:
-    """The same where moves are not random: 0 if following greedy solved pairs leaves the block, else -inf.
-
-    Every circle of greedy pairs holds pairs of the cut, and it is open if one of them is free. So the circles are
-    followed once, from the states of the cut, and the pairs of the cut on each are noted as digits of a number.
-    """
-    block, layout, cuts = cut.block, cut.layout, len(cut.places)
-    states = block.end - block.begin
-    law = cut.law if cut.law.ndim == 2 else cut.law[..., 0]
-    after = jnp.sum(jnp.where(law == 1.0, layout.successor[block.own], 0), axis=-1) - block.begin
-    after = jnp.where(cut.observed & (after >= 0) & (after < states), after, states)
-    step = layout.chosen(block, after[:, None], choice)
-    step = jnp.append(step, jnp.full((1, choice.shape[-1]), states), axis=0)
-    met = jnp.append(cut.played(choice), jnp.zeros((1, choice.shape[-1]), dtype=jnp.int64), axis=0)
-    for _ in range(states.bit_length()):  # twice as many moves each time
-        met = met | jnp.take_along_axis(met, step, axis=0)
-        step = jnp.take_along_axis(step, step, axis=0)
-    end = step[cut.states]
-    circle = jnp.where(end < states, jnp.take_along_axis(met, end, axis=0), -1)  # all digits: there is none to open
-    free = ~jnp.arange(2**cuts)[:, None] | (1 << cuts)  # subsets solve everything elsewhere; -1 is always open
-    is_open = jnp.ones((2**cuts, choice.shape[-1]), dtype=bool)
-    for digit in range(cuts):
-        is_open = is_open & (circle[digit] & free != 0)
-    return jnp.where(is_open, 0.0, -jnp.inf)
 
 
 def _weigh_centred(system: System, point: Point) -> Heights:
