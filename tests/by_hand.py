@@ -60,4 +60,4 @@ def trace_of(target, row, value=None):
         "lost": 0,
         "evaluations": 3.5,
     }
-    return Trace(**{name: told[name] for name in Trace._fields})
+    return Trace(**told)

@@ -548,11 +548,11 @@ def test_every_field_of_a_settings_record_is_an_option_with_a_sound_default(name
     stated = options_of(kind.settings)
     assert set(stated) == {entry.name for entry in fields(kind.settings)} == set(kind.options) | set(kind.fixed)
     assert all(option.default is None or option.allows(option.default) for option in stated.values())
-    assert kind.settings_with({}) == kind.settings(**kind.fixed)
+    assert kind.settings_for(envs.two_state(), {}) == kind.settings(**kind.fixed)
 
 
 def test_whole_numbers_serve_as_real_ones_and_counts_stay_whole():
-    settings = AGENTS["bayes-td-en"].settings_with({"noise_sd": 1, "prior_scale": 3, "members": 7})
+    settings = AGENTS["bayes-td-en"].settings_for(envs.two_state(), {"noise_sd": 1, "prior_scale": 3, "members": 7})
     assert settings == EnsembleSettings(prior_scale=3.0, noise_sd=1.0, members=7)
     assert [type(getattr(settings, name)) for name in ("prior_scale", "noise_sd", "members")] == [float, float, int]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from toy_agents import record_run
 
 import bellmanifold as bm
 from bellmanifold import envs
@@ -21,7 +22,6 @@ from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold.runs import run as run_module
 from bellmanifold.sweeps.plan import make_settings
-from bellmanifold.sweeps.record import record_run
 
 
 def taught(agent, model, pairs):

@@ -164,7 +164,7 @@ def test_interruption_and_faults(cli, monkeypatch):
     def fail(*_, **__):
         raise faults.pop(0)
 
-    monkeypatch.setattr("bellmanifold.models.load_model", fail)
+    monkeypatch.setattr("bellmanifold.models.load_problem", fail)
     assert cli("check", "env:swirl")[0] == 130
     code, out, err = cli("check", "env:swirl")
     assert (code, out) == (70, "")

@@ -81,17 +81,17 @@ def test_middling_components_keep_their_digits(sizes, leak, rng):
     moves = csr_array((share[~stays & ~ends], (row[~stays & ~ends], column[~stays & ~ends])), shape=(states, states))
     out = np.bincount(row[ends], share[ends], states)
     right = -(10.0 ** rng.uniform(-6, 5, states))
-    found = solve_by_components(moves, moves.sum(axis=1) + out, out, right[:, None])[:, 0]
+    found = solve_by_components(blocks.Chain(moves, moves.sum(axis=1) + out, out), right[:, None])[:, 0]
     long = [array.astype(np.longdouble) for array in (moves.toarray(), out, right)]
     np.testing.assert_allclose(found, eliminate(*long)[0].astype(np.float64), rtol=1e-13)
 
 
 def test_several_right_hand_sides_at_once(rng):
     for model in (small_components(400), attempts(400), setbacks(400)):
-        moves, leaving, out = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+        chain = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
         rights = rng.normal(size=(model.n_states, 3))
-        each = [solve_by_components(moves, leaving, out, right[:, None])[:, 0] for right in rights.T]
-        np.testing.assert_allclose(solve_by_components(moves, leaving, out, rights).T, each, rtol=1e-12, atol=1e-12)
+        each = [solve_by_components(chain, right[:, None])[:, 0] for right in rights.T]
+        np.testing.assert_allclose(solve_by_components(chain, rights).T, each, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_large_components_by_each_method(method, problem, rng):
     assert len(own) > 300
     inner = csr_array(moves[own][:, own])
     out = out[own] + (moves[own].sum(axis=1) - inner.sum(axis=1))
-    right = -rng.random(len(own))
+    chain, right = blocks.Chain(inner, leaving[own], out), -rng.random(len(own))
     order, closing = blocks._unrolled(inner)
     if method == "_cut":
         assert len(closing) <= 3
-        found = blocks._cut(inner, leaving[own], out, right[:, None], closing)[:, 0]
+        found = blocks._cut(chain, right[:, None], closing)[:, 0]
     else:
         assert len(closing) > blocks.CUTS
-        found = blocks._iterate(inner, leaving[own], right, order)
+        found = blocks._iterate(chain, right, order)
     expected = eliminate(inner.toarray(), leaving[own] - inner.sum(axis=1), right)[0]
     np.testing.assert_allclose(found, expected, rtol=1e-11)
 
@@ -122,20 +122,20 @@ def test_large_components_by_each_method(method, problem, rng):
 def test_both_preconditioners_get_there(rng):
     """The diagonal alone, and a sweep in the order of a search."""
     model = setbacks(600, share=0.5)
-    moves, leaving, _ = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+    chain = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
     right = -rng.random(model.n_states)
-    order = np.argsort(connected_components(moves, connection="strong")[1])
-    by_diagonal = blocks._from_guess(moves, leaving, right, lambda v: v / leaving, 1000)
-    by_sweep = blocks._from_guess(moves, leaving, right, blocks._one_sweep(moves, leaving, order), 1000)
+    order = np.argsort(connected_components(chain.moves, connection="strong")[1])
+    by_diagonal = blocks._from_guess(chain, right, lambda v: v / chain.leaving, 1000)
+    by_sweep = blocks._from_guess(chain, right, blocks._one_sweep(chain, order), 1000)
     np.testing.assert_allclose(by_sweep, by_diagonal, rtol=1e-12)
-    assert blocks._from_guess(moves, leaving, right, lambda v: v / leaving, 1) is None, "too few steps are admitted"
+    assert blocks._from_guess(chain, right, lambda v: v / chain.leaving, 1) is None, "too few steps are admitted"
 
 
 def test_iteration_of_nothing_is_nothing(rng):
     model = setbacks(600)
-    moves, leaving, _ = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
+    chain = chain_on(model, any_policy(model, rng), np.arange(model.n_states))
     nothing = np.zeros(model.n_states)
-    assert not blocks._iterate(moves, leaving, nothing, np.arange(model.n_states)).any()
+    assert not blocks._iterate(chain, nothing, np.arange(model.n_states)).any()
 
 
 def test_components_are_numbered_along_the_moves(rng):
@@ -190,7 +190,7 @@ def corridor(steps, back):
     out = np.zeros(steps)
     out[0] = 1.0
     moves = csr_array((entry, (row, column)), shape=(steps, steps))
-    return moves, moves.sum(axis=1) + out, out
+    return blocks.Chain(moves, moves.sum(axis=1) + out, out)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,12 @@ def corridor(steps, back):
 )
 def test_a_long_way_is_no_trap(steps, back, accepted):
     """Where no state is returned to often a chain is factorised, however many moves it takes; a trap is not."""
-    moves, leaving, out = corridor(steps, back)
+    chain = corridor(steps, back)
     right = np.linspace(1.0, 2.0, steps)[:, None]
-    found = blocks.solve_by_factors(moves, leaving, right, 500.0)
+    found = blocks.solve_by_factors(chain, right, 500.0)
     assert (found is not None) == accepted
     if accepted:
-        long = [array.astype(np.longdouble) for array in (moves.toarray(), out, right[:, 0])]
+        long = [array.astype(np.longdouble) for array in (chain.moves.toarray(), chain.out, right[:, 0])]
         np.testing.assert_allclose(found[:, 0], eliminate(*long)[0].astype(np.float64), rtol=1e-13)
 
 
@@ -216,8 +216,9 @@ def test_pivots_are_those_of_their_own_states(rng):
     leaving = np.ones(size)
     leaving[place[7]] = 1e-6
     moves = csr_array((leaving[row], (row, column)), shape=(size, size))
-    found = blocks.solve_by_factors(moves, leaving, leaving[:, None], longest=5.0)
+    found = blocks.solve_by_factors(blocks.Chain(moves, leaving, np.zeros(size)), leaving[:, None], longest=5.0)
     assert found is not None, "many moves, but none of them back"
     np.testing.assert_allclose(found[place, 0], np.arange(size, 0, -1), rtol=1e-12)
     back = csr_array((np.full(size, 0.9), (np.append(row, place[-1]), np.append(column, place[0]))), shape=(size, size))
-    assert blocks.solve_by_factors(back, np.ones(size), np.ones((size, 1)), longest=1.0) is None
+    again = blocks.Chain(back, np.ones(size), np.zeros(size))
+    assert blocks.solve_by_factors(again, np.ones((size, 1)), longest=1.0) is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bellmanifold.posteriors import convergence
-from bellmanifold.posteriors.convergence import Convergence, converged, evenly_spread, r_hat_and_effective
+from bellmanifold.posteriors.convergence import Convergence, converged, evenly_spread, have_mixed, r_hat_and_effective
 
 
 def test_variables_are_looked_at_evenly():
@@ -41,9 +41,9 @@ def test_a_chain_that_is_stuck_has_not_converged(rng):
     found = converged(values)
     assert np.isfinite(found.r_hat).tolist() == [True, False]
     assert (found.effective > 0).tolist() == [True, False]
-    assert not found.is_good
-    assert converged(values[:, :, :1]).is_good
-    assert converged(1e-3 * values[:, :, :1]).is_good, "in small steps, too"
+    assert not have_mixed(*found.worst)
+    assert have_mixed(*converged(values[:, :, :1]).worst)
+    assert have_mixed(*converged(1e-3 * values[:, :, :1]).worst), "in small steps, too"
     assert len(converged(np.tile(values[:, :, :1], 100)).r_hat) == convergence.LOOKED_AT
 
 
@@ -53,5 +53,5 @@ def test_a_chain_that_is_stuck_has_not_converged(rng):
 )
 def test_the_worst_variable_decides(r_hat, effective, good):
     assert (convergence.R_HAT_LIMIT, convergence.LEAST_EFFECTIVE) == (1.02, 400.0)
-    assert Convergence(np.array(r_hat), np.array(effective)).is_good == good
-    assert Convergence(np.array(r_hat[::-1]), np.array(effective[::-1])).is_good == good
+    assert have_mixed(*Convergence(np.array(r_hat), np.array(effective)).worst) == good
+    assert have_mixed(*Convergence(np.array(r_hat[::-1]), np.array(effective[::-1])).worst) == good

@@ -10,9 +10,8 @@ import pytest
 import xarray as xr
 from test_cluster import started, wait_for_address
 from test_sweep import toy
-from toy_agents import TOY
+from toy_agents import TOY, record_run
 
-from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import encode, load_run
 
 PLAN = """

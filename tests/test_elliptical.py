@@ -31,7 +31,7 @@ def test_law_of_elliptical_slices():
 
     1,000 chains of 60 steps are independent: three Kolmogorov-Smirnov tests, false alarm 3e-4 together.
     """
-    _, end = walked(None)
+    _, end = walked(jnp.ones(3, dtype=bool))
     for coordinate in end:
         assert stats.kstest(coordinate, stats.norm(2 / 1.16, np.sqrt(0.16 / 1.16)).cdf).pvalue > 1e-4
 

@@ -11,7 +11,6 @@ from bellmanifold.gaussian.exchangeable import (
     FAR,
     HIGH,
     _far_below,
-    jax_member_moments,
     largest_of_normals,
     member_moments,
 )
@@ -45,10 +44,10 @@ def by_quadrature(z):
 
 
 def moments_of(*arguments):
-    """The function of NumPy and that of JAX, which agree to rounding (of the sd, where a mean happens to be near 0)."""
+    """The moments by NumPy and by JAX, which agree to rounding (of the sd, where a mean happens to be near 0)."""
     largest, count, mean, sd, centre = arguments
     found = member_moments(np.asarray(largest), np.asarray(count), np.asarray(mean), np.asarray(sd), np.asarray(centre))
-    again = jax.jit(jax_member_moments)(*(jnp.asarray(argument) for argument in arguments))
+    again = jax.jit(member_moments)(*(jnp.asarray(argument) for argument in arguments))
     np.testing.assert_allclose(found[0], again[0], rtol=1e-11, atol=1e-14 * np.max(sd))
     np.testing.assert_allclose(found[1], again[1], rtol=1e-11)
     return found

@@ -22,8 +22,7 @@ import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, StoppedError, UnsupportedError
 from bellmanifold.explorer.board import make_board
-from bellmanifold.explorer.local_page import make_local_page, policy
-from bellmanifold.explorer.server import LocalServer
+from bellmanifold.explorer.server import LocalServer, make_local_page, policy
 from bellmanifold.explorer.session import KINDS, MOST_ROUTES, QUICK_SAMPLES, Session
 from bellmanifold.figures.palette import pair_colours
 from bellmanifold.formats.problem import read_problem

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_sweep import PROGRAM, numbers, start, toy, toys, write_plan
-from toy_agents import PLAIN, TOY, play_here
+from toy_agents import PLAIN, TOY, play_here, record_run
 
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.errors import BadInputError
@@ -31,7 +31,6 @@ from bellmanifold.formats.files import write_atomically
 from bellmanifold.stderr import remark
 from bellmanifold.sweeps.locks import Presence
 from bellmanifold.sweeps.plan import plan_runs, read_plan
-from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.runner import sweep
 from bellmanifold.sweeps.store import PLAN_FILE, Store, encode, load_run, verify
 

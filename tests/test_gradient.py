@@ -21,8 +21,8 @@ from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors import chains as module
 from bellmanifold.posteriors import gradient
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import Chains, Setting
-from bellmanifold.posteriors.convergence import converged
+from bellmanifold.posteriors.chains import Chains
+from bellmanifold.posteriors.convergence import converged, have_mixed
 from bellmanifold.posteriors.gradient import (
     Relaxed,
     TabulatedScale,
@@ -35,7 +35,7 @@ from bellmanifold.posteriors.noise_scale import ScaleTable
 from bellmanifold.posteriors.question import every_visit_target
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.priors import NormalPrior
-from bellmanifold.samplers import hmc, nuts
+from bellmanifold.samplers import hmc
 
 MODEL = envs.deep_sea(2)
 """Three states of two pairs each."""
@@ -51,13 +51,12 @@ class ToldChains(Chains):
 
     made: ClassVar[list] = []
 
-    def __init__(self, setting):
-        self.setting, self.rounds = setting, []
+    def __post_init__(self):
         self.made.append(self)
 
     def walk(self, draws):
         rng = np.random.default_rng(len(self.rounds))
-        shape = (self.setting.chains, draws, self.setting.density.dimension)
+        shape = (self.chains, draws, self.density.dimension)
         points = rng.normal(size=shape) * np.where(np.arange(shape[2]) == 0, 3.0, 1.0)
         divergent = rng.random(shape[:2]) < 0.1
         self.rounds.append(module._Round(points, rng.random(shape[:2]), divergent))
@@ -84,8 +83,8 @@ def test_each_chain_gets_its_share_of_the_points_and_no_fewer_than_four():
 @pytest.mark.parametrize(("numbers", "chains"), [(2**25, 64), (1000 * 6 * 5 + 5999, 5), (1000 * 6 * 4, 4)])
 def test_as_many_chains_as_may_be_kept(told, numbers, chains):
     result = by_gradient(complete(), "nuts", Budget(samples=20, seed=7, kept=numbers))
-    assert told[0].setting.chains == chains
-    assert told[0].setting.seed == 7
+    assert told[0].chains == chains
+    assert told[0].seed == 7
     assert result.diagnostics["steps"] == max(4, -(-20 // chains))
 
 
@@ -102,7 +101,7 @@ class UnevenChains(ToldChains):
     """64 chains that disagree on the first state by so much after each round."""
 
     def __init__(self, gaps):
-        super().__init__(Setting("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1))
+        super().__init__("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1)
         self.gaps = gaps
 
     @property
@@ -159,16 +158,16 @@ def test_what_chains_cannot_follow_is_refused():
 
 def test_the_noise_of_a_target(told):
     by_gradient(complete(), "nuts", FEW)
-    assert told[0].setting.density.noise == KnownScale(1.0, Gaussian())
+    assert told[0].density.noise == KnownScale(1.0, Gaussian())
     inferred = noisy_target(Dataset.complete(MODEL), HalfNormal(), 2.0, Laplace())
     by_gradient(inferred, "nuts", FEW)
-    assert told[1].setting.density.noise == TabulatedScale(inferred.noise_scale, Laplace())
-    assert told[1].setting.density.dimension == 7
+    assert told[1].density.noise == TabulatedScale(inferred.noise_scale, Laplace())
+    assert told[1].density.dimension == 7
     known = every_visit_target(Dataset.complete(MODEL), 0.3, 2.0, StudentT(4.0))
     by_gradient(known, "nuts", FEW)
-    assert told[2].setting.density.noise == KnownScale(0.3, StudentT(4.0))
-    assert told[2].setting.density.prior == NormalPrior(2.0)
-    assert told[2].setting.evidence.width.tolist() == [1.0] * 6
+    assert told[2].density.noise == KnownScale(0.3, StudentT(4.0))
+    assert told[2].density.prior == NormalPrior(2.0)
+    assert told[2].evidence.width.tolist() == [1.0] * 6
 
 
 def test_a_tabulated_scale_maps_normals_to_scales():
@@ -185,9 +184,9 @@ def test_a_tabulated_scale_maps_normals_to_scales():
 def test_noise_whose_repeats_have_no_mean(told):
     data = Dataset.complete(MODEL)
     by_gradient(every_visit_target(data, HalfNormal(0.3), 2.0, Gaussian()), "nuts", FEW)
-    assert told[0].setting.density.noise == InferredScale(HalfNormal(0.3), Gaussian())
+    assert told[0].density.noise == InferredScale(HalfNormal(0.3), Gaussian())
     by_gradient(every_visit_target(data, 2, 2.0, Gaussian()), "nuts", FEW)
-    assert told[1].setting.density.noise == KnownScale(2.0, Gaussian())
+    assert told[1].density.noise == KnownScale(2.0, Gaussian())
     with pytest.raises(UnsupportedError, match="a prior of your own"):
         every_visit_target(data, lambda eta: -eta, 2.0, Gaussian())
 
@@ -233,7 +232,7 @@ def test_a_result_of_points(told):
     assert result.q_sd.value[0] == 2.0
     convergence = converged(points[:, :, [2, 3, 6]])
     assert result.effective_sample_size == convergence.effective.min()
-    assert result.trustworthy == convergence.is_good
+    assert result.trustworthy == have_mixed(*convergence.worst)
     assert result.diagnostics == {
         "chains": 64,
         "steps": 50,
@@ -262,7 +261,7 @@ class FarChains(ToldChains):
 
 def test_small_spreads_of_huge_values_survive():
     """A standard deviation of 1e-4, and three times that, about -1e6."""
-    chains = FarChains(Setting("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1))
+    chains = FarChains("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1)
     chains.walk(100)
     found = gradient._result(complete(), chains, "asked for")
     expected = 1e-4 * ToldChains.points.fget(chains).std(axis=(0, 1))
@@ -274,7 +273,7 @@ def test_every_pair_has_its_own_prior(told):
     """As tuples; the first step is that of the widest."""
     prior = ValuePrior(np.linspace(-1.0, 1.5, 6), np.linspace(0.5, 3.0, 6))
     by_gradient(replace(complete(), prior=prior), "hmc", FEW)
-    setting = told[0].setting
+    setting = told[0]
     assert setting.density.prior == NormalPrior((0.5, 1.0, 1.5, 2.0, 2.5, 3.0), (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5))
     assert setting.step_size == hmc.first_step_size(0.5, 3.0)
     assert NormalPrior.of(np.zeros(6), np.full(6, 2.0)) == NormalPrior(2.0)
@@ -332,7 +331,7 @@ def test_the_prior_sets_the_first_step(told):
     data = Dataset.complete(MODEL)
     for prior, scale in ((NormalPrior(1.0), 1.0), (Own(), 10.0)):
         sample_chains(MODEL, data, Relaxed(0.5), prior=prior, chains=4, draws=4)
-        assert told[-1].setting.step_size == pytest.approx(hmc.first_step_size(0.5, scale))
+        assert told[-1].step_size == pytest.approx(hmc.first_step_size(0.5, scale))
 
 
 def test_a_data_set_of_chains(told):
@@ -348,7 +347,7 @@ def test_a_data_set_of_chains(told):
     assert draws.chain.values.tolist() == [0, 1, 2, 3]
     assert draws.draw.values.tolist() == list(range(50))
     convergence = converged(points)
-    assert (found.engine, found.trustworthy) == ("hmc", convergence.is_good)
+    assert (found.engine, found.trustworthy) == ("hmc", have_mixed(*convergence.worst))
     assert found.diagnostics["r_hat"] == convergence.r_hat.max()
     assert found.effective_sample_size == convergence.effective.min()
     assert found.reason.startswith("4 chains of 50 points on 4 parameters")
@@ -410,7 +409,7 @@ def test_chains_are_tuned_before_the_first_point_and_walk_on(monkeypatch, sample
 
     def walked(density, draws, law, key, state, evidence):
         done.append(("walk", None, draws, key, state))
-        return state, jnp.zeros((5, draws, 6)) + len(done), nuts.Info(jnp.ones((5, draws)), jnp.zeros((5, draws), bool))
+        return state, jnp.zeros((5, draws, 6)) + len(done), jnp.ones((5, draws)), jnp.zeros((5, draws), bool)
 
     def info(draws):
         nothing = jnp.zeros((5, 0))
@@ -421,7 +420,7 @@ def test_chains_are_tuned_before_the_first_point_and_walk_on(monkeypatch, sample
     monkeypatch.setattr(module, "nuts_walk", walked)
     density = Density(tabular(MODEL), NormalPrior(), KnownScale(1.0))
     evidence = kernel_evidence(complete())
-    chains = Chains(Setting(sampler, density, transitions(MODEL), evidence, 5, 0, 0.25))
+    chains = Chains(sampler, density, transitions(MODEL), evidence, 5, 0, 0.25)
     for draws in (7, 3, 2):
         chains.walk(draws)
     assert chains.evidence.reward.shape == (5, 6, 1)

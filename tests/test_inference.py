@@ -539,16 +539,16 @@ def walkers(monkeypatch):
 
     class ToldWalker:
         def __init__(self, coordinates, chart, rng, chains, before=None):
-            self.target = coordinates.target
+            self.coordinates, self.target = coordinates, coordinates.target
             told.made.append((chart is not None, int(rng.integers(2**63)), chains))
 
         def advance(self, rng, steps):
             told.advanced.append(steps)
 
-        def record(self, rng, steps, kept=None):
+        def record(self, rng, steps, keeps=False):
             gap = told.gaps[len(told.recorded)]
             told.recorded.append(steps)
-            told.keeps = kept is not None
+            told.keeps = keeps
             last = np.arange(STEPS) >= STEPS * (0.5 + gap / 16 * np.array([[1], [-1]]))
             value = (
                 None if told.mixed else np.arange(2.0)[:, None, None] + np.random.default_rng(0).random((2, STEPS, 1))
@@ -556,7 +556,6 @@ def walkers(monkeypatch):
             return trace_of(self.target, last.astype(np.int64), value)
 
     monkeypatch.setattr(walk, "walker_of", ToldWalker)
-    monkeypatch.setattr(walk, "SparseWalker", lambda coordinates, *rest: ToldWalker(coordinates, None, *rest))
     return told
 
 

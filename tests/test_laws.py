@@ -137,11 +137,11 @@ def test_mean_laws(states):
     assert rows.nnz == (2 * 64 if laws.fits_batch else 4)
 
 
-@pytest.mark.parametrize("forgotten", [None, [False, True, False], [True, False, True]])
-def test_log_odds_of_concentrations_given_laws(forgotten):
+@pytest.mark.parametrize("gone", [[False] * 3, [False, True, False], [True, False, True]])
+def test_log_odds_of_concentrations_given_laws(gone):
     """Densities of Dirichlet laws, and of landings where the law is forgotten."""
     law = np.random.default_rng(8).dirichlet(np.ones(6), size=3)
-    laws, gone = two_values(learnt()), forgotten or [False] * 3
+    laws = two_values(learnt())
     log_odds = np.log(PRIOR[1] / PRIOR[0])
     for row, is_gone in enumerate(gone):
         first, second = (
@@ -150,8 +150,10 @@ def test_log_odds_of_concentrations_given_laws(forgotten):
         )
         log_odds += second - first
     batch, of_all = np.log(np.stack([law, law], axis=2)), np.stack([gone, gone], axis=1)
-    assert_log_odds(lambda rng: laws.concentration_given(rng, batch, of_all if forgotten else None), log_odds)
-    assert learnt(concentration=0.7).concentration_given(Told(), batch).tolist() == [0.7, 0.7], "nothing to draw"
+    assert_log_odds(lambda rng: laws.concentration_given(rng, batch, of_all), log_odds)
+    assert learnt(concentration=0.7).concentration_given(Told(), batch, of_all).tolist() == [0.7, 0.7], (
+        "nothing to draw"
+    )
 
 
 def test_log_odds_of_concentrations_given_sticks():
@@ -225,9 +227,9 @@ def test_every_law_reaches_the_goal():
 
 def test_a_concentration_given_landings_alone_takes_one_number():
     drawer, rng, again = Drawer(learnt()), np.random.default_rng(5), np.random.default_rng(5)
-    assert drawer.first_concentration(rng) == again.choice(
-        drawer.laws.concentration, 1, p=np.exp(drawer.laws.log_posterior)
-    )
+    found, (first,) = drawer.draw(rng), again.choice(drawer.laws.concentration, 1, p=np.exp(drawer.laws.log_posterior))
+    assert found.concentration == first
+    np.testing.assert_array_equal(found.law.toarray(), drawer.draw(again, float(first)).law.toarray())
     assert rng.random() == again.random()
 
 

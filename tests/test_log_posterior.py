@@ -21,7 +21,7 @@ from bellmanifold.parametrisation import Parametrisation, tabular
 from bellmanifold.posteriors.log_posterior import (
     Density,
     Evidence,
-    checked_density,
+    check_density,
     for_chains,
     kernel_evidence,
     log_posterior,
@@ -153,7 +153,7 @@ def test_densities_are_looked_at_before_they_are_walked():
 
     def looked_at(values, noise):
         density = Density(Parametrisation(6, values), NormalPrior(2.0), noise)
-        return checked_density(density, law, evidence)
+        check_density(density, law, evidence)
 
     for shape in ((), (6,)):
         looked_at(lambda theta: theta, Shaped(shape))

@@ -160,7 +160,8 @@ def test_a_policy_meets_news_wherever_it_may_come():
     assert knowing(model, known).meets_news(np.where(np.arange(4) == model.state_index["b"], -1, policy))
     assert not knowing(model, known).meets_news(policy)
     known[model.pair_index["c", "x"]] = False
-    assert not knowing(model, known).meets_news(policy, [model.state_index["a"]])
+    from_a = replace(model, initial=np.isin(model.states, ["a"]).astype(float))
+    assert not knowing(from_a, known).meets_news(policy)
 
 
 def test_pairs_of_a_state_that_are_news_come_in_any_order():

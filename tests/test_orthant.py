@@ -440,7 +440,7 @@ def test_replicates_are_averaged_and_their_spread_is_an_error():
     np.testing.assert_allclose(error, [1.0 / np.sqrt(3.0) / 2.0, 1.0 / np.sqrt(3.0) / 2.0, 0.0])
     np.testing.assert_allclose(estimate.mean()[:2], np.einsum("r,rcd->cd", share / 6.0, first)[:2])
     np.testing.assert_array_equal(estimate.mean()[2], 0.0)
-    assert estimate.replicates == 3
+    assert len(estimate.log_probability) == 3
     back = joined([estimate.rows(np.array([0])), estimate.rows(np.array([1, 2]))])
     for name in ("log_probability", "first", "spread"):
         np.testing.assert_array_equal(getattr(back, name), getattr(estimate, name))

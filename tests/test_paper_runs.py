@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+from toy_agents import record_run
 
 from bellmanifold.sweeps.plan import plan_runs, read_plan
-from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import Store, encode
 from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns
 

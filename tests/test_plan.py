@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_agents import PLAIN, TOY
+from toy_agents import PLAIN, TOY, record_run
 
 import bellmanifold as bm
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
 from bellmanifold.sweeps.plan import RunSettings, digest, make_settings, read_plan
-from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.store import file_name
 
 

@@ -23,6 +23,7 @@ from bellmanifold.posteriors.system import Drawn
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.trace import Trace
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.posteriors.walker import Walker
 from bellmanifold.posteriors.weight import weigh_normals
 
 COUNTS = np.array([[0.0, 3, 1, 0], [2, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 4]])
@@ -106,9 +107,7 @@ def test_how_many_steps_laws_are_drawn_for_and_how_long_a_sweep_is():
         assert BatchWalker.stretch.fget(SimpleNamespace(laws=laws, chains=chains)) == steps
     assert BatchWalker.stretch.fget(SimpleNamespace(laws=None, chains=2)) == 10
     for pairs, steps in ((0, 0), (1, 1), (8, 1), (9, 2), (17, 3)):
-        unseen = SimpleNamespace(unseen=np.arange(20) < pairs)
-        assert BatchWalker.sweep.fget(SimpleNamespace(coordinates=unseen)) == steps
-        assert SparseWalker.sweep.fget(SimpleNamespace(system=SimpleNamespace(free=np.arange(pairs)))) == steps
+        assert Walker.sweep.fget(SimpleNamespace(visited=pairs)) == steps
 
 
 def test_many_steps_with_open_laws_are_recorded_in_stretches():
@@ -306,7 +305,7 @@ def test_which_laws_are_proposed(height):
         again = copy.deepcopy(rng)
         there = propose_laws(system, here, rng)
         own = replace(here.laws, concentration=drawer.concentration_given(again, here.laws))
-        tried = [drawer.draw(again, drawer.first_concentration(again))]
+        tried = [drawer.draw(again)]
         again.random()
         taken = own if height < 0 else tried[0]
         for _ in range(2):
@@ -332,10 +331,12 @@ def test_chains_keep_their_laws_when_more_is_known():
         old, new = was.laws.law.toarray(), now.laws.law.toarray()
         assert (old == new).all(axis=1).tolist() == [True, False, True]
         assert now.laws.concentration == was.laws.concentration
-    assert (before._followed, after._followed) == (8, 8)
+    followed = [walker.record(rng, 1).moments.mean.shape[1] for walker in (before, after)]
+    assert followed == [before.coordinates.target.model.n_pairs + 8] * 2
     given = replace(open_target(), laws=None)
     none = SparseWalker(Coordinates(given), rng, 2)
-    assert (none.states[0].laws, none._followed) == (None, 0)
+    assert none.states[0].laws is None
+    assert none.record(rng, 1).moments.mean.shape[1] == given.model.n_pairs
     assert SparseWalker(Coordinates(open_target()), rng, 2, none).states[0].laws is not None
 
 

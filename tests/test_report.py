@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_agents import play_here
+from toy_agents import play_here, record_run
 
 import bellmanifold as bm
 from bellmanifold.commands import demo
@@ -27,9 +27,8 @@ from bellmanifold.report.scenes import UNKNOWN
 from bellmanifold.report.text import asset, embedded, escaped, shown
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.sweeps.plan import make_settings, plan_runs
-from bellmanifold.sweeps.record import record_run
+from bellmanifold.sweeps.record import require_fit
 from bellmanifold.sweeps.store import Store, encode, load_run, read_arrays
-from bellmanifold.sweeps.validate import require_fit
 from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
 from bellmanifold_paper.plots.style import METHODS
@@ -296,11 +295,11 @@ def test_text_by_itself(name):
 def test_few_bytes_are_kept_for_few_runs(directory):
     """The first run of every cell comes before the second of any, and the page says what is left out."""
     contents = read_directory(directory)
-    assert page.make_player(contents).remark == ""
-    player = page.make_player(contents, most_runs=3)
-    assert sorted(run["agent"] for run in player.data["runs"]) == ["bayes-td", "bayes-td-max", "q-learning"]
-    assert "3 of 4 runs: those with the first seeds of each setting" in player.remark
-    assert len(page.make_player(contents, most_bytes=1).data["runs"]) == 1
+    assert page.make_player(contents)[1] == ""
+    player, remark = page.make_player(contents, most_runs=3)
+    assert sorted(run["agent"] for run in player["runs"]) == ["bayes-td", "bayes-td-max", "q-learning"]
+    assert "3 of 4 runs: those with the first seeds of each setting" in remark
+    assert len(page.make_player(contents, most_bytes=1)[0]["runs"]) == 1
 
 
 def test_a_copy_under_another_name_is_counted_once(tmp_path):

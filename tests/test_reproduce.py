@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.figure import Figure
-from toy_agents import play_here
+from toy_agents import play_here, record_run
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
@@ -23,7 +23,6 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.runs.routes import Routes, all_routes
 from bellmanifold.sweeps.netcdf import read_netcdf
 from bellmanifold.sweeps.plan import plan_runs
-from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.runner import sweep
 from bellmanifold.sweeps.store import PLAN_FILE, Store, encode
 from bellmanifold_paper import paper_runs

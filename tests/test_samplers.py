@@ -151,10 +151,10 @@ def test_moments_of_a_normal_law_by_nuts():
     keys, state, own = chains(64, [0.3] * 64)
     adapted = jax.jit(nuts.adapt, static_argnames=("log_density", "steps"))(keys, state.position, log_normal, own, 300)
     walk = jax.jit(nuts.walk, static_argnames=("log_density", "draws"))
-    _, points, info = walk(keys, adapted, log_normal, own, 300)
+    _, points, acceptance, is_divergent = walk(keys, adapted, log_normal, own, 300)
     within_four_errors(points)
-    assert 0.6 < float(info.acceptance.mean()) < 0.95
-    assert not bool(info.is_divergent.any())
+    assert 0.6 < float(acceptance.mean()) < 0.95
+    assert not bool(is_divergent.any())
     again = walk(keys, adapted, log_normal, own, 300)[1]
     np.testing.assert_array_equal(points, again)
 

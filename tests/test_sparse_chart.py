@@ -132,7 +132,7 @@ def test_factors_are_those_of_splu(rng):
     expander = random_problem(rng, states=600, actions=1, successors=8)
     for model in (grid, expander):
         policy, states = model.greedy(rng.normal(size=model.n_pairs)), np.arange(model.n_states)
-        matrix = blocks.system(*linear.chain_on(model, policy, states)[:2]) + 0.01 * eye_array(model.n_states)
+        matrix = blocks.system(linear.chain_on(model, policy, states)) + 0.01 * eye_array(model.n_states)
         matrix = csc_array(matrix)
         found, expected = blocks.factorise(matrix), splu(matrix)
         assert found is not None
@@ -258,6 +258,21 @@ def test_one_other_value_with_cycles_is_solved_anew(rng):
     again = chart.solve(model.reward, value)
     np.testing.assert_allclose(moved.q, again.q, atol=1e-9)
     assert moved.q[pair] == 2.5
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e-13, 1e-30, 1e12])
+def test_values_in_other_units(unit):
+    """Rewards and values a power of ten smaller have the same best actions: nothing is small beside 1."""
+    model = envs.grid(rows=8, columns=8, slip=0.1)
+    rng = np.random.default_rng(8)
+    solved = rng.random(model.n_pairs) < 0.7
+    chart, start = sparse_chart(model, solved), None
+    for _ in range(20):
+        pay, value = -rng.random(model.n_pairs), np.where(solved, -np.inf, rng.normal(size=model.n_pairs) - 5.0)
+        one, other = chart.solve(pay, value, start), chart.solve(unit * pay, unit * value, start)
+        np.testing.assert_array_equal(other.policy, one.policy)
+        np.testing.assert_allclose(other.q, unit * one.q, rtol=1e-9)
+        start = one.policy
 
 
 def test_a_step_that_finds_nothing_stays_where_it_is(rng):

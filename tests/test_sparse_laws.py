@@ -74,18 +74,19 @@ def test_a_concentration_given_laws_that_were_drawn_with_one(way):
     """
     rng, source = np.random.default_rng(2), drawer(np.tile(COUNTS, (4, 1)))
     laws, found = source.laws, []
+    none = np.zeros((len(laws.active), 1), dtype=bool)
     first = laws.draw_concentration(rng, DRAWS)
     for value in first:
         if way == "sticks":
             found.append(source.concentration_given(rng, source.draw(rng, float(value))))
         else:
-            found.append(float(laws.concentration_given(rng, laws.draw(rng, np.array([value])))[0]))
+            found.append(float(laws.concentration_given(rng, laws.draw(rng, np.array([value])), none)[0]))
     for power in (1, 2):
         gap = np.log(found) ** power - np.log(first) ** power
         assert abs(gap.mean()) < 5 * gap.std(ddof=1) / np.sqrt(DRAWS)
 
 
-@pytest.mark.parametrize("forgotten", [None, [True, False], [False, True], [True, True]])
+@pytest.mark.parametrize("forgotten", [[False, False], [True, False], [False, True], [True, True]])
 def test_a_concentration_given_some_laws_and_the_landings_of_others(forgotten):
     """Two values, whose odds are those of densities: Dirichlet of laws that are known, Dirichlet-multinomial of others.
 
@@ -95,13 +96,13 @@ def test_a_concentration_given_some_laws_and_the_landings_of_others(forgotten):
     laws = replace(drawer(COUNTS).laws, concentration=values, log_prior=np.log(prior), log_posterior=np.zeros(2))
     law = np.array([[0.001, 0.7, 0.004, 0.005, 0.04, 0.25], [0.05, 0.3, 0.009, 0.001, 0.04, 0.6]])
     density = prior.copy()
-    for row, gone in enumerate(forgotten or [False, False]):
+    for row, gone in enumerate(forgotten):
         for k, a in enumerate(values):
             told = log_landings(a, COUNTS[row]) if gone else stats.dirichlet.logpdf(law[row], np.full(6, a / 6))
             density[k] *= np.exp(told)
     expected = density[1] / density.sum()
     batch = np.broadcast_to(np.log(law)[:, :, None], (2, 6, 10_000))
-    gone = None if forgotten is None else np.broadcast_to(np.array(forgotten)[:, None], (2, 10_000))
+    gone = np.broadcast_to(np.array(forgotten)[:, None], (2, 10_000))
     found = laws.concentration_given(rng, batch, gone)
     assert set(found) == set(values)
     assert abs((found == 2.0).mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / 10_000)
@@ -109,7 +110,8 @@ def test_a_concentration_given_some_laws_and_the_landings_of_others(forgotten):
 
 def test_a_given_concentration_stays():
     laws = drawer(COUNTS, 0.7).laws
-    assert laws.concentration_given(np.random.default_rng(5), np.full((2, 6, 3), -np.log(6))).tolist() == [0.7] * 3
+    same, none = np.full((2, 6, 3), -np.log(6)), np.zeros((2, 3), dtype=bool)
+    assert laws.concentration_given(np.random.default_rng(5), same, none).tolist() == [0.7] * 3
 
 
 def test_rows_of_another_point_and_what_is_carried_over():

@@ -283,8 +283,12 @@ def test_what_a_chain_shows_and_keeps():
     assert drawn.at_start == pytest.approx(max(here.q[0], here.q[1]))
     mean, _ = walker.system.member_moments(here.q)
     np.testing.assert_array_equal(drawn.q_mean, mean[walker.coordinates.stand_in])
-    kept = []
-    walker.record(rng, 9, kept)
-    assert len(kept) == 2 * 3, "after steps 1, 5 and 9 of both chains"
+    points = walker.record(rng, 9, keeps=True).points
+    assert points.shape == (62, 2 * 3), "after steps 1, 5 and 9 of both chains"
+    assert walker.record(rng, 1).points is None
+    ends = walker.ends()
+    assert ends.kept.tolist() == [True, True]
+    np.testing.assert_array_equal(ends.q, np.stack([state.q for state in walker.states], axis=1))
+    np.testing.assert_array_equal(walker.ends(np.array([False, True])).q, ends.q[:, 1:])
     relaxed = SparseWalker(Coordinates(relaxed_target(Dataset.complete(model), 0.3, SIGMA)), rng, 1)
     assert (relaxed.most, relaxed.ignores_residuals) == (20, False)

@@ -19,7 +19,7 @@ import pytest
 import toy_agents
 import xarray as xr
 from test_agents import Masked
-from toy_agents import PLAIN, TOY, play_here
+from toy_agents import PLAIN, TOY, play_here, record_run
 
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli import run as command
@@ -31,7 +31,6 @@ from bellmanifold.sweeps import units
 from bellmanifold.sweeps.locks import Presence
 from bellmanifold.sweeps.plan import RunSettings, make_settings, plan_runs, read_plan
 from bellmanifold.sweeps.progress import Progress, show_progress
-from bellmanifold.sweeps.record import record_run
 from bellmanifold.sweeps.runner import require_success, sweep
 from bellmanifold.sweeps.store import Store, decode, encode, file_name, load_run, load_runs
 from bellmanifold.sweeps.workers import play_in_processes
@@ -164,7 +163,7 @@ def test_a_block_is_always_played_whole(monkeypatch):
     monkeypatch.setitem(AGENTS, "toy", replace(alone, make_block=block))
     plan = plan_runs([toy(17), toy(3), toy(4)])
     made = units.units_of(plan, plan.runs)
-    assert [unit.seeds for unit in made] == [(17,), (3, 4)]
+    assert [[run.seed for run in unit.runs] for unit in made] == [[17], [3, 4]]
     records = {seed: record for unit in made for seed, record in units.play_unit(unit).items()}
     assert played == [list(range(10, 20)), list(range(10))]
     assert sorted(records) == [3, 4, 17]
@@ -173,7 +172,7 @@ def test_a_block_is_always_played_whole(monkeypatch):
 
 def test_other_agents_play_one_run_at_a_time():
     plan = toys(3)
-    assert [unit.seeds for unit in units.units_of(plan, plan.runs)] == [(0,), (1,), (2,)]
+    assert [[run.seed for run in unit.runs] for unit in units.units_of(plan, plan.runs)] == [[0], [1], [2]]
 
 
 def test_a_worker_with_another_problem_is_refused():

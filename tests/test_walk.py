@@ -259,10 +259,14 @@ class ToldWalker(BatchWalker):
     def __init__(self, value):
         self.value, self.done = value, []
 
+    def of(self, coordinates, *given):
+        self.coordinates = coordinates
+        return self
+
     def advance(self, rng, steps):
         self.done.append(("warm", steps, rng.integers(2**62)))
 
-    def record(self, rng, steps):
+    def record(self, rng, steps, keeps=False):
         self.done.append(("round", steps, rng.integers(2**62)))
         return trace_of(self.value, pairs=6)
 
@@ -280,7 +284,7 @@ class ToldWalker(BatchWalker):
 def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mixed, rounds):
     """Rounds are doubled until the chains have mixed, up to the budget's; or there are as many as were asked for."""
     told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
-    monkeypatch.setattr(walk, "walker_of", lambda coordinates, chart, rng, chains: told)
+    monkeypatch.setattr(walk, "walker_of", told.of)
     heard = Heard()
     with _listening(heard):
         found = by_walk(coordinates_of(envs.deep_sea(2), np.arange(6)).target, budget, "why")
@@ -301,7 +305,7 @@ def test_chains_warm_up_once_and_then_record_rounds(monkeypatch, rng, budget, mi
 def test_ends_of_chains_are_taken_after_two_rounds_or_four_or_eight(monkeypatch, rng, rounds, mixed, walked):
     """Never after one; what has not mixed after the budget's rounds, two at least, is none."""
     told = ToldWalker(rng.normal(size=(20, 50, 1)) + (0.0 if mixed else np.arange(20.0)[:, None, None]))
-    monkeypatch.setattr(walk, "BatchWalker", lambda *given: told)
+    monkeypatch.setattr(walk, "walker_of", told.of)
     target, heard = coordinates_of(envs.deep_sea(2), np.arange(6)).target, Heard()
     with _listening(heard):
         found = walk.walked_chains(target, batch_chart(target.model), Budget(rounds=rounds))
@@ -346,6 +350,29 @@ def test_chains_of_the_other_kind_are_not_gone_on_from(rng):
     again = walk.walker_of(coordinates, None, rng, 2, sparse)
     assert [state.x.tolist() for state in again.states] == [state.x.tolist() for state in sparse.states]
     assert walk.walker_of(coordinates, None, rng, 2, batch).is_fresh
+
+
+@pytest.mark.parametrize("batch", [True, False], ids=["batch", "sparse"])
+def test_walkers_keep_one_contract(rng, batch):
+    """Whoever walks: records, draws and ends have the same shapes, and ends are where a record ended."""
+    model, observed = envs.deep_sea(2), np.array([0, 2])
+    target = noisy_target(Dataset(model, observed, model.reward[observed]), HalfNormal(1.0), 2.0)
+    walker = walk.walker_of(Coordinates(target), batch_chart(model) if batch else None, rng, 3)
+    assert (walker.chains, walker.is_fresh, walker.ignores_residuals) == (3, True, False)
+    assert walker.sweep == 1
+    walker.advance(rng, 5)
+    trace, ends = walker.record(rng, 4), walker.ends()
+    assert ends.kept.tolist() == [True] * 3
+    assert (ends.q.shape, ends.noise_scale.shape, ends.laws) == ((6, 3), (1, 3), None)
+    assert (trace.row.shape, trace.chain.tolist(), trace.lost) == ((3, 4), [0, 1, 2], 0)
+    np.testing.assert_allclose(trace.value[:, -1, -1], ends.noise_scale[0], rtol=1e-12)
+    some = walker.ends(np.array([True, False, True]))
+    np.testing.assert_array_equal(some.q, ends.q[:, ::2])
+    np.testing.assert_array_equal(some.noise_scale, ends.noise_scale[:, ::2])
+    drawn = walker.draw(1)
+    assert (drawn.policy.shape, drawn.q_mean.shape) == ((3,), (6,))
+    assert drawn.at_start == pytest.approx(max(ends.q[:2, 1]))
+    np.testing.assert_allclose(drawn.q_mean[observed], ends.q[observed, 1], rtol=1e-12)
 
 
 def test_noise_scales_are_the_last_values(rng):

@@ -14,6 +14,9 @@ import numpy as np
 from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.agents.settings import option, positive
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.models import load_problem
+from bellmanifold.runs.run import play_run
+from bellmanifold.sweeps.record import prepare, record
 from bellmanifold.sweeps.units import attempt
 
 
@@ -21,6 +24,14 @@ def play_here(units):
     """Play units in this process, one after the other."""
     for unit in units:
         yield unit, attempt(unit)
+
+
+def record_run(settings, kind=None):
+    """Play one run, perhaps of an agent that is not registered, and record it."""
+    problem = prepare(load_problem(settings.model))
+    kind = kind or settings.agent
+    run = play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), problem.optimum)
+    return record(settings, problem, run)
 
 
 class Toy:

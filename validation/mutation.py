@@ -98,6 +98,7 @@ TESTS = {
     "value_prior": ("target", "priors"),
     "visits": ("cuts", "sparse_walk", "walk"),
     "walk": ("walk", "inference"),
+    "walker": ("proposals", "walk", "sparse_walk"),
     "ways": ("elimination", "chart", "weight"),
     "weight": ("weight", "system", "batch_walk", "cuts"),
 }

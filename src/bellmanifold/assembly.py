@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from bellmanifold.compressed_rows import by_first_use
-from bellmanifold.errors import BadInputError, first_repeated, guess, quote
+from bellmanifold.errors import BadInputError, first_repeated, guess, quote, quote_pair, require
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description, Index, StatedPrior
 
@@ -39,8 +39,7 @@ def assemble(plain: Description) -> SSP:
     total = _checked_sums(given)
     _check_initial(given)
     prior = _stated(plain.prior, given)
-    if not 0.0 < plain.open_discount <= 1.0:
-        raise BadInputError(f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
+    require(0.0 < plain.open_discount <= 1.0, f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
     states, number = given.by_first_pair()
     order = np.argsort(number[given.pair_state], kind="stable")
     actions, pair_action = by_first_use(given.pair_action[order])
@@ -92,8 +91,7 @@ class _Given:
 
     def label(self, pair: Index) -> str:
         """A pair in words."""
-        state, action = self.names[self.pair_state[pair]], self.actions[self.pair_action[pair]]
-        return f"pair ({quote(state)}, {quote(action)})"
+        return "pair " + quote_pair(self.names[self.pair_state[pair]], self.actions[self.pair_action[pair]])
 
     def label_of_entry(self, entry: int) -> str:
         """The pair of a successor, in words."""
@@ -124,10 +122,8 @@ def _check_lengths(given: _Given) -> None:
         raise BadInputError("a list of states and the list of their probabilities differ in length")
     if np.any(np.diff(start) < 0) or start[0] != 0 or start[-1] != len(given.next_state):
         raise BadInputError("next_start must rise from 0 to the number of successors")
-    if len(given.goals) == 0:
-        raise BadInputError("goals: there is none: name at least one goal state")
-    if pairs == 0:
-        raise BadInputError("pairs: there is none: give at least one pair")
+    require(len(given.goals) > 0, "goals: there is none: name at least one goal state")
+    require(pairs > 0, "pairs: there is none: give at least one pair")
 
 
 def _check_pairs(given: _Given) -> None:

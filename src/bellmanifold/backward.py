@@ -11,7 +11,7 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.graph import Policy, all_pairs, levels, state_graph
+from bellmanifold.graph import Policy, StateValues, all_pairs, levels, state_graph
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
@@ -23,13 +23,10 @@ NARROW = 4
 
 def once_through(
     model: SSP, component: Int[np.ndarray, "states"], may_stay: bool
-) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]] | None:
+) -> tuple[StateValues, StateValues] | None:
     """Values by one sweep, and what the greedy policy collects in all (`gross_of`); None where states are met again.
 
-    Args:
-        model: the problem.
-        component: number of each state's strong component, in topological order.
-        may_stay: whether a move may lead to the own state.
+    Strong components are numbered in topological order; with `may_stay` a move may lead to the own state.
     """
     if np.bincount(component).max() > 1:
         return None
@@ -59,7 +56,7 @@ def _levels(model: SSP, order: Int[np.ndarray, "states"]) -> Int[np.ndarray, "st
     return np.array(level[:-1])
 
 
-def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> tuple[Float[np.ndarray, "states"], Policy]:
+def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> tuple[StateValues, Policy]:
     """Backward induction level by level, on a copy of the problem in which those of a level lie together."""
     order = np.argsort(level, kind="stable")
     away, share = _moving_on(model)
@@ -95,7 +92,7 @@ def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.nd
     return away, share
 
 
-def _sweep_one_by_one(model: SSP, order: Int[np.ndarray, "states"]) -> tuple[Float[np.ndarray, "states"], Policy]:
+def _sweep_one_by_one(model: SSP, order: Int[np.ndarray, "states"]) -> tuple[StateValues, Policy]:
     """The same, state by state."""
     away, share = _moving_on(model)
     moving = away > 0
@@ -120,7 +117,7 @@ def _sweep_one_by_one(model: SSP, order: Int[np.ndarray, "states"]) -> tuple[Flo
     return np.array(value[:-1]), np.array(best)
 
 
-def gross_of(model: SSP, policy: Policy, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "states"]:
+def gross_of(model: SSP, policy: Policy, value: StateValues) -> StateValues:
     """What a policy collects in all, every reward taken as positive, given its value."""
     reward = model.reward[policy]
     if reward.max() <= 0 or reward.min() >= 0:

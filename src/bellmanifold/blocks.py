@@ -1,8 +1,7 @@
 """One linear system (I - P) x = b of a transient chain as a whole: eliminated, cut, factorised, or iterated on.
 
-A chain is given by its moves among the states without self-loops, the mass that leaves each state, and the part of it
-that leaves the set. The diagonal of I - P is the mass that leaves a state, never 1 - P_ss: a state that is left with
-probability 1e-12 would lose four digits there.
+The diagonal of I - P is the mass that leaves a state, never 1 - P_ss: a state that is left with probability 1e-12 would
+lose four digits there.
 
 *Elimination* without any subtraction (`bellmanifold.subtraction_free`) keeps every digit however nearly the chain is
 trapped; it is dense. A chain in which few states close all circles is *cut* there: the others are solved in one sweep
@@ -15,8 +14,8 @@ rounding, state by state, or admits that it did not get there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,7 +23,7 @@ from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import connected_components, depth_first_order, reverse_cuthill_mckee
 from scipy.sparse.linalg import SuperLU, spilu, spsolve_triangular
 
-from bellmanifold.compressed_rows import row_entries
+from bellmanifold.compressed_rows import ranks, row_entries
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.subtraction_free import eliminate, expected_visits
 
@@ -53,82 +52,96 @@ ONE_THREAD = 10_000
 ROOM = 4
 """Factors begin with room for this many times the entries of the matrix, and grow where they fill in more."""
 NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
+Vector: TypeAlias = Float[np.ndarray, "n"]
+Columns: TypeAlias = Float[np.ndarray, "n k"]
+Indices: TypeAlias = Int[np.ndarray, "n"]
+Operator: TypeAlias = Callable[[Vector], Vector]
 
 
-def solve_block(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], out: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "n k"]:
+class Chain(NamedTuple):
+    """A transient chain on some states.
+
+    Attributes:
+        moves: probabilities among the states, without self-loops.
+        leaving: mass that leaves each state.
+        out: the part of it that leaves the set.
+    """
+
+    moves: csr_array
+    leaving: Vector
+    out: Vector
+
+
+def solve_block(chain: Chain, rights: Columns) -> Columns:
     """Solve x = right + P x for every column, by whatever suits the chain.
 
     Raises:
         UnsupportedError: if a large chain is trapped to rounding.
     """
-    size = len(leaving)
-    if size <= COMPACT:
-        answer = solve_by_factors(moves, leaving, rights, STAYS)
-        if answer is None and size <= DENSE:
-            visits = expected_visits(moves.toarray()[None], out[None])[0]
-            answer = _stacked(visits @ right for right in rights.T)
-        answer = _watched(moves, leaving, out, rights) if answer is None else answer
-        if answer is not None:
-            return answer
-    entering = np.bincount(moves.indices, minlength=size)
-    hubs = entering > HUB
-    if hubs.any() or not is_narrow(moves, EXPANDER * size):
-        busy = np.flatnonzero(entering > BUSY)
-        answer = _cut(moves, leaving, out, rights, busy) if 0 < len(busy) <= CUTS else None
-        if answer is not None:
-            return answer
-        order, closing = _unrolled(moves)
-        answer = _cut(moves, leaving, out, rights, closing) if len(closing) <= CUTS else None
-        if answer is not None:
-            return answer
-        if not _is_narrow_apart(moves, hubs):
-            guesses = [_iterate(moves, leaving, right, order) for right in rights.T]
-            good = [guess for guess in guesses if guess is not None]
-            if len(good) == len(guesses):
-                return _stacked(good)
-    answer = solve_by_factors(moves, leaving, rights, STAYS)
-    answer = _watched(moves, leaving, out, rights) if answer is None else answer
-    answer = solve_by_factors(moves, leaving, rights) if answer is None else answer
+    answer = next((found for found in _attempts(chain, rights) if found is not None), None)
     if answer is None:
         raise UnsupportedError(NEARLY_TRAPPED)
     return answer
 
 
-def solve_by_factors(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"], longest: float = np.inf
-) -> Float[np.ndarray, "n k"] | None:
+def _attempts(chain: Chain, rights: Columns) -> Iterator[Columns | None]:
+    """What suits the chain, one after the other, until one does not give up."""
+    moves, _, out = chain
+    size = len(out)
+    if size <= COMPACT:
+        yield solve_by_factors(chain, rights, STAYS)
+        if size <= DENSE:
+            visits = expected_visits(moves.toarray()[None], out[None])[0]
+            yield _stacked(visits @ right for right in rights.T)
+        yield _watched(chain, rights)
+    entering = np.bincount(moves.indices, minlength=size)
+    hubs = entering > HUB
+    if hubs.any() or not is_narrow(moves, EXPANDER * size):
+        busy = np.flatnonzero(entering > BUSY)
+        if 0 < len(busy) <= CUTS:
+            yield _cut(chain, rights, busy)
+        order, closing = _unrolled(moves)
+        if len(closing) <= CUTS:
+            yield _cut(chain, rights, closing)
+        if not _is_narrow_apart(moves, hubs):
+            good = [found for right in rights.T if (found := _iterate(chain, right, order)) is not None]
+            yield _stacked(good) if len(good) == rights.shape[1] else None
+    yield solve_by_factors(chain, rights, STAYS)
+    yield _watched(chain, rights)
+    yield solve_by_factors(chain, rights)
+
+
+def solve_by_factors(chain: Chain, rights: Columns, longest: float = np.inf) -> Columns | None:
     """The same by a factorisation; None where it breaks down, or some state is returned to more than `longest` times.
 
     A pivot is a state's chance of leaving without return, watched among some others: at least 1 / the expected number
     of moves. What is much smaller than the terms it is the difference of has lost its digits. Many moves may also be
     those of a long way, on which no state is met often: where there are many, the pivots themselves are looked at.
     """
-    matrix = system(moves, leaving)
+    matrix = system(chain)
     factors = factorise(matrix)
     if factors is None:
         return None
-    if not factors.solve(leaving).max() <= longest:
+    if not factors.solve(chain.leaving).max() <= longest:
         pivot = factors.U.diagonal()[factors.perm_c]
-        if not (pivot / leaving).min() >= 1.0 / longest:
+        if not (pivot / chain.leaving).min() >= 1.0 / longest:
             return None
     precise = matrix.astype(np.longdouble)
     return _stacked(refined(factors, precise, right) for right in rights.T)
 
 
-def _watched(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], out: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "n k"] | None:
+def _watched(chain: Chain, rights: Columns) -> Columns | None:
     """The same for a chain that is trapped, but meets one state again and again; None if it is trapped without it, too.
 
     Watched at that state alone the chain moves to where it is, or leaves: with which probability is added up.
     """
+    moves, leaving, out = chain
     state = int(np.argmax(np.bincount(moves.indices, moves.data, len(leaving))))
     others = np.delete(np.arange(len(leaving)), state)
     meets = moves[:, [state]].toarray()[others]
     each = np.hstack([meets, out[others, None], rights[others]])
-    first = solve_by_factors(csr_array(moves[others][:, others]), leaving[others], each, STAYS)
+    rest = Chain(csr_array(moves[others][:, others]), leaving[others], out[others] + meets[:, 0])
+    first = solve_by_factors(rest, each, STAYS)
     if first is None:
         return None
     ahead = (moves[[state]][:, others] @ first)[0]
@@ -138,13 +151,11 @@ def _watched(
     return answer
 
 
-def _stacked(columns: Iterable[Float[np.ndarray, "n"]]) -> Float[np.ndarray, "n k"]:
+def _stacked(columns: Iterable[Vector]) -> Columns:
     return np.stack(list(columns), axis=1)
 
 
-def sweep(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "n k"]:
+def sweep(moves: csr_array, leaving: Vector, rights: Columns) -> Columns:
     """Solve x = right + P x where every state moves only to states before it: one substitution."""
     length = np.diff(moves.indptr)
     if not length.any():
@@ -161,22 +172,21 @@ def sweep(
     return np.asarray(spsolve_triangular(lower, right, lower=True, unit_diagonal=True, **own))
 
 
-def reordered(moves: csr_array, order: Int[np.ndarray, "n"], place: Int[np.ndarray, "n"]) -> csr_array:
+def reordered(moves: csr_array, order: Indices, place: Indices) -> csr_array:
     """The moves of the same chain with its states in another order, in which each has a place."""
     entries, start = row_entries(moves.indptr, order)
     return csr_array((moves.data[entries], place[moves.indices[entries]], start), shape=moves.shape)
 
 
-def system(moves: csr_array, leaving: Float[np.ndarray, "n"]) -> csc_array:
+def system(chain: Chain) -> csc_array:
     """I - P without self-loops, assembled at once: sums of sparse matrices cost more than small factorisations."""
-    own = np.arange(len(leaving))
+    moves, own = chain.moves, np.arange(len(chain.leaving))
     row = np.append(own, np.repeat(own, np.diff(moves.indptr)))
     column = np.concatenate([own, moves.indices.astype(np.int64)])
-    entry = np.append(leaving, -moves.data)
-    return csc_array((entry, (row, column)), shape=(len(leaving), len(leaving)))
+    return csc_array((np.append(chain.leaving, -moves.data), (row, column)), shape=moves.shape)
 
 
-def refined(factors: SuperLU, matrix: csc_array, right: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+def refined(factors: SuperLU, matrix: csc_array, right: Vector) -> Vector:
     """The solution from a factorisation, corrected once by its residual.
 
     A matrix in long double precision leaves an error of a rounding or two per number, where a residual in the precision
@@ -210,17 +220,15 @@ def factorise(matrix: csc_array) -> SuperLU | None:
 def is_narrow(moves: csr_array, width: float) -> bool:
     """Can the states be put in an order in which no move is longer than some width? (Those of a hub are not.)"""
     size = moves.shape[0]
-    own = np.arange(size)
-    if _longest(moves, own) <= width:
+    if _longest(moves, np.arange(size)) <= width:
         return True
     if np.bincount(moves.indices, minlength=size).max() > HUB:
         return False
-    place = np.empty(size, dtype=np.int64)
-    place[reverse_cuthill_mckee(csr_array(moves + moves.T), symmetric_mode=True)] = own
-    return bool(_longest(moves, place) <= width)
+    order = reverse_cuthill_mckee(csr_array(moves + moves.T), symmetric_mode=True)
+    return bool(_longest(moves, ranks(order)) <= width)
 
 
-def _longest(moves: csr_array, place: Int[np.ndarray, "n"]) -> int:
+def _longest(moves: csr_array, place: Indices) -> int:
     """Of moves between numbered places, how far the longest goes."""
     return int(np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices]).max(initial=0))
 
@@ -231,7 +239,7 @@ def _is_narrow_apart(moves: csr_array, hubs: Bool[np.ndarray, "n"]) -> bool:
     return 0 < int(hubs.sum()) <= CUTS and is_narrow(csr_array(moves[others][:, others]), EXPANDER * len(others))
 
 
-def _unrolled(moves: csr_array) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "closing"]]:
+def _unrolled(moves: csr_array) -> tuple[Indices, Int[np.ndarray, "closing"]]:
     """The states of an irreducible chain in an order in which most moves go to states before, and where the others go.
 
     That is the order in which a depth-first search leaves them: only a move to a state that the search is still below
@@ -240,38 +248,26 @@ def _unrolled(moves: csr_array) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "
     size = moves.shape[0]
     root = int(np.argmax(np.bincount(moves.indices, minlength=size)))  # likely to be where attempts begin again
     met, parent = depth_first_order(moves, root, directed=True, return_predecessors=True)
-    above = np.empty(size, dtype=np.int64)  # by the order of meeting, the root's is -1
-    place = np.empty(size, dtype=np.int64)
-    place[met] = np.arange(size)
-    above[0], above[1:] = -1, place[parent[met[1:]]]
     depth, below = [0] * size, [1] * size
-    parents = above.tolist()
+    parents = [-1, *ranks(met)[parent[met[1:]]].tolist()]  # by the order of meeting
     for k in range(1, size):
         depth[k] = depth[parents[k]] + 1
     for k in range(size - 1, 0, -1):
         below[parents[k]] += below[k]
-    left = np.arange(size) - np.array(depth) + np.array(below) - 1
-    order = np.empty(size, dtype=np.int64)
-    order[left] = met
     rank = np.empty(size, dtype=np.int64)
-    rank[order] = np.arange(size)
-    row = np.repeat(np.arange(size), np.diff(moves.indptr))
-    return order, np.unique(moves.indices[rank[moves.indices] > rank[row]])
+    rank[met] = np.arange(size) - np.array(depth) + np.array(below) - 1
+    behind = rank[moves.indices] > np.repeat(rank, np.diff(moves.indptr))
+    return ranks(rank), np.unique(moves.indices[behind])
 
 
-def _cut(
-    moves: csr_array,
-    leaving: Float[np.ndarray, "n"],
-    out: Float[np.ndarray, "n"],
-    rights: Float[np.ndarray, "n k"],
-    closing: Int[np.ndarray, "closing"],
-) -> Float[np.ndarray, "n k"] | None:
+def _cut(chain: Chain, rights: Columns, closing: Int[np.ndarray, "closing"]) -> Columns | None:
     """Solve by watching the chain only at some states; None if the others still go in circles.
 
     One sweep gives, for every state, the probability of meeting each watched state next, that of leaving before, and
     what is collected until then. Those of the watched states are their chain; its probability of leaving is added up
     rather than taken as what is missing from 1.
     """
+    moves, leaving, out = chain
     size, cuts = len(leaving), len(closing)
     number = np.full(size, -1)
     number[closing] = np.arange(cuts)
@@ -295,9 +291,7 @@ def _cut(
     return np.asarray(first[:, cuts + 1 :] + first[:, :cuts] @ found)
 
 
-def _iterate(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], order: Int[np.ndarray, "n"]
-) -> Float[np.ndarray, "n"] | None:
+def _iterate(chain: Chain, right: Vector, order: Indices) -> Vector | None:
     """Stabilised bi-conjugate gradients, begun again from their own answer until the residual is rounding.
 
     The preconditioner is the diagonal, which an expander needs no better than, and where that fails one sweep in the
@@ -305,21 +299,17 @@ def _iterate(
     """
     if not right.any():
         return np.zeros_like(right)
-    x = _from_guess(moves, leaving, right, lambda v: v / leaving, FEW)
+    x = _from_guess(chain, right, lambda v: v / chain.leaving, FEW)
     if x is None:
-        x = _from_guess(moves, leaving, right, _one_sweep(moves, leaving, order), ITERATIONS)
+        x = _from_guess(chain, right, _one_sweep(chain, order), ITERATIONS)
     return x
 
 
-Operator: TypeAlias = Callable[[Float[np.ndarray, "n"]], Float[np.ndarray, "n"]]
-
-
-def _from_guess(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], inverse: Operator, most: int
-) -> Float[np.ndarray, "n"] | None:
+def _from_guess(chain: Chain, right: Vector, inverse: Operator, most: int) -> Vector | None:
     """The answer by iteration with some preconditioner, `most` times per restart; None if it is not good."""
+    moves, leaving, _ = chain
 
-    def forward(v: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    def forward(v: Vector) -> Vector:
         return leaving * v - moves @ v
 
     x, residual, last = np.zeros_like(right), right, np.inf
@@ -338,33 +328,26 @@ def _from_guess(
     return x if found <= max(ACCURACY * np.abs(right).max(), loose) else None  # a NaN is not good
 
 
-def _one_sweep(moves: csr_array, leaving: Float[np.ndarray, "n"], order: Int[np.ndarray, "n"]) -> Operator:
+def _one_sweep(chain: Chain, order: Indices) -> Operator:
     """Solves the chain of those moves that go to states before in an order."""
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
+    moves, rank = chain.moves, ranks(order)
     row = np.repeat(rank, np.diff(moves.indptr))
     back = rank[moves.indices] < row
-    entry = np.append(-moves.data[back], leaving)
+    entry = np.append(-moves.data[back], chain.leaving)
     where = np.append(row[back], rank), np.append(rank[moves.indices[back]], rank)
     lower = csc_array((entry, where), shape=moves.shape)
     factors = spilu(lower, drop_tol=0.0, drop_rule="basic", fill_factor=1, permc_spec="NATURAL", diag_pivot_thresh=0.0)
-
-    def solve(v: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        return np.asarray(factors.solve(v[order])[rank])
-
-    return solve
+    return lambda v: np.asarray(factors.solve(v[order])[rank])
 
 
-def _conjugate_gradients(
-    forward: Operator, right: Float[np.ndarray, "n"], inverse: Operator, most: int
-) -> Float[np.ndarray, "n"]:
+def _conjugate_gradients(forward: Operator, right: Vector, inverse: Operator, most: int) -> Vector:
     """The stabilised bi-conjugate gradients of van der Vorst (1992), until the residual is 1e-12 of what it was.
 
     SciPy's take their inner products from a BLAS whose threads wait for each other: six milliseconds for 25,000 numbers
     on a machine that has other work.
     """
 
-    def dot(a: Float[np.ndarray, "n"], b: Float[np.ndarray, "n"]) -> float:
+    def dot(a: Vector, b: Vector) -> float:
         return float(a @ b if len(a) <= ONE_THREAD else np.einsum("i,i", a, b))
 
     x, residual, shadow = np.zeros_like(right), right.copy(), right

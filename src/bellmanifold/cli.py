@@ -36,7 +36,7 @@ from bellmanifold.commands.terminal import (
     refusing,
     say,
 )
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted, shorten
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted, listed, shorten
 from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
 
@@ -45,6 +45,8 @@ NO_NUMBER = re.compile(
     "Input should be a valid number, unable to parse string as a number|'[^']*' is not a valid float."
 )
 """What option parsers say, depending on Typer's version."""
+FEW = 4
+"""States that a line lists."""
 _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
@@ -110,7 +112,6 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
     """
     from bellmanifold.formats.problem import to_json_text
     from bellmanifold.models import load_model
-    from bellmanifold.problem_table import pair_columns
 
     problem = load_model(model)
     if json_out:
@@ -122,13 +123,13 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
         f" ({unknown} of them open)" if unknown else ""
     )
     say(f"{shorten(problem.name or model)}: {size}, goal {shorten(problem.goals[0])}")
-    say(f"starts in {_listed(start)}")
+    say(f"starts in {listed(start, FEW)}")
     if problem.prior is not None:
         say(f"prior of action values: {problem.prior}")
     rows = []
-    for state, action, reward, _, law in zip(*pair_columns(problem).values(), strict=True):
+    for state, action, reward, _, law in zip(*problem.columns().values(), strict=True):
         leads = [f"{shorten(name)} ({share:.4g})" for name, share in (law or {}).items()]
-        rows.append((state, action, f"{reward:.6g}".replace("nan", "open"), _listed(leads) or "open"))
+        rows.append((state, action, f"{reward:.6g}".replace("nan", "open"), listed(leads, FEW) or "open"))
     print_first(("state", "action", "reward", "leads to"), rows, "pairs", every)
 
 
@@ -220,10 +221,6 @@ def solve(
 
 def _shown(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def _listed(items: list[str], limit: int = 4) -> str:
-    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
 def run(arguments: list[str] | None = None) -> int:

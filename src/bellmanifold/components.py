@@ -25,8 +25,19 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from bellmanifold.blocks import STAYS, is_narrow, reordered, solve_block, solve_by_factors, sweep
-from bellmanifold.compressed_rows import row_entries
+from bellmanifold.blocks import (
+    STAYS,
+    Chain,
+    Columns,
+    Indices,
+    Vector,
+    is_narrow,
+    reordered,
+    solve_block,
+    solve_by_factors,
+    sweep,
+)
+from bellmanifold.compressed_rows import ranks, row_entries
 from bellmanifold.subtraction_free import expected_visits
 
 FEW, MIDDLING = 12, 200
@@ -43,35 +54,26 @@ AT_A_TIME = 2_000_000
 """Numbers in the matrices that are inverted together."""
 
 
-def solve_by_components(
-    moves: csr_array, leaving: Float[np.ndarray, "n"], out: Float[np.ndarray, "n"], rights: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "n k"]:
+def solve_by_components(chain: Chain, rights: Columns) -> Columns:
     """Solve x = right + P x for every column.
-
-    Args:
-        moves: probabilities among the states, without self-loops.
-        leaving: mass that leaves each state.
-        out: the part of it that leaves the set.
-        rights: right-hand sides.
 
     Raises:
         UnsupportedError: if a large component is trapped to rounding.
     """
+    moves, leaving, out = chain
     count, label = connected_components(moves, connection="strong")
     if count == 1:
-        return solve_block(moves, leaving, out, rights)
+        return solve_block(chain, rights)
     if _few_alike(np.bincount(label)) and is_narrow(moves, STRIP * np.sqrt(len(label))):
-        answer = solve_by_factors(moves, leaving, rights, STAYS)
+        answer = solve_by_factors(chain, rights, STAYS)
         if answer is not None:
             return answer
     label = topological(label, moves)
     order = np.argsort(label, kind="stable")
-    place = np.empty(len(order), dtype=moves.indices.dtype)
-    place[order] = np.arange(len(order))
-    moves = reordered(moves, order, place)
+    moves = reordered(moves, order, ranks(order).astype(moves.indices.dtype))
     start = np.append(0, np.cumsum(np.bincount(label)))
     answer = np.empty_like(rights)
-    answer[order] = _in_order(_Ordered(moves, leaving[order], out[order], start), rights[order])
+    answer[order] = _in_order(_Ordered(Chain(moves, leaving[order], out[order]), start), rights[order])
     return answer
 
 
@@ -81,17 +83,16 @@ def _few_alike(size: Int[np.ndarray, "components"]) -> bool:
     return bool(size[size > MIDDLING].sum() > 0.5 * size.sum() or len(middling) < ALIKE * len(np.unique(middling)))
 
 
-def topological(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray, "n"]:
+def topological(label: Indices, moves: csr_array) -> Indices:
     """Numbers of strong components such that a move leads to its own component or to one with a smaller number.
 
     SciPy's numbers are of that kind, though it does not promise so; others are put in order here.
     """
-    source = np.repeat(label, np.diff(moves.indptr))
-    target = label[moves.indices]
-    return by_depth(label, moves) if (target > source).any() else label.astype(np.int64)
+    goes_up = label[moves.indices] > np.repeat(label, np.diff(moves.indptr))
+    return by_depth(label, moves) if goes_up.any() else label.astype(np.int64)
 
 
-def by_depth(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray, "n"]:
+def by_depth(label: Indices, moves: csr_array) -> Indices:
     """Such numbers, which grow with the longest way out of a component, counted in components."""
     source, target = np.repeat(label, np.diff(moves.indptr)), label[moves.indices]
     between = source != target
@@ -99,92 +100,85 @@ def by_depth(label: Int[np.ndarray, "n"], moves: csr_array) -> Int[np.ndarray, "
     condensed = csr_array((np.ones(int(between.sum())), (source[between], target[between])), shape=(count, count))
     depth = longest_paths(condensed)
     assert depth is not None, "a condensation has no cycle"
-    rank = np.empty(count, dtype=np.int64)
-    rank[np.argsort(depth, kind="stable")] = np.arange(count)
-    return rank[label]
+    return ranks(np.argsort(depth, kind="stable"))[label]
 
 
-def longest_paths(graph: csr_array) -> Int[np.ndarray, "nodes"] | None:
+def longest_paths(graph: csr_array) -> Indices | None:
     """Number of edges of the longest path from each node, or None if there is a cycle; no edge occurs twice."""
-    waiting = np.diff(graph.indptr)  # successors whose own paths are not known yet
     backwards = csr_array(graph.T)
-    length = np.zeros(graph.shape[0], dtype=np.int64)
-    ready = np.flatnonzero(waiting == 0)
-    done = 0
+    length = peeled(backwards.indptr, backwards.indices, np.diff(graph.indptr))
+    return None if (length < 0).any() else length
+
+
+def peeled(start: Int[np.ndarray, "n_plus_1"], before: Int[np.ndarray, "edges"], waiting: Indices) -> Indices:
+    """The round in which each node of a graph goes, -1 if it stays; nodes go once enough of their successors have.
+
+    Args:
+        start, before: the predecessors of each node, in compressed rows.
+        waiting: how many successors have to go before each node does; overwritten.
+    """
+    gone = np.full(len(waiting), -1)
+    ready, number = np.flatnonzero(waiting == 0), 0
     while len(ready):
         if len(ready) <= NARROW:
-            ready, few = _paths_one_by_one(backwards, waiting, length, ready)
-            done += few
+            ready, number = _peeled_one_by_one((start, before, waiting, gone), ready, number)
             continue
-        done += len(ready)
-        entries, start = row_entries(backwards.indptr, ready)
-        parents = backwards.indices[entries]
-        np.maximum.at(length, parents, np.repeat(length[ready], np.diff(start)) + 1)
-        np.subtract.at(waiting, parents, 1)
-        touched = np.unique(parents)
-        ready = touched[waiting[touched] == 0]
-    return length if done == len(length) else None
+        gone[ready] = number
+        touched, times = np.unique(before[row_entries(start, ready)[0]], return_counts=True)
+        waiting[touched] -= times
+        ready, number = touched[(waiting[touched] <= 0) & (gone[touched] < 0)], number + 1
+    return gone
 
 
-def _paths_one_by_one(
-    backwards: csr_array,
-    waiting: Int[np.ndarray, "nodes"],
-    length: Int[np.ndarray, "nodes"],
-    ready: Int[np.ndarray, "ready"],
+def _peeled_one_by_one(
+    arrays: tuple[np.ndarray, ...], ready: Int[np.ndarray, "ready"], number: int
 ) -> tuple[Int[np.ndarray, "later"], int]:
-    """The same node by node, in place, while few are ready: who is ready at the end, and how many are done."""
-    stack, done = ready.tolist(), 0
-    wait, longest = waiting.data, length.data  # memory views: three times as quick as indexing arrays
-    start, parent = backwards.indptr.data, backwards.indices.data
-    while stack and len(stack) <= WIDE:
-        node = stack.pop()
-        done += 1
-        further = longest[node] + 1
-        for entry in range(start[node], start[node + 1]):
-            before = parent[entry]
-            longest[before] = max(longest[before], further)
-            wait[before] -= 1
-            if wait[before] == 0:
-                stack.append(before)
-    return np.array(stack, dtype=np.int64), done
+    """The same node by node, in place, while few are ready: who is ready at the end, and for which round."""
+    start, before, waiting, gone = (array.data for array in arrays)  # memory views: three times as quick to index
+    nodes = ready.tolist()
+    while nodes and len(nodes) <= WIDE:
+        after = []
+        for node in nodes:
+            gone[node] = number
+            for entry in range(start[node], start[node + 1]):
+                earlier = before[entry]
+                waiting[earlier] -= 1
+                if waiting[earlier] == 0:
+                    after.append(earlier)
+        nodes, number = after, number + 1
+    return np.array(nodes, dtype=np.int64), number
 
 
 @dataclass(frozen=True)
 class _Ordered:
     """A chain whose states are sorted by component, and components so that moves go to smaller numbers.
 
-    Attributes:
-        moves, leaving, out: as of any chain.
-        start: component c is start[c]:start[c + 1].
+    Component c is start[c]:start[c + 1].
     """
 
-    moves: csr_array
-    leaving: Float[np.ndarray, "n"]
-    out: Float[np.ndarray, "n"]
+    chain: Chain
     start: Int[np.ndarray, "components_plus_1"]
 
-    def within(self, low: int, high: int) -> tuple[csr_array, csr_array]:
-        """The moves of some components among themselves, and to what comes before them."""
-        start = self.moves.indptr[low : high + 1] - self.moves.indptr[low]
-        own = slice(self.moves.indptr[low], self.moves.indptr[high])
-        rows = self.moves.data[own], self.moves.indices[own], start
+    def part(self, first: int, last: int) -> tuple[_Ordered, csr_array]:
+        """Components from one to another alone, and their moves to what comes before them."""
+        (moves, leaving, out), low, high = self.chain, int(self.start[first]), int(self.start[last])
+        own = slice(moves.indptr[low], moves.indptr[high])
+        rows = moves.data[own], moves.indices[own], moves.indptr[low : high + 1] - moves.indptr[low]
         inner = rows[1] >= low
-        return _entries(rows, inner, low, high - low), _entries(rows, ~inner, 0, low)
+        within, before = _entries(rows, inner, low, high - low), _entries(rows, ~inner, 0, low)
+        leaves = out[low:high] + before.sum(axis=1) if before.nnz else out[low:high]
+        return _Ordered(Chain(within, leaving[low:high], leaves), self.start[first : last + 1] - low), before
 
-    def part(self, inner: csr_array, out: Float[np.ndarray, "m"], first: int, last: int) -> _Ordered:
-        """Some components from one to another alone, with their moves and what leaves them all."""
-        low, high = self.start[first], self.start[last]
-        return _Ordered(inner, self.leaving[low:high], out, self.start[first : last + 1] - low)
-
-    def split(self) -> tuple[csr_array, csr_array]:
-        """The moves inside components, and those between them."""
-        label = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-        own = np.repeat(label, np.diff(self.moves.indptr)) == label[self.moves.indices]
-        rows = self.moves.data, self.moves.indices, self.moves.indptr
-        return _entries(rows, own, 0, len(label)), _entries(rows, ~own, 0, len(label))
+    def split(self) -> tuple[csr_array, csr_array, Vector]:
+        """The moves inside components, those between them, and the mass that leaves each state's component."""
+        moves, label = self.chain.moves, np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+        own = np.repeat(label, np.diff(moves.indptr)) == label[moves.indices]
+        rows = moves.data, moves.indices, moves.indptr
+        within, between = _entries(rows, own, 0, len(label)), _entries(rows, ~own, 0, len(label))
+        return within, between, self.chain.out + between.sum(axis=1)
 
 
-Solver: TypeAlias = Callable[[_Ordered, Float[np.ndarray, "m k"]], Float[np.ndarray, "m k"]]
+Solver: TypeAlias = Callable[[_Ordered, Columns], Columns]
 """Solves some components, with what leaves all of them known."""
 Rows: TypeAlias = tuple[Float[np.ndarray, "entries"], Int[np.ndarray, "entries"], Int[np.ndarray, "rows_plus_1"]]
 """Numbers, columns and starts of compressed rows."""
@@ -197,16 +191,14 @@ def _entries(rows: Rows, chosen: Bool[np.ndarray, "entries"], first: int, column
     return csr_array((data[chosen], column[chosen] - first, begin), shape=(len(start) - 1, columns))
 
 
-def _in_order(chain: _Ordered, rights: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+def _in_order(whole: _Ordered, rights: Columns) -> Columns:
     """Solve stretches of small components, of middling ones, and large components, as they come."""
     answer = np.empty_like(rights)
-    for first, last, solve in _stretches(np.diff(chain.start)):
-        low, high = int(chain.start[first]), int(chain.start[last])
-        inner, outer = chain.within(low, high)
-        right, out = rights[low:high], chain.out[low:high]
-        if outer.nnz:
-            right, out = right + outer @ answer[:low], out + outer.sum(axis=1)
-        answer[low:high] = solve(chain.part(inner, out, first, last), right)
+    for first, last, solve in _stretches(np.diff(whole.start)):
+        low, high = int(whole.start[first]), int(whole.start[last])
+        part, before = whole.part(first, last)
+        right = rights[low:high] + before @ answer[:low] if before.nnz else rights[low:high]
+        answer[low:high] = solve(part, right)
     return answer
 
 
@@ -220,21 +212,16 @@ def _stretches(size: Int[np.ndarray, "components"]) -> Iterator[tuple[int, int, 
     alone = np.where(kind == 2, np.arange(len(kind)), -1)
     changes = (np.diff(kind) != 0) | (np.diff(room) != 0) | (np.diff(alone) != 0)
     begin = np.append(0, np.flatnonzero(changes) + 1)
-    solvers = (_solve_small, _solve_middling, _solve_large)
+    solvers = (_solve_small, _solve_middling, lambda part, right: solve_block(part.chain, right))
     for first, last in zip(begin.tolist(), [*begin[1:].tolist(), len(kind)], strict=True):
         yield first, last, solvers[kind[first]]
 
 
-def _solve_large(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m k"]:
-    return solve_block(chain.moves, chain.leaving, chain.out, right)
-
-
-def _solve_middling(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m k"]:
+def _solve_middling(part: _Ordered, right: Columns) -> Columns:
     """Components that are inverted together, then taken one after the other."""
-    own, between = chain.split()
-    out = chain.out + between.sum(axis=1)
-    visits: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, 0))] * (len(chain.start) - 1)
-    for members, found in _inverted(own, out, chain.start):
+    own, between, out = part.split()
+    visits: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, 0))] * (len(part.start) - 1)
+    for members, found in _inverted(own, out, part.start):
         for component, one in zip(members.tolist(), found, strict=True):
             visits[component] = one
     right, answer = right.copy(), np.empty_like(right)
@@ -242,8 +229,8 @@ def _solve_middling(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[n
     row = np.flatnonzero(length)  # those from which moves lead to other components
     begin = between.indptr[row]
     moves, landing = between.data[:, None], between.indices
-    states = chain.start.tolist()
-    rows, entries = np.searchsorted(row, chain.start).tolist(), between.indptr[chain.start].tolist()
+    states = part.start.tolist()
+    rows, entries = np.searchsorted(row, part.start).tolist(), between.indptr[part.start].tolist()
     for k, one in enumerate(visits):
         low, high = states[k], states[k + 1]
         first, last = entries[k], entries[k + 1]
@@ -256,19 +243,19 @@ def _solve_middling(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[n
     return answer
 
 
-def _solve_small(chain: _Ordered, right: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m k"]:
+def _solve_small(part: _Ordered, right: Columns) -> Columns:
     """Components of up to `FEW` states, all of them in one substitution."""
     size = len(right)
-    if len(chain.start) == size + 1:  # single states
-        return sweep(chain.moves, chain.leaving, right)
-    own, between = chain.split()
-    visits = _visits(own, chain.out + between.sum(axis=1), chain.start)
+    if len(part.start) == size + 1:  # single states
+        return sweep(part.chain.moves, part.chain.leaving, right)
+    own, between, out = part.split()
+    visits = _visits(own, out, part.start)
     onwards = csr_array(visits @ between)
     onwards.sort_indices()
     return sweep(onwards, np.ones(size), visits @ right)
 
 
-def _visits(moves: csr_array, out: Float[np.ndarray, "n"], start: Int[np.ndarray, "components_plus_1"]) -> csr_array:
+def _visits(moves: csr_array, out: Vector, start: Int[np.ndarray, "components_plus_1"]) -> csr_array:
     """Expected visits (I - P)^-1 of a chain whose components are small and do not move to each other."""
     size = np.diff(start)
     own = np.repeat(size, size)  # entries per row
@@ -282,7 +269,7 @@ def _visits(moves: csr_array, out: Float[np.ndarray, "n"], start: Int[np.ndarray
 
 
 def _inverted(
-    moves: csr_array, out: Float[np.ndarray, "n"], start: Int[np.ndarray, "components_plus_1"]
+    moves: csr_array, out: Vector, start: Int[np.ndarray, "components_plus_1"]
 ) -> Iterator[tuple[Int[np.ndarray, "some"], Float[np.ndarray, "some width width"]]]:
     """Components of about one size at a time, and the expected visits among their states.
 

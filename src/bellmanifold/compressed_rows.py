@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+
+Some: TypeAlias = Int[np.ndarray, "some"] | Bool[np.ndarray, "rows"]
+"""Numbers of some rows, in any order, or a mask of all of them."""
 
 
 class Rows(NamedTuple):
@@ -33,11 +37,10 @@ class Rows(NamedTuple):
         entries, start = row_entries(np.append(self.start, self.start[-1] + others.start[1:]), source)
         return Rows(start, np.append(self.state, others.state)[entries], np.append(self.prob, others.prob)[entries])
 
-    def kept(self, some: Bool[np.ndarray, "rows"]) -> Rows:
+    def kept(self, some: Some) -> Rows:
         """Some rows alone."""
-        length = np.diff(self.start)
-        entries = np.repeat(some, length)
-        return Rows(np.append(0, np.cumsum(length[some])), self.state[entries], self.prob[entries])
+        entries, start = row_entries(self.start, some)
+        return Rows(start, self.state[entries], self.prob[entries])
 
     def padded(self, fill: int) -> tuple[Int[np.ndarray, "rows width"], Float[np.ndarray, "rows width"]]:
         """Successors and probabilities as tables, as wide as the longest row; others end in `fill`, with 0.
@@ -54,23 +57,15 @@ class Rows(NamedTuple):
 
     def discounted(self, some: Bool[np.ndarray, "rows"], discount: float, goal: int) -> Rows:
         """The same where some rows, none of them empty, end at the goal, the last of all states, with 1 - discount."""
-        last = self.start[1:][some] - 1
-        lacks = self.state[last] != goal
-        longer = np.zeros(len(some), dtype=np.int64)
-        longer[some] = lacks
-        start = self.start + np.append(0, np.cumsum(longer))
-        given = np.ones(start[-1], dtype=bool)
-        given[start[1:][longer > 0] - 1] = False
-        state, prob = np.full(len(given), goal), np.full(len(given), 1.0 - discount)
-        state[given] = self.state
         own = self.prob * np.repeat(np.where(some, discount, 1.0), np.diff(self.start))
-        own[last[~lacks]] += 1.0 - discount
-        prob[given] = own
-        return Rows(start, state, prob)
+        count, shape = int(some.sum()), (len(some), goal + 1)
+        ends = (np.full(count, 1.0 - discount), np.full(count, goal), np.append(0, np.cumsum(some)))
+        law = csr_array((own, self.state, self.start), shape=shape) + csr_array(ends, shape=shape)
+        return Rows(law.indptr.astype(np.int64), law.indices.astype(np.int64), law.data)
 
 
 def row_entries(
-    start: Int[np.ndarray, "rows_plus_1"], rows: Int[np.ndarray, "n"]
+    start: Int[np.ndarray, "rows_plus_1"], rows: Some
 ) -> tuple[Int[np.ndarray, "entries"], Int[np.ndarray, "n_plus_1"]]:
     """Positions of the entries of some compressed rows, row after row, and where those of each begin and the last end.
 
@@ -80,6 +75,17 @@ def row_entries(
     length = np.diff(start)[rows]
     begin = np.append(0, np.cumsum(length))
     return np.arange(begin[-1]) - np.repeat(begin[:-1] - start[:-1][rows], length), begin
+
+
+def ranks(order: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """The rank of each number in an order: the inverse of a permutation.
+
+    >>> ranks(np.array([2, 0, 1]))
+    array([1, 2, 0])
+    """
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
 
 
 def by_first_use(pair_action: Int[np.ndarray, "pairs"]) -> tuple[Int[np.ndarray, "used"], Int[np.ndarray, "pairs"]]:

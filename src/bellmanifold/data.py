@@ -30,10 +30,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, quote, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, quote, quote_pair, require, require_kind, require_numbers
 from bellmanifold.naming import find_landing, find_pair
 from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ NOISELESS = (
 SAME_REWARD = 1e-9
 SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
 """An sd beyond these would leave the range of floating point when it is squared."""
+Chosen = Bool[np.ndarray, "observations"]
 
 
 @runtime_checkable
@@ -96,9 +96,6 @@ class Dataset(Shown):
             shape (observations,).
         next: where each led; -1 where that was not recorded, n_states for the goal, shape (observations,).
         places: where each was found, for messages: "line 3" of a table; empty if unknown.
-
-    Raises:
-        BadInputError: for observations that are empty or impossible.
 
     >>> from bellmanifold import Observation, envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
@@ -154,14 +151,8 @@ class Dataset(Shown):
             rewards.append(number_or_nan(seen.reward, f"{where}: reward"))
             sds.append(number_or_nan(seen.sd, f"{where}: sd"))
             landings.append(-1 if seen.next is None else find_landing(model, seen.next, where))
-        return cls(
-            model,
-            np.array(pairs, dtype=np.int64),
-            np.array(rewards, dtype=np.float64),
-            np.array(sds, dtype=np.float64),
-            np.array(landings, dtype=np.int64),
-            tuple(places),
-        )
+        pair, landing = (np.array(numbers, dtype=np.int64) for numbers in (pairs, landings))
+        return cls(model, pair, np.array(rewards, dtype=float), np.array(sds, dtype=float), landing, tuple(places))
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:
@@ -191,14 +182,9 @@ class Dataset(Shown):
         The map is known, the costs are not: each such pair gets one more observation with this sd, which leads nowhere.
         `posterior` and `advise` take the same as `reward_belief=(mean, sd)`, and then do without a prior of the values:
         with data made here, give them `prior_scale="flat"`.
-
-        Args:
-            mean: expected reward of such a pair.
-            sd: standard deviation of the belief; positive.
         """
         require_numbers(mean=mean, sd=sd)
-        if not abs(mean) <= LARGEST_SD:
-            raise BadInputError(f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
+        require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
         if not SMALLEST_SD <= sd <= LARGEST_SD:
             raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
         pairs = np.flatnonzero(~self.model.open_law)
@@ -217,7 +203,7 @@ class Dataset(Shown):
     def columns(self) -> Columns:
         """Columns of a table with a row per observation; NaN and None where something was not recorded."""
         return {
-            **name_columns(self.model, self.pair),
+            **self.model.name_columns(self.pair),
             "reward": self.reward.tolist(),
             "sd": self.sd.tolist(),
             "next": [self.model.state_name(state) if state >= 0 else None for state in self.next],
@@ -228,24 +214,22 @@ class Dataset(Shown):
         return as_frame(self.columns())
 
     @cached_property
-    def _is_plain(self) -> Bool[np.ndarray, "observations"]:
+    def _is_plain(self) -> Chosen:
         return np.asarray(np.isnan(self.sd) & ~np.isnan(self.reward))
 
     @cached_property
-    def _is_own(self) -> Bool[np.ndarray, "observations"]:
+    def _is_own(self) -> Chosen:
         return np.asarray(self.sd > 0)
 
     @cached_property
-    def _is_exact(self) -> Bool[np.ndarray, "observations"]:
+    def _is_exact(self) -> Chosen:
         return np.asarray(self.sd == 0)
 
-    def _sum(
-        self, chosen: Bool[np.ndarray, "observations"], values: Float[np.ndarray, "observations"]
-    ) -> Float[np.ndarray, "pairs"]:
+    def _sum(self, chosen: Chosen, values: Float[np.ndarray, "observations"]) -> Float[np.ndarray, "pairs"]:
         """Sum over some observations of each pair."""
         return np.bincount(self.pair[chosen], values[chosen], self.model.n_pairs).astype(np.float64)
 
-    def _first(self, chosen: Bool[np.ndarray, "observations"]) -> Float[np.ndarray, "pairs"]:
+    def _first(self, chosen: Chosen) -> Float[np.ndarray, "pairs"]:
         """What each pair paid in the first of some observations; 0 where there is none."""
         first, at = np.zeros(self.model.n_pairs), np.flatnonzero(chosen)
         seen, earliest = np.unique(self.pair[at], return_index=True)
@@ -324,9 +308,7 @@ class Dataset(Shown):
     @cached_property
     def exact(self) -> Bool[np.ndarray, "pairs"]:
         """Mask of pairs with a reward of sd 0."""
-        exact = np.zeros(self.model.n_pairs, dtype=np.bool_)
-        exact[self.pair[self._is_exact]] = True
-        return exact
+        return np.bincount(self.pair[self._is_exact], minlength=self.model.n_pairs) > 0
 
     @cached_property
     def exact_reward(self) -> Float[np.ndarray, "pairs"]:
@@ -355,7 +337,7 @@ class Dataset(Shown):
         self._require_equal(chosen, NOISELESS)
         return self._first(chosen)
 
-    def _require_equal(self, chosen: Bool[np.ndarray, "observations"], why: str) -> None:
+    def _require_equal(self, chosen: Chosen, why: str) -> None:
         """Refuse rewards of one pair that differ among some observations."""
         expected = self._first(chosen)[self.pair]
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
@@ -412,10 +394,9 @@ class Dataset(Shown):
         )
 
     def _named(self, observation: int) -> str:
-        state, action = self.model.pair_name(self.pair[observation])
-        return f"pair ({quote(state)}, {quote(action)})"
+        return "pair " + quote_pair(*self.model.pair_name(self.pair[observation]))
 
-    def _refuse(self, wrong: Bool[np.ndarray, "observations"], message: Callable[[int], str]) -> None:
+    def _refuse(self, wrong: Chosen, message: Callable[[int], str]) -> None:
         """Raise the message for the first observation that is wrong."""
         if wrong.any():
             t = int(np.argmax(wrong))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import require
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,16 +18,13 @@ class StatedPrior:
     """What is stated about action values before any data: normal priors, as far as someone stated them.
 
     A pair's own number comes first, then the problem's, then whatever the caller takes for granted. Means and standard
-    deviations may be stated separately.
+    deviations may be stated separately. `assemble` checks those of pairs.
 
     Attributes:
         mean: of every action value; None where nothing is stated.
         sd: their standard deviation, positive; None where nothing is stated.
         pair_mean: of single pairs, NaN where nothing is stated, shape (pairs,).
         pair_sd: of single pairs, NaN where nothing is stated, shape (pairs,).
-
-    Raises:
-        BadInputError: for a mean that is not finite, or an sd that is not positive; `assemble` checks those of pairs.
     """
 
     mean: float | None
@@ -36,10 +33,8 @@ class StatedPrior:
     pair_sd: Float[np.ndarray, "pairs"]
 
     def __post_init__(self) -> None:
-        if self.mean is not None and not np.isfinite(self.mean):
-            raise BadInputError(f"prior: mean is {self.mean}: give a finite number")
-        if self.sd is not None and not (np.isfinite(self.sd) and self.sd > 0):
-            raise BadInputError(f"prior: sd is {self.sd}: give a positive number")
+        require(self.mean is None or np.isfinite(self.mean), f"prior: mean is {self.mean}: give a finite number")
+        require(self.sd is None or 0 < self.sd < np.inf, f"prior: sd is {self.sd}: give a positive number")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StatedPrior):

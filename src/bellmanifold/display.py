@@ -186,8 +186,8 @@ def as_frame(columns: Columns) -> pandas.DataFrame:
 
 
 def picture(kind: str, *arguments: Any) -> str:
-    """A picture of some kind (a function of `bellmanifold.figures.inline`) as HTML; empty without matplotlib."""
+    """A picture of some kind (one of `bellmanifold.figures.inline`) as HTML; empty without matplotlib."""
     try:
-        return str(getattr(import_module("bellmanifold.figures.inline"), kind)(*arguments))
+        return str(import_module("bellmanifold.figures.inline").image(kind, *arguments))
     except ImportError:
         return ""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Number, Real
 from types import FunctionType
+from typing import TypeVar
 
 from bellmanifold.options import spoken
 
+T = TypeVar("T")
 MAX_QUOTED = 60
 NEAR, MOST_COMPARED = 0.75, 5000
 """How alike names are (of 1) if one is taken to be meant by another; in problems of more states none is looked for."""
@@ -62,6 +64,20 @@ def quote(name: object) -> str:
     return f'"{printable(shorten(str(name)))}"'
 
 
+def quote_pair(state: str, action: str) -> str:
+    """The names of a pair, quoted, inside a message."""
+    return f"({quote(state)}, {quote(action)})"
+
+
+def listed(things: Sequence[T], most: int, show: Callable[[T], str] = str) -> str:
+    """The first few of some things, and how many more there are.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(map(show, things[:most])) + (f" and {len(things) - most} more" if len(things) > most else "")
+
+
 def shorten(text: str, most: int = MAX_QUOTED) -> str:
     """A text of at most so many characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
@@ -87,6 +103,12 @@ def first_repeated(names: Sequence[str]) -> str | None:
     if len(set(names)) == len(names):
         return None
     return next(name for name, count in Counter(names).items() if count > 1)
+
+
+def require(condition: object, message: str) -> None:
+    """Refuse an input for which a condition does not hold; the message names the place, the fault and the remedy."""
+    if not condition:
+        raise BadInputError(message)
 
 
 def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remedy: str) -> None:

@@ -31,9 +31,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
-from bellmanifold.graph import EndComponent, direct_routes, recurrent_classes, steps_towards
+from bellmanifold.graph import EndComponent, Policy, StateValues, direct_routes, recurrent_classes, steps_towards
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.lookahead import Steps
 from bellmanifold.ssp import SSP, Index
@@ -71,7 +71,7 @@ class MeanReward:
 class _Iterate:
     """Howard's iteration where it stopped, in floats or rationals."""
 
-    policy: Int[np.ndarray, "states"]
+    policy: Policy
     loop: Int[np.ndarray, "loop"]
     gain: float | Fraction
     relative: Shaped[np.ndarray, "states"]
@@ -80,9 +80,7 @@ class _Iterate:
 
 def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     """The best mean reward per step inside an end component."""
-    keep = np.zeros(model.n_pairs, dtype=bool)
-    keep[component.pairs] = True
-    inside = model.subproblem(keep, start=int(component.states[0]))
+    inside = model.subproblem(component.pairs, start=int(component.states[0]))
     reward, policy = inside.reward, inside.greedy(inside.reward)
     least, most = float(reward.min()), float(reward.max())
     if least == most:  # every policy earns just that
@@ -108,7 +106,7 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
     return MeanReward(gain, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
 
 
-def _approach(inside: SSP) -> tuple[Int[np.ndarray, "states"], int]:
+def _approach(inside: SSP) -> tuple[Policy, int]:
     """A policy near the best one of a large component, and a state that it visits often.
 
     That state, z, is where the policy that the sweeps found is likely to be some moves after it began where the sweeps
@@ -129,7 +127,7 @@ def _approach(inside: SSP) -> tuple[Int[np.ndarray, "states"], int]:
     return _best_way(replace(inside, reward=inside.reward - bound, next_state=ends)), often
 
 
-def _best_way(path: SSP) -> Int[np.ndarray, "states"]:
+def _best_way(path: SSP) -> Policy:
     """The best policy of a stochastic shortest path, by policy iteration with sweeps between the linear systems."""
     steps, policy, everywhere = Steps(path), direct_routes(path)[0], np.arange(path.n_states)
     for _ in range(MAX_ITERATIONS):
@@ -142,19 +140,19 @@ def _best_way(path: SSP) -> Int[np.ndarray, "states"]:
     return policy
 
 
-def _swept(steps: Steps, value: Float[np.ndarray, "states"], times: int) -> Float[np.ndarray, "states"]:
+def _swept(steps: Steps, value: StateValues, times: int) -> StateValues:
     """The Bellman operator some times over."""
     for _ in range(times):
         value = steps.best(steps.backup(value))
     return value
 
 
-def _rounding(inside: SSP, value: Float[np.ndarray, "states"]) -> float:
+def _rounding(inside: SSP, value: StateValues) -> float:
     """Differences of action values up to this may be rounding."""
     return float(1e-13 * (np.abs(inside.reward).max() + np.abs(value).max()))
 
 
-def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains, often: int | None = None) -> _Iterate:
+def _howard(inside: SSP, policy: Policy, chains: _Chains, often: int | None = None) -> _Iterate:
     """Howard's policy iteration; returns are counted to the first state of a class, or to `often` if it holds that."""
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
@@ -169,13 +167,12 @@ def _howard(inside: SSP, policy: Int[np.ndarray, "states"], chains: _Chains, oft
             policy = np.where(target, policy, steps_towards(inside, target))
         relative = chains.relative_values(policy, loop[0], gain)
         advantage = chains.ahead(relative) - relative[inside.pair_state] - gain
-        top = np.maximum.reduceat(advantage, inside.pair_start[:-1])
+        top = inside.best(advantage)
         noise = np.abs(advantage[policy]).max()  # 0 except for rounding: the policy's own equations
         tolerance = max(chains.tolerance(relative), 4 * noise)
         if not (top > tolerance).any():
             break
-        first_best = np.where(advantage == top[inside.pair_state], np.arange(inside.n_pairs), inside.n_pairs)
-        policy = np.where(top > tolerance, np.minimum.reduceat(first_best, inside.pair_start[:-1]), policy)
+        policy = np.where(top > tolerance, inside.greedy(advantage), policy)
     return _Iterate(policy, loop, gain, relative, top.max())
 
 
@@ -192,22 +189,20 @@ class _Chains:
     def __init__(self, inside: SSP) -> None:
         self.inside, self.reward = inside, inside.reward
 
-    def tolerance(self, relative: Float[np.ndarray, "states"]) -> float:
+    def tolerance(self, relative: StateValues) -> float:
         return _rounding(self.inside, relative)
 
     def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         return self.inside.expected_next(value)
 
-    def solve(
-        self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], rights: list[np.ndarray]
-    ) -> list[np.ndarray]:
+    def solve(self, policy: Policy, states: Int[np.ndarray, "n"], rights: list[np.ndarray]) -> list[np.ndarray]:
         return solve_chains(self.inside, policy, states, rights)
 
     def ahead(self, relative: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         """What each pair pays and leads to."""
         return np.asarray(self.reward + self.expected(relative))
 
-    def gains(self, policy: Int[np.ndarray, "states"], classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
+    def gains(self, policy: Policy, classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
         """The gain of each class, from one solve for all of them."""
         first = policy[[own[0] for own in classes]]
         rest = np.sort(np.concatenate([own[1:] for own in classes]))
@@ -216,7 +211,7 @@ class _Chains:
         collected[rest], steps[rest] = self.solve(policy, rest, each)
         return (self.ahead(collected)[first] / (1 + self.expected(steps)[first])).tolist()
 
-    def relative_values(self, policy: Int[np.ndarray, "states"], zero: Index, gain: Any) -> np.ndarray:
+    def relative_values(self, policy: Policy, zero: Index, gain: Any) -> np.ndarray:
         """h with h(zero) = 0, for a policy whose only closed class holds `zero`."""
         rest = np.delete(np.arange(self.inside.n_states), int(zero))
         relative = np.full(self.inside.n_states, self.zero)
@@ -240,9 +235,7 @@ class _RationalChains(_Chains):
     def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         return np.add.reduceat(self.prob * value[self.inside.next_state], self.inside.next_start[:-1])
 
-    def solve(
-        self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "n"], rights: list[np.ndarray]
-    ) -> list[np.ndarray]:
+    def solve(self, policy: Policy, states: Int[np.ndarray, "n"], rights: list[np.ndarray]) -> list[np.ndarray]:
         n, number = len(states), {int(s): k for k, s in enumerate(states)}
         moves, out = np.full((n, n), self.zero), np.full(n, self.zero)
         for k, pair in enumerate(policy[states]):
@@ -285,7 +278,7 @@ def _sign_at(inside: SSP, found: _Iterate) -> tuple[int, bool]:
     return 0, False
 
 
-def _in_order(inside: SSP, policy: Int[np.ndarray, "states"], loop: Int[np.ndarray, "loop"]) -> np.ndarray:
+def _in_order(inside: SSP, policy: Policy, loop: Int[np.ndarray, "loop"]) -> np.ndarray:
     """The states of a closed class in the order of visits if it is a cycle, else as they are."""
     if (np.diff(inside.next_start)[policy[loop]] > 1).any():
         return loop

@@ -26,9 +26,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from bellmanifold.components import NARROW, WIDE, by_depth, longest_paths, topological
+from bellmanifold.components import by_depth, longest_paths, peeled, topological
 from bellmanifold.linear import solve_chain
-from bellmanifold.ssp import SSP, row_entries
+from bellmanifold.ssp import SSP
 
 Pairs = Bool[np.ndarray, "pairs"]
 States = Bool[np.ndarray, "states"]
@@ -36,6 +36,8 @@ Nodes = Bool[np.ndarray, "states_and_goal"]
 """The states and, last, the goal."""
 Policy = Int[np.ndarray, "states"]
 """A deterministic policy: the pair each state plays."""
+StateValues = Float[np.ndarray, "states"]
+PairValues = Float[np.ndarray, "pairs"]
 
 STRICTLY = 1e-12
 """A reachability probability must rise by more than this to count as better."""
@@ -99,15 +101,9 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
 
 
 def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | None = None) -> tuple[States, Policy]:
-    """Which states reach the goal with probability 1 under some policy, and one policy that does so from all of them.
+    """The states that reach the goal with probability 1 under some policy, and one that does so from all of them.
 
-    Args:
-        model: the problem.
-        allowed: the pairs that may be played.
-        also_goals: states to be taken for goals, too.
-
-    Returns:
-        The states, and the pair each of them plays; -1 for goals and for states that cannot.
+    The policy is -1 where there is none, and in `also_goals`, which are taken for goals, too.
     """
     return _reach_surely(model, _goals(model, also_goals), all_pairs(model) if allowed is None else allowed)
 
@@ -136,7 +132,7 @@ def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
     return _reach_possibly(model, _goals(model), allowed)[1]
 
 
-def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], StateValues]:
     """A pair for each state that may bring it a move nearer to the goal, how many moves that takes, and what they pay.
 
     Of several such pairs it is the one that brings the state nearest on average. From wherever the goal can be reached
@@ -154,7 +150,7 @@ def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], Float[
     return policy, distance[:n].astype(np.int64), pays[:n]
 
 
-def _along(towards: Int[np.ndarray, "nodes"], each: Float[np.ndarray, "states"]) -> Float[np.ndarray, "nodes"]:
+def _along(towards: Int[np.ndarray, "nodes"], each: StateValues) -> Float[np.ndarray, "nodes"]:
     """The sum of what belongs to a node and to all that follow it on the way to the goal, which is the last."""
     total = np.append(each, 0.0)
     while (towards < len(each)).any():  # each round doubles how far everyone has looked
@@ -226,13 +222,7 @@ def is_proper(model: SSP, policy: Policy) -> bool:
 
 
 def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> States:
-    """From which states can the policy's chain reach the goal at all? (From all of them: the policy is proper.)
-
-    Args:
-        model: the problem.
-        policy: the pair each state plays.
-        ends: states to be taken for goals, too.
-    """
+    """From which states can the policy's chain reach the goal, or `ends`, at all? (From all of them: it is proper.)"""
     if ends is None and may_end(model)[policy].all():
         return np.ones(model.n_states, dtype=bool)
     return _search_backwards(model, _goals(model, ends), _played(model, policy))[0][:-1]
@@ -263,12 +253,7 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
     """How many moves each state can make at most by allowed pairs before it leaves them; None if some go in a circle.
 
     A state of level k moves only to states of lower levels, so one sweep by rising level solves the problem.
-    States without an allowed pair have level 0.
-
-    Args:
-        model: the problem.
-        allowed: the pairs that may be played.
-        may_stay: a move to the own state is no circle.
+    States without an allowed pair have level 0. With `may_stay` a move to the own state is no circle.
     """
     keep = all_pairs(model) if allowed is None else allowed
     graph = state_graph(model, keep)[:-1, :-1].tocsr()
@@ -305,7 +290,7 @@ def strong_components(model: SSP) -> Int[np.ndarray, "states"]:
     return by_depth(connected_components(graph, connection="strong")[1], graph)
 
 
-def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> Float[np.ndarray, "pairs"]:
+def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> PairValues:
     """u: the largest probability, over all policies, of being in the target at some time >= 1 after each pair.
 
     The sets where it is 0 or 1 are found from the graph; in between, policy iteration starts from a policy that
@@ -356,53 +341,18 @@ def _touches(model: SSP, states: Nodes) -> Pairs:
 
 
 def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
-    """Drop, in place, every pair that may lead to a state without a kept pair, and so on.
+    """Drop, in place, every pair that may lead to a state without a kept pair, and so on, but for those `ignored`.
 
-    States in `ignored` are taken to be dealt with already.
+    A pair goes with the first of its successors, a state with the last of its pairs: both are nodes of a graph.
     """
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
-    dead = np.flatnonzero((left == 0) & ~ignored)
-    if not (len(dead) and keep.any()):
+    if not (((left == 0) & ~ignored).any() and keep.any()):
         return
-    into = _predecessors(model, keep)
-    while len(dead):
-        if len(dead) <= NARROW:
-            dead = _cascade_one_by_one(model, keep, left, ignored, into, dead)
-        pairs = np.unique(into.indices[row_entries(into.indptr, dead)[0]])
-        pairs = pairs[keep[pairs]]
-        keep[pairs] = False
-        np.subtract.at(left, model.pair_state[pairs], 1)
-        touched = np.unique(model.pair_state[pairs])
-        dead = touched[(left[touched] == 0) & ~ignored[touched]]
-
-
-def _cascade_one_by_one(
-    model: SSP,
-    keep: Pairs,
-    left: Int[np.ndarray, "states"],
-    ignored: States,
-    into: csr_array,
-    dead: Int[np.ndarray, "dead"],
-) -> Int[np.ndarray, "dead_later"]:
-    """The same state by state, in place, while few are dead: who is dead but not dealt with at the end."""
-    stack = dead.tolist()
-    kept, count, skip = keep.data, left.data, ignored.data
-    start, pairs, state_of = into.indptr.data, into.indices.data, model.pair_state.data
-    while stack and len(stack) <= WIDE:
-        lost = stack.pop()
-        for entry in range(start[lost], start[lost + 1]):
-            pair = pairs[entry]
-            if kept[pair]:
-                kept[pair] = False
-                state = state_of[pair]
-                count[state] -= 1
-                if count[state] == 0 and not skip[state]:
-                    stack.append(state)
-    return np.array(stack, dtype=np.int64)
-
-
-def _predecessors(model: SSP, keep: Pairs) -> csr_array:
-    """The kept pairs that may lead to each state, one row per state."""
     target, start = _successors(model, keep)
-    law = (np.ones(len(target), dtype=np.int8), target, start)
-    return csc_array(law, shape=(model.n_states + 1, model.n_pairs)).tocsr()
+    nodes, law = model.n_states + 1, (np.ones(len(target), dtype=np.int8), target, start)
+    into = csc_array(law, shape=(nodes, model.n_pairs)).tocsr()  # the kept pairs that may lead to each state
+    before = np.append(into.indices + nodes, model.pair_state)
+    begin = np.append(into.indptr, into.indptr[-1] + np.arange(1, model.n_pairs + 1))
+    never = len(before) + 1
+    waiting = np.concatenate([np.where(ignored, never, left), [never], np.where(keep, 1, never)])
+    keep[peeled(begin, before, waiting)[nodes:] >= 0] = False

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import quote
+from bellmanifold.errors import counted, listed, quote
 from bellmanifold.gain import MeanReward, best_mean_reward
 from bellmanifold.graph import (
     EndComponent,
@@ -70,15 +70,8 @@ class Verdict:
 def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     """Decide Assumption 2 exactly.
 
-    Args:
-        model: the problem.
-        all_means: look for components, and compute their best mean rewards, also where every move costs.
+    With `all_means`, components are looked for and their best mean rewards computed also where every move costs.
     """
-
-    def mean(component: EndComponent) -> MeanReward | None:
-        every_move_costs = model.reward[component.pairs].max() < 0
-        return None if every_move_costs and not all_means else best_mean_reward(model, component)
-
     if may_end(model).all():
         return Verdict(model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64))
     arrives, policy = reach_goal(model)
@@ -86,7 +79,8 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     if not (len(stranded) or all_means) and _loops_cost(model):
         return Verdict(policy, stranded)
     components = end_components(model)
-    means = [mean(component) for component in components]
+    asked = [all_means or model.reward[component.pairs].max() >= 0 for component in components]
+    means = [best_mean_reward(model, one) if ask else None for one, ask in zip(components, asked, strict=True)]
     reasons = []
     if len(stranded):
         who, them = ("state", "it") if len(stranded) == 1 else ("states", "them")
@@ -212,41 +206,42 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
         messages.append(
             f"the part that the start can reach ({int(part.sum())} of {model.n_states} states) satisfies both"
         )
-    unused = map_fault(model)
     if not part.all():
-        away = [model.states[s] for s in np.flatnonzero(~part)[:SHOWN]]
-        others = _and_more(int((~part).sum()) - len(away))
-        messages.append(
-            f"the start never leads to {', '.join(quote(name) for name in away)}{others}: check where moves lead"
-        )
-    if not verdict.components:
+        away = listed(np.flatnonzero(~part).tolist(), SHOWN, lambda s: quote(model.states[s]))
+        messages.append(f"the start never leads to {away}: check where moves lead")
+    if verdict.components:
+        messages += _improper(model, verdict.components)
+    else:
         messages.append("every policy is proper: the relaxed posterior is free of improper mass")
-        return [*messages, *([unused] if unused else [])]
-    component = verdict.components[0]
-    policy = improper_policy(model, component)
-    played = [_pair(model, policy[s]) for s in component.states[:SHOWN]]
-    more = len(component.states) - len(played)
-    messages.append(
-        f"improper policies exist, for example any that plays {', '.join(played)}{_and_more(more)}: "
+    unused = map_fault(model)
+    return [*messages, unused] if unused else messages
+
+
+def _improper(model: SSP, components: list[EndComponent]) -> list[str]:
+    """An improper policy for example, and how many directions cannot be identified."""
+    first = components[0]
+    policy = improper_policy(model, first)
+
+    def played(state: int) -> str:
+        return f"{quote(model.pair_name(policy[state])[1])} at {_name(model, state)}"
+
+    return [
+        f"improper policies exist, for example any that plays {listed(first.states.tolist(), SHOWN, played)}: "
         "relaxed posteriors (epsilon > 0) put mass on them even if the data show the loop; "
-        "epsilon 0 and --proper-only do not"
-    )
-    count = len(verdict.components)
-    messages.append(
-        f"{count} set{'' if count == 1 else 's'} of recurrent states cannot be identified by a relaxed likelihood: "
-        "it is constant along their direction u"
-    )
-    return [spoken(message) for message in messages] + ([unused] if unused else [])
+        + spoken("epsilon 0 and --proper-only do not"),
+        f"{counted(len(components), 'set')} of recurrent states cannot be identified by a relaxed likelihood: "
+        "it is constant along their direction u",
+    ]
 
 
 def complaint(model: SSP, mean: MeanReward) -> str:
     """A sentence about a loop that does not lose: what it is, why that matters, what to do."""
     cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
-    loop = [*mean.loop, mean.loop[0]] if cycle else list(mean.loop)
-    shown = (" -> " if cycle else ", ").join(_name(model, s) for s in loop[: SHOWN + 1])
-    shown += f" -> ... ({len(mean.loop)} moves)" if cycle and len(loop) > SHOWN + 1 else ""
-    shown += "" if cycle else _and_more(len(loop) - SHOWN - 1)
-    what = f"the loop {shown}" if cycle else f"wandering among {shown} forever"
+    loop = mean.loop.tolist()
+    what = f"wandering among {listed(loop, SHOWN + 1, lambda s: _name(model, s))} forever"
+    if cycle:
+        shown = " -> ".join(_name(model, s) for s in [*loop, loop[0]][: SHOWN + 1])
+        what = f"the loop {shown}" + (f" -> ... ({len(loop)} moves)" if len(loop) > SHOWN else "")
     if not mean.decided:
         verb = f"has a mean reward of about {mean.value:.3g}, too near 0 to tell its sign, so it may not lose anything"
     elif mean.sign == 0:
@@ -258,18 +253,10 @@ def complaint(model: SSP, mean: MeanReward) -> str:
 
 def state_names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
     """The first few states by name, and how many more there are."""
-    return ", ".join(_name(model, s) for s in states[:SHOWN]) + _and_more(len(states) - SHOWN)
+    return listed(states.tolist(), SHOWN, lambda s: _name(model, s))
 
 
 def _name(model: SSP, state: Index) -> str:
     """A state's name as plain words where it is plain, quoted where it is not."""
     name = model.states[state]
     return name if name and len(name) <= 40 and name.isprintable() and " " not in name else quote(name)
-
-
-def _pair(model: SSP, pair: Index) -> str:
-    return f"{quote(model.pair_name(pair)[1])} at {_name(model, model.pair_state[pair])}"
-
-
-def _and_more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""

@@ -25,12 +25,9 @@ AGAIN = 0.05
 def interruptible(how_to_go_on: str | Callable[[], str]) -> Iterator[Callable[[], None]]:
     """Guard a computation; hands over a function that raises if there was an interrupt, to call before keeping a part.
 
-    Args:
-        how_to_go_on: what the message says after "interrupted: ".
-
     Raises:
-        StoppedError: if there was an interrupt, when it comes or at the latest at the end, also if something else
-            failed in consequence of it.
+        StoppedError: saying how to go on, if there was an interrupt, when it comes or at the latest at the end, also if
+            something else failed in consequence of it.
     """
     noticed = False
 

@@ -35,10 +35,7 @@ _compiled: set[Any] = set()
 def bound_programs(argument: Any, static: Hashable = None, most: int = MOST_PROGRAMS) -> None:
     """Say what programs are about to be called with; drop the programs of others if there are too many.
 
-    Args:
-        argument: a tree of arrays; programs are compiled for its structure and shapes.
-        static: what else they are compiled for.
-        most: structures whose programs are kept.
+    They are compiled for the structure and the shapes of the argument, a tree of arrays, and for all that is static.
     """
     leaves, structure = jax.tree.flatten(argument)
     key = (static, structure, tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves))

@@ -25,7 +25,7 @@ from jax.scipy.special import gammaln, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, quote, require
 
 EDGE = 1e-9
 LOG_2_PI = float(np.log(2 * np.pi))
@@ -103,8 +103,7 @@ class StudentT:
     degrees: float
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.degrees) and self.degrees > 0):
-            raise BadInputError(f"student-t has {self.degrees} degrees of freedom: give a positive number")
+        require(0 < self.degrees < np.inf, f"student-t has {self.degrees} degrees of freedom: give a positive number")
 
     def __str__(self) -> str:
         return f"student-t:{self.degrees:g}"

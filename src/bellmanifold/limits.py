@@ -14,13 +14,7 @@ from bellmanifold.errors import BadInputError, quote
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest number of something.
-
-    Attributes:
-        variable: the environment variable that changes it.
-        default: its value otherwise.
-        unit: what is counted.
-    """
+    """The largest number of something; an environment variable changes it."""
 
     variable: str
     default: int

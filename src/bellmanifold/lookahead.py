@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
-from bellmanifold.graph import Policy
+from bellmanifold.compressed_rows import ranks
+from bellmanifold.graph import PairValues, Policy, StateValues
 from bellmanifold.linear import chain_on
 from bellmanifold.ssp import SSP, row_entries
 
@@ -37,18 +38,14 @@ class Steps:
     five times as quick as over rows of different lengths. Where some state has many more actions than others, columns
     would waste memory, and rows are taken. Likewise the rows of the law are filled up with zeros to one length where
     that wastes little: then a policy's chain changes in place where the policy does.
-
-    Args:
-        model: the problem.
-        distance: of each state from the goal, if sweeps are to go class by class.
+    Sweeps go class by class if the distance of each state from the goal is given.
     """
 
     def __init__(self, model: SSP, distance: Int[np.ndarray, "states"] | None = None) -> None:
         self.model = model
         kind = np.zeros(model.n_states, dtype=np.int64) if distance is None else distance % CLASSES
         self.order = np.argsort(kind, kind="stable")  # of the law's columns, and of the rows of a policy's chain
-        self.place = np.empty(model.n_states, dtype=np.int32)
-        self.place[self.order] = np.arange(model.n_states)
+        self.place = ranks(self.order).astype(np.int32)
         self.bounds = np.append(0, np.cumsum(np.bincount(kind)))
         self.sweeps = 10 if distance is None else 4  # per round of modified policy iteration, or look at what is left
         inner = model.next_state < model.n_states
@@ -72,15 +69,15 @@ class Steps:
         elif most * model.n_states <= SPARE * model.n_pairs:
             self.columns = [model.pair_start[:-1] + np.minimum(k, actions - 1) for k in range(most)]
 
-    def backup(self, value: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+    def backup(self, value: StateValues) -> PairValues:
         """Action values one step ahead of state values."""
         return np.asarray(self.model.reward + self.law @ value[self.order])
 
-    def rounding(self, gross: Float[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"]:
+    def rounding(self, gross: StateValues) -> PairValues:
         """How much of each action value may be rounding."""
         return np.asarray(64 * EPSILON * (self.law @ gross[self.order] + np.abs(self.model.reward)))
 
-    def best(self, q: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "states"]:
+    def best(self, q: PairValues) -> StateValues:
         """The largest action value of each state."""
         if len(self.columns) < 2:
             return self.model.best(q)
@@ -90,12 +87,8 @@ class Steps:
         return top
 
     def improved(
-        self,
-        policy: Policy,
-        value: Float[np.ndarray, "states"],
-        gross: Float[np.ndarray, "states"],
-        rounds: int,
-    ) -> tuple[Policy, Float[np.ndarray, "states"]]:
+        self, policy: Policy, value: StateValues, gross: StateValues, rounds: int
+    ) -> tuple[Policy, StateValues]:
         """A better policy by modified policy iteration from a value, and a value near its own.
 
         It works on what is gained beyond the given value V: a small gain is not lost in the rounding of a large value,
@@ -129,9 +122,7 @@ class Steps:
     def _chain(self, policy: Policy) -> _Chain:
         return _Chain(self.law[policy[self.order]], self.bounds)
 
-    def _first_best(
-        self, q: Float[np.ndarray, "pairs"], top: Float[np.ndarray, "states"], states: Int[np.ndarray, "some"]
-    ) -> Int[np.ndarray, "some"]:
+    def _first_best(self, q: PairValues, top: StateValues, states: Int[np.ndarray, "some"]) -> Int[np.ndarray, "some"]:
         """The first pair of each of some states that has its largest action value."""
         if isinstance(self.columns[0] if self.columns else None, slice):
             each = len(self.columns)
@@ -149,9 +140,7 @@ class Steps:
             entries.reshape(-1, self.width)[where] = given.reshape(-1, self.width)[pairs]
         return chain
 
-    def corrected(
-        self, policy: Policy, right: Float[np.ndarray, "states"], near: Float[np.ndarray, "states"]
-    ) -> Float[np.ndarray, "states"] | None:
+    def corrected(self, policy: Policy, right: StateValues, near: StateValues) -> StateValues | None:
         """The answer of x = right + P x by sweeps from what is near it; None if it is not, or the chain has far to go.
 
         Divided by the mass that leaves, the system is x = b + M x; with N = (I - M)^-1 >= 0 the answer is N b, and what

@@ -38,10 +38,8 @@ class Count:
 
     Attributes:
         unit: what is counted, in the plural.
-        done: number done.
         total: expected total; None if unknown.
-        first: number done when counting began.
-        began: when that was.
+        first, began: number done when counting began, and when that was.
         steps: how often more of them were done.
     """
 
@@ -93,13 +91,7 @@ class Display:
 
 
 class Meter:
-    """Counts, and shows it once it has taken a while.
-
-    Args:
-        title: what is going on.
-        display: where to show it; None for nowhere.
-        patience: seconds before it is shown.
-    """
+    """Counts, and shows it, unless the display is None, once it has taken a while."""
 
     def __init__(self, title: str, display: Display | None, patience: float = PATIENCE) -> None:
         self.title, self.display, self.patience = title, display, patience
@@ -245,9 +237,7 @@ def advance(unit: str, by: float | int = 1) -> None:
 def metered(title: str, progress: bool | None = None) -> Iterator[None]:
     """Show the progress of the enclosed code; within another metered call, the outer one shows it.
 
-    Args:
-        title: what is going on.
-        progress: True shows it wherever stderr goes, False nowhere, None on terminals and in notebooks.
+    True shows it wherever stderr goes, False nowhere, None on terminals and in notebooks.
     """
     require_flags(progress=progress)
     if _current.get() is not None and progress is not False:

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, quote, require_kind
+from bellmanifold.errors import BadInputError, quote, require, require_kind
 from bellmanifold.formats.explicit import read_query
 from bellmanifold.formats.files import label, located
 from bellmanifold.formats.problem import read_problem
@@ -32,6 +32,12 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     >>> load_model("env:deep-sea?depth=3")
     SSP("deep-sea-3", 6 states, 12 pairs)
     """
+    problem: SSP = load_problem(reference, needs_table=True)
+    return problem
+
+
+def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -> Any:
+    """The same, or where no table is needed and there is none, the Gymnasium environment itself."""
     remedy = "give a path, env:NAME or gym:ENV_ID; bm.from_gymnasium takes an environment"
     require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
@@ -41,9 +47,9 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium
 
-        problem: SSP = load_gymnasium(text.removeprefix("gym:"))
-        return problem
-    path, query = _split(text)
+        return load_gymnasium(text.removeprefix("gym:"), needs_table)
+    found = _CHECKED.match(text)
+    path, query = (found[1], found[2] or "") if found else (text, "")
     if path.endswith(DRN):
         from bellmanifold.formats.drn import read_drn
 
@@ -68,28 +74,12 @@ def _require_prefix(text: str) -> None:
         raise BadInputError(f"{label(text)}: no such file: write {prefix}{label(text)}")
 
 
-def _split(text: str) -> tuple[str, str]:
-    """The path of a model checker's file and what follows its `?`."""
-    found = _CHECKED.match(text)
-    return (found[1], found[2] or "") if found else (text, "")
-
-
-def load_problem(reference: str | os.PathLike[str]) -> Any:
-    """Load a problem as `load_model` does, or the Gymnasium environment itself if it has no transition table."""
-    text = os.fspath(reference)
-    if not text.startswith("gym:"):
-        return load_model(text)
-    from bellmanifold.formats.gymnasium import load_gymnasium
-
-    return load_gymnasium(text.removeprefix("gym:"), needs_table=False)
-
-
 def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
     """Load a problem of which `what`, a command, needs all: nothing may be open.
 
     Where no transition table is needed, a Gymnasium environment without one is returned itself.
     """
-    problem = load_model(reference) if needs_table else load_problem(reference)
+    problem = load_problem(reference, needs_table)
     if isinstance(problem, SSP):
         with located(label(reference)):
             require_closed(problem, what)
@@ -98,14 +88,12 @@ def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
 
 def _built_in(text: str) -> SSP:
     name, _, query = text.partition("?")
-    if name not in BUILT_IN:
-        raise BadInputError(f"unknown environment {quote(name)}: choose from {', '.join(BUILT_IN)}")
+    require(name in BUILT_IN, f"unknown environment {quote(name)}: choose from {', '.join(BUILT_IN)}")
     build = BUILT_IN[name]
     kinds = {**parameters(build), "discount": float}
     given: dict[str, Any] = {}
     for key, value in read_query(query).items():
-        if key not in kinds:
-            raise BadInputError(f"unknown parameter {quote(key)}: {name} takes {', '.join(kinds)}")
+        require(key in kinds, f"unknown parameter {quote(key)}: {name} takes {', '.join(kinds)}")
         given[key] = _convert(key, value, kinds[key])
     discount = given.pop("discount", 1.0)
     return build(**given).discounted(discount)
@@ -128,8 +116,7 @@ def _convert(key: str, value: str, kind: Any) -> Any:
     if kind is str:
         return value
     if kind is bool:
-        if value not in ("true", "false"):
-            raise BadInputError(f"{key} is {quote(value)}: write true or false")
+        require(value in ("true", "false"), f"{key} is {quote(value)}: write true or false")
         return value == "true"
     try:
         return kind(value)

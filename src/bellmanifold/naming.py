@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from jaxtyping import Int
 
-from bellmanifold.errors import BadInputError, guess, quote, require_kind
+from bellmanifold.errors import BadInputError, guess, listed, quote, require_kind
 from bellmanifold.ssp import SSP
 
 MOST_LISTED = 5
@@ -71,6 +71,5 @@ def find_landing(model: SSP, state: str, where: str) -> int:
 
 def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
     """The name that was meant, if one is near; else some of those there are."""
-    listed = list(names)
-    shown, left = ", ".join(map(quote, listed[:MOST_LISTED])), len(listed) - MOST_LISTED
-    return guess(name, listed) or f"{has} {shown}" + (f" and {left} more" if left > 0 else "")
+    known = list(names)
+    return guess(name, known) or f"{has} {listed(known, MOST_LISTED, quote)}"

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import require
 from bellmanifold.kernels import Gaussian, Kernel
 
 NORMAL = Gaussian()
@@ -63,8 +63,7 @@ class KnownScale:
     kernel: Kernel = NORMAL
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.value) and self.value > 0):
-            raise BadInputError(f"the noise sd is {self.value}: give a positive number")
+        require(0 < self.value < np.inf, f"the noise sd is {self.value}: give a positive number")
 
     @property
     def dimension(self) -> int:
@@ -87,8 +86,7 @@ class HalfNormal:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            raise BadInputError(f"the prior scale of the noise is {self.scale}: give a positive number")
+        require(0 < self.scale < np.inf, f"the prior scale of the noise is {self.scale}: give a positive number")
 
     def __call__(self, eta: Eta) -> Eta:
         return 0.5 * math.log(2.0 / math.pi) - math.log(self.scale) - 0.5 * (eta / self.scale) ** 2

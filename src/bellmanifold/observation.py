@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bellmanifold.errors import BadInputError, kind_of_value, quote, require_keys, require_kind
+from bellmanifold.errors import BadInputError, kind_of_value, quote, require, require_keys, require_kind
 
 
 class Observation(NamedTuple):
@@ -44,8 +44,7 @@ def as_observation(item: Given, where: str) -> Observation:
     if isinstance(item, str):
         raise BadInputError(f"{where} is {kind_of_value(item)}: {remedy}")
     require_kind(item, Sequence, where, remedy)
-    if len(item) not in (2, 3):
-        raise BadInputError(f"{where}: has {len(item)} entries: {remedy}")
+    require(len(item) in (2, 3), f"{where}: has {len(item)} entries: {remedy}")
     return Observation(*item)
 
 

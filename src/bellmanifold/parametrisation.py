@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.errors import BadInputError, kind_of_value, quote, require_count
+from bellmanifold.errors import BadInputError, kind_of_value, quote_pair, require, require_count
 from bellmanifold.ssp import SSP
 
 ActionValues = Callable[[Float[Array, "dimension"]], Float[Array, "pairs"]]
@@ -62,19 +62,23 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
     """
     for key in features:
         if key not in model.pair_index:
-            raise BadInputError(f"features: {_pair(key)} is not a pair of the problem: remove it")
+            raise BadInputError(f"features: pair {quote_pair(*key)} is not a pair of the problem: remove it")
     rows: list[np.ndarray] = []
     for key in model.pair_index:
         if key not in features:
-            raise BadInputError(f"features: {_pair(key)} has none: give every pair a feature vector")
+            raise BadInputError(f"features: pair {quote_pair(*key)} has none: give every pair a feature vector")
         try:
             row = np.asarray(features[key], dtype=np.float64)
         except (TypeError, ValueError):
-            raise BadInputError(f"features: {_pair(key)} has an entry that is not a number: correct it") from None
+            raise BadInputError(
+                f"features: pair {quote_pair(*key)} has an entry that is not a number: correct it"
+            ) from None
         if row.ndim != 1 or len(row) != len(rows[0] if rows else row) or not len(row):
-            raise BadInputError(f"features: {_pair(key)} has shape {row.shape}: give vectors of one positive length")
+            raise BadInputError(
+                f"features: pair {quote_pair(*key)} has shape {row.shape}: give vectors of one positive length"
+            )
         if not np.isfinite(row).all():
-            raise BadInputError(f"features: {_pair(key)} holds a number that is not finite: correct it")
+            raise BadInputError(f"features: pair {quote_pair(*key)} holds a number that is not finite: correct it")
         rows.append(row)
     matrix = jnp.asarray(np.stack(rows))
     return Parametrisation(matrix.shape[1], lambda theta: matrix @ theta)
@@ -87,8 +91,7 @@ def checked(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
         BadInputError: if it has the wrong shape or dtype, or is not finite.
     """
     dimension = parametrisation.dimension
-    if dimension < 1:
-        raise BadInputError(f"Q_theta has {dimension} parameters: give at least one")
+    require(dimension >= 1, f"Q_theta has {dimension} parameters: give at least one")
     for theta in (jnp.zeros(dimension), jax.random.normal(jax.random.key(0), (dimension,))):
         q = parametrisation.values(theta)
         if not isinstance(q, jax.Array) or q.shape != (model.n_pairs,) or q.dtype != jnp.float64:
@@ -99,9 +102,5 @@ def checked(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
             )
         if not bool(jnp.isfinite(q).all()):
             bad = model.pair_name(int(jnp.argmin(jnp.isfinite(q))))
-            raise BadInputError(f"Q_theta is not finite at {_pair(bad)}: make it finite for every theta")
+            raise BadInputError(f"Q_theta is not finite at pair {quote_pair(*bad)}: make it finite for every theta")
     return parametrisation
-
-
-def _pair(key: tuple[str, str]) -> str:
-    return f"pair ({quote(key[0])}, {quote(key[1])})"

@@ -35,20 +35,12 @@ from scipy.sparse import csr_array
 
 from bellmanifold.backward import once_through
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
-from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import (
-    Policy,
-    components,
-    direct_routes,
-    is_proper,
-    may_end,
-    reaches_goal,
-)
+from bellmanifold.errors import BadInputError, UnsupportedError, quote, quote_pair, require
+from bellmanifold.graph import Policy, StateValues, components, direct_routes, is_proper, may_end, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain, solve_chains
 from bellmanifold.lookahead import MANY, Steps
 from bellmanifold.options import Method
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP, require_closed
 
 if TYPE_CHECKING:
@@ -110,7 +102,7 @@ class Solution(Shown):
 
     def _columns(self) -> Columns:
         return {
-            **name_columns(self.model, range(self.model.n_pairs)),
+            **self.model.name_columns(range(self.model.n_pairs)),
             "q": self.q.tolist(),
             "optimal": self.optimal.tolist(),
             "value_of_state": self.value[self.model.pair_state].tolist(),
@@ -160,16 +152,14 @@ def solve(
         model = model.discounted(discount)
     largest = int(np.argmax(np.abs(model.reward)))
     if abs(model.reward[largest]) > LARGEST:
-        state, action = (quote(name) for name in model.pair_name(largest))
-        reward = f"the reward of ({state}, {action}) is {model.reward[largest]:g}"
+        reward = f"the reward of {quote_pair(*model.pair_name(largest))} is {model.reward[largest]:g}"
         raise BadInputError(f"{reward}: it must be at most {LARGEST:g} in size, choose another unit")
     verdict = assumption_2(model)
     if not verdict.holds:
         raise UnsupportedError(
             f"{verdict.reasons[0]} (bellmanifold check says more; --discount 0.99 solves a nearby problem)"
         )
-    if method not in (None, "vi", "pi", "lp"):
-        raise BadInputError(f"method is {quote(method)}: give vi, pi or lp")
+    require(method in (None, "vi", "pi", "lp"), f"method is {quote(method)}: give vi, pi or lp")
     component = components(model)
     found = once_through(model, component, may_stay=method is None) if method in (None, "vi") else None
     if found is not None:
@@ -190,14 +180,12 @@ def solve(
     return _policy_iteration(steps, *steps.improved(policy, guess, np.abs(guess), rounds), rounds=rounds)
 
 
-def policy_value(model: SSP, policy: Policy) -> Float[np.ndarray, "states"]:
+def policy_value(model: SSP, policy: Policy) -> StateValues:
     """Expected total reward of a proper policy from every state."""
     return solve_chain(model, policy, np.arange(model.n_states), model.reward[policy])
 
 
-def _value_and_gross(
-    steps: Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None
-) -> tuple[Float[np.ndarray, "states"], Float[np.ndarray, "states"]]:
+def _value_and_gross(steps: Steps, policy: Policy, near: StateValues | None = None) -> tuple[StateValues, StateValues]:
     """The value of a proper policy, and what it would collect if no reward were negative: rounding errors of its value
     are small shares of that, state by state, however large values are elsewhere. A value may be known to be near."""
     model, reward = steps.model, steps.model.reward[policy]
@@ -209,12 +197,7 @@ def _value_and_gross(
     return value, gross
 
 
-def _solution(
-    steps: Steps,
-    value: Float[np.ndarray, "states"],
-    gross: Float[np.ndarray, "states"],
-    how: tuple[Method, int, float | None],
-) -> Solution:
+def _solution(steps: Steps, value: StateValues, gross: StateValues, how: tuple[Method, int, float | None]) -> Solution:
     """The solution with a given value, of the greedy policy that collects `gross`; `how` it was found."""
     model, q = steps.model, steps.backup(value)
     top, first = steps.best(q), model.greedy(q)
@@ -225,9 +208,7 @@ def _solution(
     return Solution(model, value, q, optimal, how[0], how[1], float(np.abs(top - value).max()), how[2])
 
 
-def _policy_iteration(
-    steps: Steps, policy: Policy, near: Float[np.ndarray, "states"] | None = None, rounds: int = ROUNDS
-) -> Solution:
+def _policy_iteration(steps: Steps, policy: Policy, near: StateValues | None = None, rounds: int = ROUNDS) -> Solution:
     """Policy iteration that looks ahead before each switch.
 
     It looks ahead from a proper policy's value, so V <= T V all the time, and a policy that is greedy for such a V
@@ -279,9 +260,7 @@ def _value_iteration(steps: Steps, policy: Policy, max_sweeps: int) -> Solution:
     )
 
 
-def _rise(
-    steps: Steps, value: Float[np.ndarray, "states"], slack: float, most: int
-) -> tuple[Float[np.ndarray, "states"], int]:
+def _rise(steps: Steps, value: StateValues, slack: float, most: int) -> tuple[StateValues, int]:
     """Value iteration with rewards raised by `slack`, upwards until no state rises by more than that."""
     sweeps, still = 0, False
     while not still and sweeps < most:

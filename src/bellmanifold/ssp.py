@@ -24,18 +24,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from bellmanifold.compressed_rows import Rows, by_first_use
+from bellmanifold.compressed_rows import Rows, Some, by_first_use
 from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
 from bellmanifold.description import StatedPrior as StatedPrior
-from bellmanifold.display import Card, Shown, as_frame
-from bellmanifold.errors import BadInputError, counted, quote, require_kind, require_numbers
-from bellmanifold.problem_table import card_of_problem, pair_columns
+from bellmanifold.display import Card, Columns, Shown, as_frame, picture
+from bellmanifold.errors import BadInputError, counted, quote, quote_pair, require, require_kind, require_numbers
 
 if TYPE_CHECKING:
     import pandas
@@ -104,12 +104,31 @@ class SSP(Shown):
         return f"SSP({quote(self.name)}, {size})"
 
     def card(self) -> Card:
-        """Table and, for small problems, a picture, for display in a notebook."""
-        return card_of_problem(self)
+        """Starts and goals, the table and, for small problems, a picture, for display in a notebook."""
+        starts = [f"{quote(self.states[s])} with {self.initial[s]:.3g}" for s in np.flatnonzero(self.initial)[:3]]
+        more = ", ..." if int((self.initial > 0).sum()) > 3 else ""
+        start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
+        return Card(repr(self), [start], (), self.columns, lambda: picture("problem", self))
+
+    def columns(self) -> Columns:
+        """Columns of a table with a row per pair; where one leads as {state: probability}, None where it is unknown."""
+        rows = [slice(a, b) for a, b in pairwise(self.next_start)]
+        laws = [zip(map(self.state_name, self.next_state[r]), self.next_prob[r].tolist(), strict=True) for r in rows]
+        return {
+            **self.name_columns(range(self.n_pairs)),
+            "reward": self.reward.tolist(),
+            "reward_sd": self.reward_sd.tolist(),
+            "next": [dict(law) or None for law in laws],
+        }
+
+    def name_columns(self, pairs: Iterable[Index]) -> dict[str, list[Any]]:
+        """The names of pairs as the first columns of a table."""
+        names = [self.pair_name(pair) for pair in pairs]
+        return {"state": [state for state, _ in names], "action": [action for _, action in names]}
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair: state, action, reward and where it leads."""
-        return as_frame(pair_columns(self))
+        return as_frame(self.columns())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SSP):
@@ -209,15 +228,15 @@ class SSP(Shown):
         """Action values one step ahead of state values: reward + sum of p(s') value(s')."""
         return np.asarray(self.reward + self.expected_next(value), dtype=np.float64)
 
-    def best(self, q: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch states"]:
+    def best(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Shaped[np.ndarray, "*batch states"]:
         """The largest action value of each state."""
         return np.maximum.reduceat(q, self.pair_start[:-1], axis=-1)
 
-    def is_best(self, q: Float[np.ndarray, "*batch pairs"]) -> Bool[np.ndarray, "*batch pairs"]:
+    def is_best(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Bool[np.ndarray, "*batch pairs"]:
         """Which pairs attain the largest action value of their state?"""
         return np.asarray(q == self.best(q)[..., self.pair_state])
 
-    def greedy(self, q: Float[np.ndarray, "*batch pairs"]) -> Int[np.ndarray, "*batch states"]:
+    def greedy(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Int[np.ndarray, "*batch states"]:
         """The first best pair of each state."""
         pairs = np.where(self.is_best(q), np.arange(self.n_pairs), self.n_pairs)
         return np.minimum.reduceat(pairs, self.pair_start[:-1], axis=-1)
@@ -257,9 +276,7 @@ class SSP(Shown):
 
         Args:
             pairs: pairs whose laws are replaced, ascending.
-            start: where each compressed row of the new laws begins, and where the last one ends; an empty row is open.
-            state: successors in these rows, ascending within a row; the goal is number S.
-            prob: probability of each successor.
+            start, state, prob: their laws, as `next_start`, `next_state` and `next_prob` are; an empty row is open.
         """
         rows = self._rows.replaced(pairs, Rows(start, state, prob))
         if self.open_discount < 1.0:
@@ -281,14 +298,9 @@ class SSP(Shown):
         return replace(closed, reward=np.where(self.open_reward, 0.0, self.reward))
 
     def discounted(self, discount: float) -> SSP:
-        """The SSP equivalent to the discounted problem: each move ends at the goal with probability 1 - discount.
-
-        Args:
-            discount: in (0, 1]; 1 changes nothing.
-        """
+        """The SSP equivalent to the discounted problem: each move ends at the goal with probability 1 - discount."""
         require_numbers(discount=discount)
-        if not 0.0 < discount <= 1.0:
-            raise BadInputError(f"discount is {discount}: it must lie in (0, 1]")
+        require(0.0 < discount <= 1.0, f"discount is {discount}: it must lie in (0, 1]")
         if discount == 1.0:
             return self
         rows = self._rows.discounted(~self.open_law, discount, self.n_states)
@@ -301,11 +313,11 @@ class SSP(Shown):
     def _with(self, rows: Rows, **changes: Any) -> SSP:
         return replace(self, next_start=rows.start, next_state=rows.state, next_prob=rows.prob, **changes)
 
-    def subproblem(self, pairs: Bool[np.ndarray, "pairs"], start: int | None = None) -> SSP:
+    def subproblem(self, pairs: Some, start: int | None = None) -> SSP:
         """The problem with only some pairs, none of which may lead to a state that loses all of its own.
 
         Args:
-            pairs: the pairs to keep; states keep their order.
+            pairs: the pairs to keep, a mask or, state by state, their numbers.
             start: where episodes start; by default as before.
         """
         own = np.zeros(self.n_states + 1, dtype=bool)
@@ -330,39 +342,22 @@ class SSP(Shown):
 
 
 def require_problem(model: object) -> None:
-    """Raise unless `model` is an SSP.
-
-    Raises:
-        BadInputError: naming the remedy.
-    """
+    """Raise unless `model` is an SSP."""
     remedy = "give a problem (SSP), from bm.load_model, bm.envs or bm.from_gymnasium"
     require_kind(model, SSP, "the model", remedy)
 
 
 def require_closed(model: SSP, what: str) -> None:
-    """Raise if the problem has open pairs.
-
-    Args:
-        model: the problem.
-        what: what needs all of it, as "solve".
-
-    Raises:
-        BadInputError: naming some open pairs, and the remedy.
-    """
+    """Raise, naming some of them, if the problem has open pairs, of which `what`, as "solve", needs all."""
     require_problem(model)
     if not model.is_open:
         return
-    unknown = np.flatnonzero(model.open_reward | model.open_law)
-    shown = [
-        f"({', '.join(quote(name) for name in model.pair_name(i))}) lacks {_lacking(model, i)}" for i in unknown[:3]
-    ]
+    unknown, shown = np.flatnonzero(model.open_reward | model.open_law), []
+    for i in unknown[:3]:
+        lacks = [name for name, missing in (("reward", model.open_reward), ("next", model.open_law)) if missing[i]]
+        shown.append(f"{quote_pair(*model.pair_name(i))} lacks {' and '.join(lacks)}")
     more = f" and {counted(len(unknown) - len(shown), 'more pair')}" if len(unknown) > len(shown) else ""
     raise BadInputError(
         f"{what} needs the whole problem, but pair {', '.join(shown)}{more}: give what they lack in the problem file, "
         "or ask `posterior` or `advise`, which take open problems"
     )
-
-
-def _lacking(model: SSP, pair: Index) -> str:
-    lacks = [("reward", model.open_reward[pair]), ("next", model.open_law[pair])]
-    return " and ".join(name for name, missing in lacks if missing)

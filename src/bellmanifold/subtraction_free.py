@@ -17,15 +17,9 @@ LEAF = 8
 def eliminate(
     moves: Shaped[np.ndarray, "n n"], out: Shaped[np.ndarray, "n"], right: Shaped[np.ndarray, "n"]
 ) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "n"]]:
-    """One chain, state by state; works in floats and in rational numbers alike.
+    """The solution of (I - P) x = right, state by state, and the pivots, whose product is det(I - P).
 
-    Args:
-        moves: probabilities among the states; the diagonal is ignored.
-        out: mass that leaves the set from each state.
-        right: right-hand side.
-
-    Returns:
-        The solution of (I - P) x = right, and the pivots, whose product is det(I - P).
+    It works in floats and in rational numbers alike. The diagonal of `moves` is ignored; `out` leaves the set.
 
     >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))
     (array([-3., -4.]), array([0.5, 1. ]))

@@ -34,7 +34,11 @@ class SeesMoves(Protocol):
 
 @runtime_checkable
 class Acts(Protocol):
-    """An agent that chooses every move on its own."""
+    """An agent that chooses every move on its own.
+
+    Then `policy` is only what it would play if it stopped learning (the measures judge that), and loops do not end an
+    episode: the agent may leave them by itself.
+    """
 
     def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
         """Which of these pairs of the current state to play."""
@@ -42,7 +46,7 @@ class Acts(Protocol):
 
 @runtime_checkable
 class Looks(Protocol):
-    """An agent that can make up its mind again in the middle of an episode."""
+    """An agent that can make up its mind again in the middle of an episode; others are asked for a `policy`."""
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The pair each state plays from now on, being in this state, after something new was seen."""
@@ -90,14 +94,8 @@ def _having(member: str) -> Any:
 
 
 sees_moves: Callable[[object], TypeGuard[SeesMoves]] = _having("moved")
-"""Is it shown every move?"""
 acts: Callable[[object], TypeGuard[Acts]] = _having("act")
-"""Does it choose every move on its own?"""
 looks: Callable[[object], TypeGuard[Looks]] = _having("look")
-"""Can it make up its mind again in the middle of an episode?"""
 is_diagnosed: Callable[[object], TypeGuard[Diagnosed]] = _having("diagnostics")
-"""Has it something to say about its work?"""
 believes: Callable[[object], TypeGuard[Believes]] = _having("route_probabilities")
-"""Does it know how probable it thinks routes are?"""
 shows_beliefs: Callable[[object], TypeGuard[ShowsBeliefs]] = _having("beliefs")
-"""Can it show what it believes?"""

@@ -40,12 +40,9 @@ DRAWS = 1000
 
 
 class BlockOfChains:
-    """The chains of several runs of one problem, in the numbering of the first run's pairs.
+    """The chains of several runs of one problem (`models` have its actions in each run's order).
 
-    Args:
-        models: the problem with its actions in each run's order.
-        settings: of all chains.
-        seeds: of each chain.
+    Pairs are numbered as in the first run.
     """
 
     def __init__(self, models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> None:
@@ -95,8 +92,6 @@ class BayesHMC:
     """One run's agent: its view of the block's chains, in its own numbering of pairs.
 
     Args:
-        model: the problem with its actions in this run's order.
-        settings: of the chain.
         block: the chains it is one of; by default its own, whose seed is drawn when it first plays.
         run: which of them it is.
     """
@@ -108,7 +103,6 @@ class BayesHMC:
 
     @property
     def block(self) -> BlockOfChains:
-        """The chains it is one of."""
         assert self._block is not None, "an agent plays before it learns"
         return self._block
 
@@ -137,7 +131,6 @@ class BayesHMC:
         return self.model.greedy(most_promising(self.model, chosen))
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the visits."""
         self.block.memories[self.run].add(self.number[pairs], rewards)
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
@@ -160,12 +153,6 @@ class BayesHMC:
 
 
 def block_of_agents(models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> list[BayesHMC]:
-    """The agents of several runs, which are to be played in step.
-
-    Args:
-        models: one problem with its actions in the order of each run.
-        settings: of all of them.
-        seeds: of each of them.
-    """
+    """The agents of several runs, which are to be played in step; see `BlockOfChains`."""
     block = BlockOfChains(models, settings, seeds)
     return [BayesHMC(model, settings, block, run) for run, model in enumerate(models)]

@@ -47,7 +47,6 @@ class BayesTD:
         return self.model.greedy(most_promising(self.model, td.draw(self.posterior, rng, self.settings.optimism)))
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the visits."""
         self.memory.add(pairs, rewards)
         self._waiting = True
 
@@ -67,7 +66,6 @@ class BayesTDMax(BayesTD):
     """`bayes-td-max`."""
 
     def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
-        """The posterior after an episode."""
         return td.update_td_max(self.posterior, target)
 
 
@@ -77,5 +75,4 @@ class BayesTDEnsemble(BayesTD):
     settings: EnsembleSettings
 
     def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
-        """The posterior after an episode."""
         return td.update_td_en(self.posterior, target, rng, self.settings.members)

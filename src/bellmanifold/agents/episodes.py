@@ -16,15 +16,7 @@ anything new gives way to the best way home by what is known; if there is none, 
 there is neither, the episode ends as a loop. New pairs run out and ways home arrive, so episodes end. Where laws are
 unknown this cannot be checked, and only the cap on moves ends an episode.
 
-Agents need no base class. Besides `policy` and `observe` an agent may have (`bellmanifold.agents.agent`)
-
-- `moved` (`SeesMoves`): it is shown every single move, with the state it led to;
-- `act` (`Acts`): it chooses each move on its own. Then `policy` is only what it would play if it stopped learning (the
-  measures judge that), and loops do not end an episode: the agent may leave them by itself;
-- `look` (`Looks`): how to go on from a state in the middle of an episode that is replanned; else `policy` is asked;
-- `diagnostics` (`Diagnosed`): numbers about its work on the episode, to be kept with the results;
-- `route_probabilities` (`Believes`): how probable it thinks it is that each route is optimal;
-- `beliefs` (`ShowsBeliefs`): the same of each action, with the mean of its value.
+Agents need no base class; `bellmanifold.agents.agent` says what one may have besides `policy` and `observe`.
 """
 
 from __future__ import annotations
@@ -37,12 +29,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Agent, acts, is_diagnosed, looks, sees_moves
-from bellmanifold.agents.following import chooser, loop_detector, require_policy
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError
+from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
+from bellmanifold.graph import Policy, States, reaches_goal
 from bellmanifold.ssp import SSP
 
 LEAST_CAP = 1000
@@ -67,7 +59,7 @@ class Episode:
     pairs: Int[np.ndarray, "moves"]
     rewards: Float[np.ndarray, "moves"]
     end: End
-    policy: Int[np.ndarray, "states"]
+    policy: Policy
     last: int
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     changed: bool = False
@@ -128,16 +120,19 @@ def play_episodes(
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
 
-class _Trip:
-    """One episode while it is played.
+def require_policy(model: SSP, policy: object) -> None:
+    """Refuse what an agent of one's own may return by mistake."""
+    wanted = "return one number of a pair per state, as model.greedy(q) does"
+    found = np.asarray(policy)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
+    if len(found) != model.n_states:
+        entries = counted(len(found), "entry", "entries")
+        raise BadInputError(f"the agent's policy has {entries} for {model.n_states} states: {wanted}")
 
-    Args:
-        world: what it is played in.
-        agent: who plays.
-        memory: all that was ever played; kept up to date.
-        rng: fixes what is drawn.
-        replan: let it go on when a state repeats, and the agent look again.
-    """
+
+class _Trip:
+    """One episode while it is played; `memory`, all that was ever played, is kept up to date."""
 
     def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator, replan: bool) -> None:
         self.world, self.agent, self.memory, self.rng, self.replan = world, agent, memory, rng, replan
@@ -146,23 +141,23 @@ class _Trip:
         self.learnt = 0
         self.looks = 0
         self.changed = False
+        self.may_loop = not acts(agent) and world.may_loop and (world.has_laws or replan)
         self.first = agent.policy(rng)
         self._follow(self.first)
 
     def played(self, cap: int) -> Episode:
         """Play to the end."""
-        replan = self.replan
-        state, goal = self.world.start(self.rng), self.world.model.n_states
+        state, goal, replan = self.world.start(self.rng), self.world.model.n_states, self.replan
         end: End | None = None
         while end is None:
-            pair = self.choose(state)
+            pair = self._choose(state)
             is_new = self.memory.count[pair] == 0
             landing, cut_off = self._step(pair)
             at_cap = len(self.pairs) >= cap
             end = "goal" if landing == goal else "cut off" if cut_off else "cap" if at_cap else None
             if end is None and replan and is_new:
                 self._look_again(landing)
-            elif end is None and self.hopeless(state, landing, bool(is_new)):
+            elif end is None and self._hopeless(state, landing, bool(is_new)):
                 goes_on = replan and (self._give_way(landing) or not self.world.has_laws)
                 end = None if goes_on else "loop"
             state = landing
@@ -171,11 +166,30 @@ class _Trip:
         pairs, rewards = np.array(self.pairs, dtype=np.int64), np.array(self.rewards, dtype=np.float64)
         return Episode(pairs, rewards, end, self.first, state, said, self.changed)
 
-    def _follow(self, policy: Int[np.ndarray, "states"]) -> None:
-        """Play a policy from now on."""
+    def _follow(self, policy: Policy) -> None:
         require_policy(self.world.model, policy)
-        self.choose = chooser(self.world, self.agent, policy, self.rng)
-        self.hopeless = loop_detector(self.world, self.agent, policy, self.memory, self.replan)
+        self.policy = policy
+        self.seen: set[int] = set()
+        self.hopeful: States | None = None
+
+    def _choose(self, state: int) -> int:
+        """The pair to play: the agent's choice, or its policy's."""
+        agent, world = self.agent, self.world
+        if acts(agent):
+            return int(agent.act(world.playable(state), self.rng))
+        pair, owner = int(self.policy[state]), world.model.pair_state
+        if world.has_laws and not (0 <= pair < len(owner) and owner[pair] == state):
+            raise BadInputError(
+                f"the policy plays pair {pair} in state {quote(world.model.states[state])}, which is not one of its "
+                "pairs: name one pair per state, model.pair_start[s] to model.pair_start[s + 1] - 1"
+            )
+        if not world.has_laws and pair not in world.playable(state):
+            where, what = world.model.pair_name(pair)
+            raise UnsupportedError(
+                f"state {quote(where)} does not allow action {quote(what)}, and this agent chooses its policy before "
+                "it can know that: use q-learning"
+            )
+        return pair
 
     def _step(self, pair: int) -> tuple[int, bool]:
         """Play a pair; where that led, and whether the episode was cut off."""
@@ -188,6 +202,23 @@ class _Trip:
         if sees_moves(self.agent):
             self.agent.moved(pair, reward, landing, self.world.playable(landing))
         return landing, cut_off
+
+    def _hopeless(self, state: int, landing: int, is_new: bool) -> bool:
+        """After a move from a state to another, with a pair that was new or not: can nothing new or good follow?
+
+        Where laws are unknown this is a guess from past landings: good enough to look again, not to give up. Agents
+        that choose every move may leave loops by themselves.
+        """
+        world, model = self.world, self.world.model
+        if not self.may_loop:
+            return False
+        if world.has_laws and model.is_deterministic:
+            self.seen.add(state)
+            return landing in self.seen
+        if self.hopeful is None or is_new or not (world.has_laws or self.hopeful[landing]):
+            known = model if world.has_laws else self.memory.known_model
+            self.hopeful = reaches_goal(known, self.policy, ends=self.memory.count[self.policy] == 0)
+        return not self.hopeful[landing]
 
     def _learn(self) -> None:
         """Show the agent what was played since it last learnt."""

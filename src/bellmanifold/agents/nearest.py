@@ -40,5 +40,4 @@ class Nearest:
         return news_or_home(self.memory, state, self._home, rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the visits."""
         self.memory.add(pairs, rewards)

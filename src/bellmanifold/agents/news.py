@@ -25,7 +25,7 @@ once: deciding anew in every state would mix two plans into a bad one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -35,10 +35,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from bellmanifold.agents.following import visited
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import way_home
-from bellmanifold.graph import steps_towards
+from bellmanifold.graph import Pairs, Policy, States, steps_towards
 from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
@@ -58,7 +57,7 @@ class Way(NamedTuple):
     """
 
     moves: Float[np.ndarray, "states"]
-    pair: Int[np.ndarray, "states"]
+    pair: Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +71,11 @@ class Knowledge:
     """
 
     model: SSP
-    known: Bool[np.ndarray, "pairs"]
-    news: Bool[np.ndarray, "pairs"]
+    known: Pairs
+    news: Pairs
 
     @cached_property
-    def has_news(self) -> Bool[np.ndarray, "states"]:
+    def has_news(self) -> States:
         """Which states have a pair that is news?"""
         return np.asarray(np.logical_or.reduceat(self.news, self.model.pair_start[:-1]), dtype=np.bool_)
 
@@ -86,18 +85,12 @@ class Knowledge:
         successors = np.diff(self.model.next_start)[self.known]
         return _search(self) if (successors == 1).all() else _plan(self)
 
-    def meets_news(self, policy: Int[np.ndarray, "states"], states: Iterable[int] | None = None) -> bool:
-        """May a policy play news on its way?
-
-        Args:
-            policy: the pair each state plays, -1 for any that is not known.
-            states: where it begins; by default wherever episodes do.
-        """
-        begin = np.flatnonzero(self.model.initial).tolist() if states is None else states
+    def meets_news(self, policy: Policy) -> bool:
+        """May a policy, -1 for any pair that is not known, play news on its way from where episodes begin?"""
         telling = (policy < 0) | self.news[policy] | ~self.known[policy]
-        return any(telling[state] for state in visited(self.model, policy, begin))
+        return any(telling[state] for state in visited(self.model, policy))
 
-    def towards_news(self, otherwise: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+    def towards_news(self, otherwise: Policy, rng: np.random.Generator) -> Policy:
         """The policy that goes the shortest way to news, and plays something else where there is none to reach."""
         moves, pair = self.way
         chance = np.where(self.news, rng.random(self.model.n_pairs), -1.0)
@@ -110,15 +103,28 @@ def unseen(memory: Memory) -> Knowledge:
     return Knowledge(memory.known_model, memory.observed, ~memory.observed)
 
 
-def news_or_home(
-    memory: Memory, state: int, otherwise: Int[np.ndarray, "states"], rng: np.random.Generator
-) -> Int[np.ndarray, "states"]:
+def news_or_home(memory: Memory, state: int, otherwise: Policy, rng: np.random.Generator) -> Policy:
     """The policy that goes to news while there is any to reach from a state, then home; something else elsewhere."""
     knowledge = unseen(memory)
     if np.isfinite(knowledge.way.moves[state]):
         return knowledge.towards_news(otherwise, rng)
     home = way_home(knowledge.model, knowledge.known, memory.mean_reward)
     return np.where(home < 0, otherwise, home)
+
+
+def visited(model: SSP, policy: Policy) -> Iterator[int]:
+    """The states that a policy may come to in an episode."""
+    start, after, goal = model.next_start, model.next_state, model.n_states
+    found = set(np.flatnonzero(model.initial).tolist())
+    waiting = list(found)
+    while waiting:
+        here = waiting.pop()
+        yield here
+        pair = policy[here]
+        for state in after[start[pair] : start[pair + 1]].tolist():
+            if state not in found and state < goal:
+                found.add(state)
+                waiting.append(state)
 
 
 def _search(knowledge: Knowledge) -> Way:

@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.graph import is_proper, reach_goal, steps_to_goal
+from bellmanifold.graph import Pairs, Policy, is_proper, reach_goal, steps_to_goal
 from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
@@ -35,9 +35,7 @@ MAX_POLICIES = 1000
 SWEEPS = 20
 
 
-def solve_leaky(
-    model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Int[np.ndarray, "states"]
-) -> Float[np.ndarray, "pairs"]:
+def solve_leaky(model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Policy) -> Float[np.ndarray, "pairs"]:
     """Optimal action values of a made-up problem, by policy iteration.
 
     Args:
@@ -76,18 +74,11 @@ def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float
     return draws[int(np.argmax(at_start))]
 
 
-def way_home(
-    model: SSP, known: Bool[np.ndarray, "pairs"], reward: Float[np.ndarray, "pairs"]
-) -> Int[np.ndarray, "states"]:
+def way_home(model: SSP, known: Pairs, reward: Float[np.ndarray, "pairs"]) -> Policy:
     """The pair that each state plays on the best way to the goal by known pairs; -1 where they do not lead there.
 
     States that cannot be sure to arrive play a pair that may bring them nearer, and so do all if known loops pay, or
-    cost so little that no best way can be told.
-
-    Args:
-        model: the problem; of pairs that are not known nothing is looked at.
-        known: the pairs that may be played.
-        reward: what they pay.
+    cost so little that no best way can be told. Of pairs that are not known nothing is looked at.
     """
     policy = steps_to_goal(model, known)
     sure, proper = reach_goal(model, known)

@@ -64,9 +64,7 @@ class PSRL:
         return seen * self.memory.mean_reward / precision, 1.0 / np.sqrt(precision)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        """Count where the pair led."""
         self.weight[pair, landing] += 1.0
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the rewards."""
         self.memory.add(pairs, rewards)

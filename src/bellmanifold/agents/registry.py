@@ -67,12 +67,13 @@ class AgentKind:
         return 1 if self.make_block is None else WIDTH
 
     def build(self, model: SSP, given: Options) -> Agent:
-        """Build one with the given options and the defaults of the others."""
         return self.make(model, self.settings_for(model, given))
 
     def settings_for(self, model: SSP, given: Options) -> Any:
-        """Its settings record; options that are not given are what the problem states about all action values."""
-        return self.settings_with(self.with_stated(model, given))
+        """Its settings record: the given options, what the problem states where they are silent, else the defaults."""
+        options = options_of(self.settings)
+        values = self.resolve_options(self.with_stated(model, given))
+        return self.settings(**self.fixed, **{name: options[name].typed(value) for name, value in values.items()})
 
     def with_stated(self, model: SSP, given: Options) -> Options:
         """The options that are given, and what the problem states about all action values where they are silent."""
@@ -80,12 +81,6 @@ class AgentKind:
         stated = {} if told is None else {"prior_scale": told.sd, "prior_mean": told.mean}
         stated = {name: value for name, value in stated.items() if name in self.options and value is not None}
         return stated | {name: value for name, value in given.items() if value is not None}
-
-    def settings_with(self, given: Options) -> Any:
-        """Its settings record with the given options and the defaults of the others."""
-        stated = options_of(self.settings)
-        values = {name: stated[name].typed(value) for name, value in self.resolve_options(given).items()}
-        return self.settings(**self.fixed, **values)
 
     def resolve_options(self, given: Options) -> dict[str, Value]:
         """The value of every option: those given (None means not given), the defaults of the others.
@@ -231,85 +226,65 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
         )
 
 
-def _call(module: str, name: str, *arguments: Any) -> Any:
-    """Call a class or function of a module in this room, which is imported only then."""
+def _call(path: str, *arguments: Any) -> Any:
+    """Call a class or function of a module in this room, `module.Name`, which is imported only then."""
+    module, name = path.split(".")
     return getattr(import_module(f"bellmanifold.agents.{module}"), name)(*arguments)
 
 
+def _kind(name: str, about: str, settings: Callable[..., Any], path: str, **more: Any) -> AgentKind:
+    return AgentKind(name, about, settings, partial(_call, path), **more)
+
+
 KINDS = (
-    AgentKind(
+    _kind(
         "bayes-br",
         "Thompson sampling from the relaxed posterior",
         records.SamplingSettings,
-        partial(_call, "posterior_sampling", "PosteriorSampling"),
+        "posterior_sampling.PosteriorSampling",
     ),
-    AgentKind(
+    _kind(
         "manifold",
         "Thompson sampling from the exact posterior",
         records.SamplingSettings,
-        partial(_call, "posterior_sampling", "PosteriorSampling"),
+        "posterior_sampling.PosteriorSampling",
         fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False, "stated_noise": False},
         needs_exact_rewards=True,
     ),
-    AgentKind(
+    _kind(
         "bayes-br-hmc",
         "the same by Hamiltonian Monte Carlo, as the paper ran it",
         records.HMCSettings,
-        partial(_call, "bayes_hmc", "BayesHMC"),
+        "bayes_hmc.BayesHMC",
         fixed={"replan": False},
-        make_block=partial(_call, "bayes_hmc", "block_of_agents"),
+        make_block=partial(_call, "bayes_hmc.block_of_agents"),
     ),
-    AgentKind(
-        "bayes-td",
-        "Bayesian TD on the best of the previous means",
-        records.DrawSettings,
-        partial(_call, "bayes_td", "BayesTD"),
-    ),
-    AgentKind(
+    _kind("bayes-td", "Bayesian TD on the best of the previous means", records.DrawSettings, "bayes_td.BayesTD"),
+    _kind(
         "bayes-td-en",
         "Bayesian TD on an ensemble of previous samples",
         records.EnsembleSettings,
-        partial(_call, "bayes_td", "BayesTDEnsemble"),
+        "bayes_td.BayesTDEnsemble",
     ),
-    AgentKind(
-        "bayes-td-max",
-        "Bayesian TD on the previous mean of the best",
-        records.DrawSettings,
-        partial(_call, "bayes_td", "BayesTDMax"),
-    ),
-    AgentKind(
+    _kind("bayes-td-max", "Bayesian TD on the previous mean of the best", records.DrawSettings, "bayes_td.BayesTDMax"),
+    _kind(
         "psrl",
         "solves a problem drawn from a Dirichlet posterior of the laws",
         records.PSRLSettings,
-        partial(_call, "psrl", "PSRL"),
+        "psrl.PSRL",
         needs_laws=False,
     ),
-    AgentKind(
-        "rlsvi",
-        "randomised least-squares value iteration",
-        records.RLSVISettings,
-        partial(_call, "rlsvi", "RLSVI"),
-        needs_laws=False,
-    ),
-    AgentKind(
+    _kind("rlsvi", "randomised least-squares value iteration", records.RLSVISettings, "rlsvi.RLSVI", needs_laws=False),
+    _kind(
         "q-learning",
         "epsilon-greedy Q-learning from an optimistic start",
         records.QLearningSettings,
-        partial(_call, "q_learning", "QLearning"),
+        "q_learning.QLearning",
         needs_laws=False,
     ),
-    AgentKind(
-        "ucb-q",
-        "Q-learning with upper confidence bounds",
-        records.UCBQSettings,
-        partial(_call, "ucb_q", "UCBQ"),
-        needs_laws=False,
-    ),
-    AgentKind(
-        "nearest",
-        "the shortest way to what was not seen, without a posterior",
-        records.PlanSettings,
-        partial(_call, "nearest", "Nearest"),
+    _kind("ucb-q", "Q-learning with upper confidence bounds", records.UCBQSettings, "ucb_q.UCBQ", needs_laws=False),
+    _kind(
+        "nearest", "the shortest way to what was not seen, without a posterior", records.PlanSettings, "nearest.Nearest"
     ),
 )
 AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}

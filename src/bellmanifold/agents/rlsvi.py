@@ -52,11 +52,9 @@ class RLSVI:
         return np.stack(draws)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        """Count where the pair led."""
         self.memory.land(pair, landing)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the rewards."""
         self.memory.add(pairs, rewards)
 
     def _frequencies(self, shrink: Float[np.ndarray, "pairs"]) -> csr_array:

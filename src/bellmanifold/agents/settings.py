@@ -60,9 +60,9 @@ def option(default: Value, allows: Callable[[Any], bool], wanted: str, is_real: 
     return field(default=default, metadata={"option": Option(default, allows, wanted, is_real)})
 
 
-def choice(default: str, values: tuple[str, ...], wanted: str) -> Any:
-    """An option that is one of a few words."""
-    return option(default, values.__contains__, wanted)
+def choice(*words: str, wanted: str = "") -> Any:
+    """An option that is one of a few words, the first unless given."""
+    return option(words[0], words.__contains__, wanted or f"{', '.join(words[:-1])} or {words[-1]}")
 
 
 def _is_number(value: Any) -> bool:
@@ -149,12 +149,10 @@ class SamplingSettings(DrawSettings):
 
     infer_noise: bool = flag(False)
     stated_noise: bool = flag(False)
-    method: Literal["A", "B"] = choice("B", ("A", "B"), "A (draw a route) or B (draw action values)")
-    laws: Literal["known", "deterministic", "dirichlet"] = choice(
-        "known", ("known", "deterministic", "dirichlet"), "known, deterministic or dirichlet"
-    )
+    method: Literal["A", "B"] = choice("B", "A", wanted="A (draw a route) or B (draw action values)")
+    laws: Literal["known", "deterministic", "dirichlet"] = choice("known", "deterministic", "dirichlet")
     concentration: float | None = concentrated(None)
-    explore: Literal["thompson", "directed"] = choice("thompson", ("thompson", "directed"), "thompson or directed")
+    explore: Literal["thompson", "directed"] = choice("thompson", "directed")
     until_loss: float | None = not_negative(None)
 
 
@@ -167,7 +165,7 @@ class HMCSettings(DrawSettings):
     """
 
     epsilon: float = positive(0.01)
-    tuning: Literal["paper", "retuned"] = choice("paper", ("paper", "retuned"), "paper or retuned")
+    tuning: Literal["paper", "retuned"] = choice("paper", "retuned")
 
 
 @dataclass(frozen=True)

@@ -162,13 +162,7 @@ class _Part(NamedTuple):
 
 
 class Weighing:
-    """Points of a mixture that are weighed one batch after the other; those that were weighed before stay.
-
-    Args:
-        way: the components of the mixture.
-        chart: of the problem.
-        seed: fixes every point.
-    """
+    """Points of a mixture, whose components are `way`, weighed batch after batch; those weighed before stay."""
 
     def __init__(self, way: list[Coordinates], chart: BatchChart, seed: int) -> None:
         self.way, self.chart, self.seed, self.target = way, chart, seed, way[0].target
@@ -194,7 +188,6 @@ class Weighing:
         return _pool(self.target, self.way[0], self.chart, [part for parts in self.parts for part in parts])
 
     def _weigh(self, number: int, batches: range, laws: Drawn | None = None) -> _Part:
-        """Some batches of a component."""
         system = self._systems[number]
         keys = random_keys([(self.seed, number, batch) for batch in batches])
         initial = self.target.model.initial[np.asarray(system.layout.state)]

@@ -29,11 +29,7 @@ DRAWS, STEPS = 4096, 400
 
 
 class Stopping:
-    """Whether to go on exploring.
-
-    Args:
-        until: the expected loss at which to stop.
-    """
+    """Whether to go on exploring: not once the expected loss is at most `until`."""
 
     def __init__(self, until: float) -> None:
         self.until, self.loss = until, np.nan

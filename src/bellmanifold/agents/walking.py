@@ -21,8 +21,8 @@ from bellmanifold.chart.batch import BatchChart
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import missed_by_walks
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.trace import Draw
-from bellmanifold.posteriors.walk import Walker, walker_of
+from bellmanifold.posteriors.walk import walker_of
+from bellmanifold.posteriors.walker import Draw, Walker
 
 CHAINS = 4
 """Chains that take turns; on sparse systems there is one."""

@@ -71,11 +71,9 @@ class SimulatedWorld:
 
     @cached_property
     def may_loop(self) -> bool:
-        """Could an episode come to a state twice?"""
         return levels(self.model) is None
 
     def start(self, rng: np.random.Generator) -> int:
-        """Draw a state from the initial distribution."""
         self._state = _drawn(self._starts, rng)
         return self._state
 
@@ -90,7 +88,6 @@ class SimulatedWorld:
         return Step(reward, self._state)
 
     def playable(self, state: int) -> Int[np.ndarray, "actions"]:
-        """Every pair of the state."""
         return pairs_of(self.model, state)
 
 
@@ -118,14 +115,12 @@ class SteppedWorld:
         self._seeded = False
 
     def start(self, rng: np.random.Generator) -> int:
-        """Reset the environment."""
         seed = None if self._seeded else int(rng.integers(LARGEST_SEED))
         self._seeded = True
         observation, info = self.env.reset(seed=seed)
         return self._see(observation, info)
 
     def step(self, pair: int, rng: np.random.Generator) -> Step:
-        """Step the environment."""
         action = self._action_of[pair]
         answer = self.env.step(np.int64(action))
         if not isinstance(answer, tuple) or len(answer) != 5:

@@ -37,6 +37,10 @@ PADDING, SMALL = 4, 1024
 UNROLLED = 8
 """Rows longer than this are summed by a reduction, which is compiled to a loop."""
 
+OfPairs = Float[Array, "pairs *chains"]
+OfStates = Float[Array, "states *chains"]
+WithGoal = Float[Array, "states_and_goal *chains"]
+
 
 class Sums(NamedTuple):
     """Weighted sums of some entries of an array, one for each row; padded by entry 0 with weight 0."""
@@ -65,15 +69,10 @@ class Tables(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Transitions:
-    """The transition law of a problem as JAX arrays.
+    """The transition law of a problem as JAX arrays, named as in `bellmanifold.SSP`.
 
     Attributes:
-        pair_state: state of each pair, shape (pairs,).
-        next_pair: pair of each successor entry, shape (successors,).
-        next_state: successor state, n_states for the goal, shape (successors,).
-        next_prob: its probability, shape (successors,).
         tables: the same by rows; None if they would be too large.
-        n_states: number of non-goal states.
         actions: how many pairs each state has; 0 if they differ.
     """
 
@@ -111,7 +110,7 @@ def _tables(model: SSP) -> Tables | None:
     return Tables(*(Sums(*map(jnp.asarray, rows.padded(0))) for rows in (leaving, coming)))
 
 
-def state_values(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Array, "states *chains"]:
+def state_values(law: Transitions, q: OfPairs) -> OfStates:
     """V(s) = max_a q(s, a)."""
     if law.actions:
         return _best(law.actions, q)
@@ -119,27 +118,23 @@ def state_values(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Ar
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _best(actions: int, q: Float[Array, "pairs *chains"]) -> Float[Array, "states *chains"]:
+def _best(actions: int, q: OfPairs) -> OfStates:
     """The largest of each state's values, if every state has this many."""
     return reduce(jnp.maximum, _by_action(actions, q))
 
 
-def _by_action(actions: int, q: Float[Array, "pairs *chains"]) -> list[Float[Array, "states *chains"]]:
+def _by_action(actions: int, q: OfPairs) -> list[OfStates]:
     """The first value of each state, the second, and so on."""
     table = q.reshape(-1, actions, *q.shape[1:])
     return [table[:, k] for k in range(actions)]
 
 
-def _best_forward(
-    actions: int, q: Float[Array, "pairs *chains"]
-) -> tuple[Float[Array, "states *chains"], tuple[Array, Array]]:
+def _best_forward(actions: int, q: OfPairs) -> tuple[OfStates, tuple[Array, Array]]:
     best = _best(actions, q)
     return best, (q, best)
 
 
-def _best_backward(
-    actions: int, kept: tuple[Array, Array], slope: Float[Array, "states *chains"]
-) -> tuple[Float[Array, "pairs *chains"]]:
+def _best_backward(actions: int, kept: tuple[Array, Array], slope: OfStates) -> tuple[OfPairs]:
     """The values that are best share their state's slope."""
     q, best = kept
     tied = reduce(jnp.add, ((value == best).astype(q.dtype) for value in _by_action(actions, q)))
@@ -151,20 +146,16 @@ _best.defvjp(_best_forward, _best_backward)
 
 
 @jax.custom_vjp
-def _ahead(tables: Tables, value: Float[Array, "states_and_goal *chains"]) -> Float[Array, "pairs *chains"]:
+def _ahead(tables: Tables, value: WithGoal) -> OfPairs:
     """Expected value of what follows each pair."""
     return tables.after.of(value)
 
 
-def _ahead_forward(
-    tables: Tables, value: Float[Array, "states_and_goal *chains"]
-) -> tuple[Float[Array, "pairs *chains"], tuple[Tables]]:
+def _ahead_forward(tables: Tables, value: WithGoal) -> tuple[OfPairs, tuple[Tables]]:
     return _ahead(tables, value), (tables,)
 
 
-def _ahead_backward(
-    kept: tuple[Tables], slope: Float[Array, "pairs *chains"]
-) -> tuple[None, Float[Array, "states_and_goal *chains"]]:
+def _ahead_backward(kept: tuple[Tables], slope: OfPairs) -> tuple[None, WithGoal]:
     """A state's value counts in all pairs that lead to it; that of the goal is fixed."""
     return None, _with_goal(kept[0].before.of(slope))
 
@@ -172,12 +163,12 @@ def _ahead_backward(
 _ahead.defvjp(_ahead_forward, _ahead_backward)
 
 
-def _with_goal(of_states: Float[Array, "states *chains"]) -> Float[Array, "states_and_goal *chains"]:
+def _with_goal(of_states: OfStates) -> WithGoal:
     """The goal behind the states: it is worth 0."""
     return jnp.append(of_states, jnp.zeros((1, *of_states.shape[1:])), axis=0)
 
 
-def residuals(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Array, "pairs *chains"]:
+def residuals(law: Transitions, q: OfPairs) -> OfPairs:
     """g_i(q) = q_i - sum p(s'|i) V(s'), for every pair.
 
     >>> from bellmanifold import envs
@@ -192,11 +183,7 @@ def residuals(law: Transitions, q: Float[Array, "pairs *chains"]) -> Float[Array
 
 
 def log_likelihood(
-    law: Transitions,
-    q: Float[Array, "pairs *chains"],
-    observed: Bool[Array, "pairs"],
-    reward: Float[Array, "pairs *chains"],
-    scale: Float[Array, "pairs *chains"],
+    law: Transitions, q: OfPairs, observed: Bool[Array, "pairs"], reward: OfPairs, scale: OfPairs
 ) -> Float[Array, ""]:
     """Log of the relaxed Gaussian likelihood of the observed pairs; entries of other pairs are ignored."""
     safe = jnp.where(observed, scale, 1.0)

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.compressed_rows import Rows
-from bellmanifold.linear import Chain
+from bellmanifold.linear import FactorisedChain
 
 MOST_SWITCHED = 48
 """States in which a policy may differ."""
@@ -37,13 +37,7 @@ Own = Int[np.ndarray, "states"]
 
 
 class Laws(NamedTuple):
-    """Where pairs lead.
-
-    Attributes:
-        moves: probabilities without the goal, shape (pairs, states).
-        nexts: successors of each pair, padded by the goal, shape (pairs, nexts).
-        prob: their probabilities, padded by 0.
-    """
+    """Where pairs lead, without the goal, and again as tables of successors, padded by the goal with probability 0."""
 
     moves: csr_array
     nexts: Int[np.ndarray, "pairs nexts"]
@@ -60,16 +54,11 @@ class Played(NamedTuple):
 
     policy: Own
     inside: Int[np.ndarray, "inside"]
-    chain: Chain
+    chain: FactorisedChain
 
 
 class Base:
-    """A policy with its factorised chain, and the columns of N that were asked for.
-
-    Args:
-        laws: where pairs lead.
-        played: the policy, whose chain has factors.
-    """
+    """A policy whose chain has factors, and the columns of N that were asked for."""
 
     def __init__(self, laws: Laws, played: Played) -> None:
         self.laws, self.played, self.policy = laws, played, played.policy
@@ -100,12 +89,9 @@ class Base:
     def change(
         self, there: Float[np.ndarray, "states"], pay: Float[np.ndarray, "pairs"], policy: Own
     ) -> tuple[Float[np.ndarray, "states"], float] | None:
-        """What a policy's value and log determinant have more than the base's; None if it is not plainly proper.
+        """What a policy's value and log determinant have more than the base's, whose value is `there`.
 
-        Args:
-            there: the base's value.
-            pay: what pairs pay.
-            policy: another policy, not too far away.
+        None if the policy, not too far away, is not plainly proper.
         """
         (switched,) = np.nonzero(policy != self.policy)
         if not len(switched):

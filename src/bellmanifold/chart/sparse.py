@@ -48,6 +48,9 @@ SMALL = 1e-12
 
 Own = Int[np.ndarray, "own_states"]
 """A policy of M~: the position, among its pairs, of the pair each of its states plays."""
+Values = Float[np.ndarray, "pairs"]
+OwnValues = Float[np.ndarray, "own_pairs"]
+"""Numbers of the problem's pairs, and of those of M~."""
 
 
 class Point(NamedTuple):
@@ -59,7 +62,7 @@ class Point(NamedTuple):
         policy: the greedy policy, to start the next point from; None where there is no proper solution.
     """
 
-    q: Float[np.ndarray, "pairs"]
+    q: Values
     log_det: float
     policy: Policy | None
 
@@ -100,15 +103,10 @@ class SparseChart:
         """How it is solved where solved pairs are on no cycle; None elsewhere."""
         return level_sweep(self.ended, self.solved) if self.may_sweep else None
 
-    def solve(
-        self, payment: Float[np.ndarray, "pairs"], value: Float[np.ndarray, "pairs"], start: Policy | None = None
-    ) -> Point:
+    def solve(self, payment: Values, value: Values, start: Policy | None = None) -> Point:
         """Action values from what solved pairs pay and what the others are worth (-inf for pairs that do not count).
 
-        Args:
-            payment: what solved pairs pay.
-            value: action values of the other pairs.
-            start: a policy to start from if it is proper in M~; by default `first`.
+        Policy iteration starts from a given policy if that is proper in M~, else from `first`.
         """
         pay = np.where(self.solved, payment[self.pairs], value[self.pairs])
         if self.sweep is not None:
@@ -117,9 +115,7 @@ class SparseChart:
         found = None if start is None else self._solve_nearby(pay, value, self._own(start))
         return found or self._solve(pay, value, start)
 
-    def _solve_nearby(
-        self, pay: Float[np.ndarray, "own_pairs"], value: Float[np.ndarray, "pairs"], policy: Own
-    ) -> Point | None:
+    def _solve_nearby(self, pay: OwnValues, value: Values, policy: Own) -> Point | None:
         """The same from the factors of a policy nearby; None where that does not plainly succeed."""
         base, evaluated = self._base(policy), None
         for _ in range(SWEPT):
@@ -134,7 +130,7 @@ class SparseChart:
             q = pay + self.moves @ best
             improved = self._switched(q, policy)
             if improved is None:
-                is_solved = np.abs(q[policy] - best).max() <= SMALL * (1.0 + np.abs(best).max())
+                is_solved = np.abs(q[policy] - best).max() <= SMALL * (_unit(best) + np.abs(best).max())
                 return self._point(value, q, log_det + change[1], policy) if is_solved else None
             after = self._ahead(pay, q, policy)
             policy = improved if after is None else after
@@ -155,11 +151,11 @@ class SparseChart:
         self._bases.append(Base(self.laws, played))
         return self._bases[-1]
 
-    def _solve(
-        self, pay: Float[np.ndarray, "own_pairs"], value: Float[np.ndarray, "pairs"], start: Policy | None
-    ) -> Point:
+    def _solve(self, pay: OwnValues, value: Values, start: Policy | None) -> Point:
         """The same by policy iteration with factorised chains."""
-        played = self._start(start)
+        played = None if start is None else self._play(self._own(start))
+        played = played or self._play(self.first)
+        assert played is not None, "the first policy is proper"
         for iteration in range(MOST_ITERATIONS):
             best, log_det = self._evaluate(played, pay)
             q = pay + self.moves @ best
@@ -175,15 +171,8 @@ class SparseChart:
             "policy iteration did not settle: rounding makes two policies look better than each other"
         )
 
-    def moved(self, point: Point, payment: Float[np.ndarray, "pairs"], pair: int, value: float) -> Point:
-        """The solution where one pair that is not solved is worth something else, from the solution before.
-
-        Args:
-            point: the solution before.
-            payment: what solved pairs pay.
-            pair: which one.
-            value: its new action value.
-        """
+    def moved(self, point: Point, payment: Values, pair: int, value: float) -> Point:
+        """The solution where one pair that is not solved is worth something else, from the solution before."""
         assert point.policy is not None, "there was a solution"
         own = int(np.searchsorted(self.pairs, pair))
         found = None
@@ -198,9 +187,7 @@ class SparseChart:
         policy[self.states[found.states]] = self.pairs[found.greedy]
         return Point(q, 0.0, policy)
 
-    def _evaluate(
-        self, played: Played, pay: Float[np.ndarray, "own_pairs"]
-    ) -> tuple[Float[np.ndarray, "own_states"], float]:
+    def _evaluate(self, played: Played, pay: OwnValues) -> tuple[Float[np.ndarray, "own_states"], float]:
         """The value of a policy in every state, and the log determinant of its chain."""
         best = pay[played.policy]
         best[played.inside] = 0.0
@@ -208,13 +195,13 @@ class SparseChart:
         best[played.inside], log_det = played.chain.evaluate((pay + self.moves @ best)[own])
         return best, log_det
 
-    def _switched(self, q: Float[np.ndarray, "own_pairs"], policy: Own) -> Own | None:
+    def _switched(self, q: OwnValues, policy: Own) -> Own | None:
         """The policy with every action that is strictly better; None if there is none."""
         now = q[policy]
-        switch = self.ended.best(q) > now + STRICTLY * (1.0 + np.abs(now))
+        switch = self.ended.best(q) > now + STRICTLY * (_unit(now) + np.abs(now))
         return np.where(switch, self.ended.greedy(q), policy) if switch.any() else None
 
-    def _ahead(self, pay: Float[np.ndarray, "own_pairs"], q: Float[np.ndarray, "own_pairs"], policy: Own) -> Own | None:
+    def _ahead(self, pay: OwnValues, q: OwnValues, policy: Own) -> Own | None:
         """The policy switched to what is best after some sweeps."""
         best = self.ended.best(q)
         for _ in range(SWEEPS):
@@ -240,30 +227,23 @@ class SparseChart:
         self._recent.move_to_end(key)
         return self._recent[key]
 
-    def _start(self, start: Policy | None) -> Played:
-        """The policy to start from; states play as in `first` where it names a pair that is no longer there."""
-        first = self._play(self.first) if start is None else self._play(self._own(start)) or self._play(self.first)
-        assert first is not None, "the first policy is proper"
-        return first
-
     def _own(self, policy: Policy) -> Own:
-        """A policy of the problem as one of M~."""
+        """A policy of the problem as one of M~; states play as in `first` where it names a pair that is not there."""
         wanted = policy[self.states]
         position = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
         return np.where(self.pairs[position] == wanted, position, self.first)
 
-    def _point(
-        self,
-        value: Float[np.ndarray, "pairs"],
-        own: Float[np.ndarray, "own_pairs"],
-        log_det: float,
-        greedy: Own,
-    ) -> Point:
+    def _point(self, value: Values, own: OwnValues, log_det: float, greedy: Own) -> Point:
         q = value.copy()
         q[self.pairs] = own
         policy = self.model.pair_start[:-1].copy()
         policy[self.states] = self.pairs[greedy]
         return Point(q, log_det, policy)
+
+
+def _unit(values: Float[np.ndarray, "own_states"]) -> float:
+    """What is added to a value before a small share is taken of it: 1, or the largest of them if that is less."""
+    return min(1.0, float(np.abs(values).max(initial=0.0)))
 
 
 def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_sweep: bool = True) -> SparseChart:
@@ -274,9 +254,6 @@ def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_swe
         solved: pairs whose Bellman equation holds.
         counts: unsolved pairs that may have a value; by default all; a state with any needs one.
         may_sweep: whether to look for an order in which one sweep solves it: not worth it for a few points.
-
-    Raises:
-        UnsupportedError: if some state can reach neither the goal nor an unsolved pair surely.
     """
     met = np.zeros(model.n_states + 1, dtype=bool)
     met[model.next_state[solved[model.next_pair]]] = True

@@ -29,19 +29,12 @@ from bellmanifold.ssp import SSP, row_entries
 NARROWEST = 8
 """States of a level on average; where there are fewer, a call per level takes longer than policy iteration."""
 
-
 MOST_TOUCHED = 1000
 """States that are looked at one by one; where more change a sweep is quicker."""
 
 
 class Moved(NamedTuple):
-    """Action values after one of them was changed.
-
-    Attributes:
-        q: of all pairs.
-        states: those of which a pair has another value, shape (touched,).
-        greedy: the first best pair of each, shape (touched,).
-    """
+    """Action values after one was changed, the states of which a pair has another one, and their first best pairs."""
 
     q: Float[np.ndarray, "pairs"]
     states: Int[np.ndarray, "touched"]
@@ -94,11 +87,7 @@ class LevelSweep:
         return found
 
     def solve(self, pay: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "pairs"]:
-        """Action values of all pairs.
-
-        Args:
-            pay: what each pays at once.
-        """
+        """Action values of all pairs, given what each pays at once."""
         (pair, _), (landing, prob, _) = self._pairs, self._moves
         q, best = pay[pair], np.zeros(self.model.n_states + 1)
         for states, pairs, moves, first, start in self._slices:
@@ -113,9 +102,8 @@ class LevelSweep:
     def _backwards(self) -> tuple[memoryview, ...]:
         """The moves against their direction, as memory views: three times as quick to index as arrays.
 
-        Returns:
-            The place of each state in the order of levels, the states in that order; where the pairs that may lead to
-            each state begin, and these pairs; the state of each pair, and where the pairs of each state begin.
+        The place of each state in the order of levels, the states in that order; where the pairs that may lead to each
+        state begin, and these pairs; the state of each pair, and where the pairs of each state begin.
         """
         model, rank = self.model, np.argsort(self.order)
         inner = np.flatnonzero(model.next_state < model.n_states)
@@ -129,11 +117,7 @@ class LevelSweep:
     ) -> Moved | None:
         """The solution where one pair that ends at the goal pays something else; None if too much changes.
 
-        Args:
-            q: the solution before.
-            pay: what each other pair pays at once.
-            pair: the pair.
-            value: what it pays now.
+        Before, the solution was q; all other pairs pay what they did.
         """
         rank, order, into, parent, owner, begin = self._backwards
         following = self.model.next_state.data, self.model.next_prob.data, self.model.next_start.data
@@ -180,12 +164,7 @@ def _first_best(model: SSP, q: Float[np.ndarray, "pairs"], states: Int[np.ndarra
 
 
 def level_sweep(model: SSP, solved: Pairs) -> LevelSweep | None:
-    """A problem whose other pairs end at the goal, sorted by levels; None if there is a cycle, or if levels are narrow.
-
-    Args:
-        model: the problem.
-        solved: the pairs that lead elsewhere.
-    """
+    """A problem whose unsolved pairs end at the goal, by levels; None if there is a cycle, or if levels are narrow."""
     if not model.n_states:
         return None
     level = levels(model, solved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -17,10 +17,10 @@ from bellmanifold.meter import counted
 from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
+    from bellmanifold.report.reading import Cell
     from bellmanifold.ssp import SSP
     from bellmanifold.sweeps.plan import Plan, RunSettings
     from bellmanifold.sweeps.runner import Player
-    from bellmanifold.sweeps.store import Store
 
     Improper = Callable[[SSP, RunSettings, list[int]], float]
 
@@ -65,30 +65,25 @@ def demo_plan() -> Plan:
 def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None) -> None:
     """Play a plan whose cells have equally many runs of equally many episodes, print a table, write the report.
 
-    Args:
-        plan: what is played.
-        out: where runs and report go.
-        player: who plays.
-        improper: the improper mass after a run; by default that of its posterior.
+    `improper` is the improper mass after a run; by default that of its posterior.
     """
+    from bellmanifold.report.reading import read_directory
     from bellmanifold.sweeps.runner import require_success, sweep
-    from bellmanifold.sweeps.store import Store, runs_in
+    from bellmanifold.sweeps.store import runs_in
 
     require_success(sweep(plan, runs_in(out), player))
-    cells: dict[RunSettings, list[RunSettings]] = {}
-    for run in plan.runs:
-        cells.setdefault(run.cell, []).append(run)
-    each = len(plan.runs) // len(cells)
-    typer.echo(f"{each} runs of {plan.runs[0].episodes} episodes each; agents know nothing at first")
+    cells = {cell.settings.cell: cell for cell in read_directory(runs_in(out)).cells}
+    typer.echo(
+        f"{len(plan.runs) // len(cells)} runs of {plan.runs[0].episodes} episodes each; agents know nothing at first"
+    )
     rows: list[tuple[str, ...]] = [
         ("problem", "agent", "first optimal episode", "completed regret", "arrived", "improper mass", "seconds")
     ]
     with counted("computing final", "posteriors", len(plan.runs)) as one_more:
-        for cell, runs in cells.items():
-            measure = partial(improper or improper_mass, plan.problems[cell.model])
-            directed = ", directed" if dict(cell.options).get("explore") == "directed" else ""
-            name = f"{cell.agent}{directed}"
-            rows.append((cell.model, name, *_measured(runs, Store(runs_in(out)), measure, one_more)))
+        for shared in dict.fromkeys(run.cell for run in plan.runs):
+            measure = partial(improper or improper_mass, plan.problems[shared.model])
+            name = shared.agent + (", directed" if dict(shared.options).get("explore") == "directed" else "")
+            rows.append((shared.model, name, *_measured(cells[shared], measure, one_more)))
     print_table(rows)
     typer.echo(
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
@@ -99,30 +94,22 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
 
 
 def _measured(
-    runs: Sequence[RunSettings],
-    store: Store,
-    measure: Callable[[RunSettings, list[int]], float],
-    one_more: Callable[[], None],
+    cell: Cell, measure: Callable[[RunSettings, list[int]], float], one_more: Callable[[], None]
 ) -> tuple[str, ...]:
     """What the table says of a cell."""
-    from bellmanifold.runs.metrics import first_episode
     from bellmanifold.sweeps.store import read_arrays
 
-    first, regret, arrived, improper, seconds = [], [], [], [], []
-    names = ("optimal", "completed_regret", "goal_reached", "pair", "seconds_total")
-    for run in runs:
-        found, _ = read_arrays(store.path(run), names)
-        first.append(first_episode(found["optimal"].astype(bool)))
-        regret.append(float(found["completed_regret"].sum()))
-        arrived.append(float(found["goal_reached"].mean()))
+    improper = []
+    for path, settings in cell.runs:
+        found, _ = read_arrays(path, ["pair"])
         with interruptible("give the same command again to go on; the runs are kept"):
-            improper.append(measure(run, found["pair"].tolist()))
-        seconds.append(float(found["seconds_total"]))
+            improper.append(measure(settings, found["pair"].tolist()))
         one_more()
-    reached = [episode for episode in first if episode is not None]
-    never = f" ({len(first) - len(reached)} never)" if len(reached) < len(first) else ""
+    reached = [episode for episode in cell.first_optimal if episode is not None]
+    never = f" ({len(cell.runs) - len(reached)} never)" if len(reached) < len(cell.runs) else ""
     when = f"{median(reached):g}{never}" if reached else "never"
-    return when, f"{mean(regret):.2f}", f"{mean(arrived):.0%}", f"{mean(improper):.4f}", f"{mean(seconds):.1f}"
+    regret, arrived = mean(float(curve[-1]) for curve in cell.completed), mean(float(a.mean()) for a in cell.arrived)
+    return when, f"{regret:.2f}", f"{arrived:.0%}", f"{mean(improper):.4f}", f"{mean(cell.seconds):.1f}"
 
 
 def improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:

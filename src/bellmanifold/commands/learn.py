@@ -145,8 +145,13 @@ def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, 
     from bellmanifold.models import load_whole
     from bellmanifold.runs.learning import discounted
 
-    if discount is not None and (model.startswith("env:") or out is not None):
-        model, discount = _with_discount(model, discount), None
+    if discount is not None and model.startswith("env:"):
+        model, discount = f"{model}{'&' if '?' in model else '?'}discount={discount:.17g}", None
+    if discount is not None and out is not None:
+        raise BadInputError(
+            "--discount with --out needs a problem that states its discount, so that it can be found again: write "
+            '"discount" into the problem file, or leave one of the two out'
+        )
     problem = load_whole(model, "learn", needs_table=False)
     return model, problem if discount is None else discounted(problem, discount)
 
@@ -172,16 +177,6 @@ def _played(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path
         how = {name: value for name, value in entry.items() if name != "model"}
         learning = let_learn(problem, runs=runs, seed=seed, after_run=after_run, **how)
     return replace(learning, out=None if out is None else str(out))
-
-
-def _with_discount(model: str, discount: float) -> str:
-    """The reference of a discounted problem: what is kept of a run is the reference of its problem."""
-    if not model.startswith("env:"):
-        raise BadInputError(
-            "--discount with --out needs a problem that states its discount, so that it can be found again: write "
-            '"discount" into the problem file, or leave one of the two out'
-        )
-    return f"{model}{'&' if '?' in model else '?'}discount={discount:.17g}"
 
 
 def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
@@ -217,7 +212,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
                 f"{_number(low)} to {_number(high)}",
                 f"{mean(answer['goal_reached_mean'][:episode]):.0%}",
                 f"{answer['coverage_mean'][k]:.0%}",
-                _share(answer["optimal_mean"][k]),
+                "unknown" if (share := answer["optimal_mean"][k]) is None else f"{share:.0%}",
             )
         )
     print_table(rows)
@@ -245,10 +240,6 @@ def _hints(answer: dict[str, Any]) -> list[str]:
     if arrived >= FEW_ARRIVE or not unused:
         return []
     return [f"only {arrived:.0%} of the episodes arrived: --explore directed --replan looks for what was not seen"]
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0%}"
 
 
 def _number(value: float | None) -> str:

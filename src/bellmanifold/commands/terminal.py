@@ -68,16 +68,7 @@ def print_first(
     most: int = SHOWN,
     widest_last: int = WIDEST,
 ) -> None:
-    """Print the first rows of a table and how many are left out, or all of them.
-
-    Args:
-        head: names of the columns; empty for none.
-        rows: the rows, those that matter most first.
-        what: what the rows are, in the plural.
-        every: print them all.
-        most: maximum number of rows otherwise.
-        widest_last: characters that a cell of the last column may have.
-    """
+    """Print the first rows of a table and how many more of `what`, a plural, there are; or all of them."""
     shown = rows if every or len(rows) <= most else rows[:most]
     if shown:
         print_table([head, *shown] if head else list(shown), widest_last)

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
-from bellmanifold.decisions.joint_draws import JointDraws, given_draws, joint_draws
+from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, joint_draws
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
@@ -37,7 +37,6 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.reporting import as_probability
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -89,9 +88,8 @@ def decide(draws: JointDraws) -> Decision:
     policy, value = by_half[chosen], values[chosen]
     is_best = np.ones(len(every), dtype=bool)
     for state in np.flatnonzero(model.initial):
-        begin = np.zeros(model.n_states)
-        begin[state] = 1.0
-        is_best &= draws.best[:, state] - valuation.from_start(policy[None], begin)[0] <= draws.tie
+        begin = (np.arange(model.n_states) == state).astype(np.float64)
+        is_best &= draws.best[:, state] - valuation.at_start(policy[None], begin)[0] <= draws.tie
     gap = draws.at_start - value
     loss = draws.estimate(np.where(gap > draws.tie, gap, 0.0), judges)
     crossed = np.maximum(draws.at_start - values, 0.0)
@@ -112,7 +110,7 @@ def _at_least(found: Estimate, least: float) -> Estimate:
     return Estimate.of(found.value, np.maximum(found.se, least))
 
 
-def _best(draws: JointDraws, half: Bool[np.ndarray, "draws"]) -> Int[np.ndarray, "states"]:
+def _best(draws: JointDraws, half: Half) -> Int[np.ndarray, "states"]:
     """The policy of the largest mean value over some draws."""
     planner, mean = Planner(draws), draws.mean(draws.pay, half)
     share = (draws.weight * half / (draws.weight @ half))[:, None]
@@ -280,7 +278,7 @@ class Advice(Shown):
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
         return {
-            **name_columns(self.target.model, pairs),
+            **self.target.model.name_columns(pairs),
             "gain": self.gain.value[pairs].tolist(),
             "gain_se": self.gain.se[pairs].tolist(),
             "tried": self.tried[pairs].tolist(),
@@ -333,13 +331,7 @@ def advise(
 
 
 def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: float | None = None) -> Advice:
-    """The advice that a posterior gives.
-
-    Args:
-        summary: the posterior.
-        tried: how often each pair was tried.
-        tolerance: an expected loss up to which to stop.
-    """
+    """The advice that a posterior gives; `tried` counts the trials of each pair, `tolerance` is as in `advise`."""
     check_proper(summary.target)
     draws = _draws(summary)
     decision = decide(draws)
@@ -348,11 +340,7 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
 
 
 def check_proper(target: Target) -> None:
-    """Refuse posteriors that give improper policies any probability.
-
-    Raises:
-        UnsupportedError: naming the remedy.
-    """
+    """Refuse posteriors that give improper policies any probability."""
     if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(

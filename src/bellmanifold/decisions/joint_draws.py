@@ -21,19 +21,18 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.meter import expect
-from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import needs_cut
 from bellmanifold.posteriors.draws import Points, completed, covering_if_small, equal_weight, importance_points
 from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
-from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import Drawn, chart_of
 from bellmanifold.posteriors.target import Target
-from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_found, check_sparse
+from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_found, check_sparse, fresh_walker
 
+PerDraw = Float[np.ndarray, "draws"]
+Half = Bool[np.ndarray, "draws"]
+"""Which draws are in a half of them."""
 BLOCKS = 64
 """Blocks of draws; half of them choose, the other half judges."""
 MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**15, 2**12, 2**21
@@ -67,7 +66,7 @@ class JointDraws:
     target: Target
     chart: BatchChart | None
     q: Float[np.ndarray, "draws pairs"]
-    weight: Float[np.ndarray, "draws"]
+    weight: PerDraw
     law: Float[np.ndarray, "rows nexts draws"] | None = None
     walked: bool = False
 
@@ -82,7 +81,7 @@ class JointDraws:
         return self.target.model.best(self.q)
 
     @cached_property
-    def at_start(self) -> Float[np.ndarray, "draws"]:
+    def at_start(self) -> PerDraw:
         """V* of every draw, expected over the starts."""
         return self.best @ self.target.model.initial
 
@@ -119,17 +118,17 @@ class JointDraws:
         return np.arange(len(self.weight)) * BLOCKS // len(self.weight)
 
     @cached_property
-    def halves(self) -> tuple[Bool[np.ndarray, "draws"], Bool[np.ndarray, "draws"]]:
+    def halves(self) -> tuple[Half, Half]:
         """The two halves."""
         first = self.block < BLOCKS // 2
         return first, ~first
 
-    def mean(self, values: Float[np.ndarray, "*k draws"], half: Bool[np.ndarray, "draws"]) -> Float[np.ndarray, "*k"]:
+    def mean(self, values: Float[np.ndarray, "*k draws"], half: Half) -> Float[np.ndarray, "*k"]:
         """Weighted mean over one half."""
         weight = self.weight[half]
         return values[..., half] @ weight / max(float(weight.sum()), 1e-300)
 
-    def estimate(self, values: Float[np.ndarray, "draws"], judges: Bool[np.ndarray, "draws"] | None = None) -> Estimate:
+    def estimate(self, values: PerDraw, judges: Half | None = None) -> Estimate:
         """Weighted mean over all draws, or some blocks of them, its standard error from the spread between blocks."""
         weight = self.weight if judges is None else self.weight * judges
         used = np.unique(self.block[weight > 0]) if judges is not None else slice(None)
@@ -222,14 +221,31 @@ def _laws(target: Target, drawn: list[Drawn], rows: Int[np.ndarray, "draws"]) ->
 
 
 def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
-    """Points of chains in the chart, chain by chain."""
-    coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
-    rng = np.random.default_rng(budget.seed)
-    walker = BatchWalker(coordinates, chart, rng, CHAINS)
+    """Points of chains in the chart."""
     stretch = max(LEAST_STRETCH, STRETCH * min(budget.rounds, FULL) // FULL)
     stretches = STRETCHES if target.laws is None else LAW_DRAWS // CHAINS
     warm = ROUND + ROUND * min(budget.rounds, FULL) // FULL
     expect("steps", warm + stretches * stretch)
+    return _points(target, chart, budget, CHAINS, warm, stretches, stretch)
+
+
+def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
+    """Points of chains on sparse systems."""
+    check_sparse(target, why)
+    if target.laws is not None:
+        raise UnsupportedError(f"{why}, and advice needs the laws of every draw: use --laws deterministic")
+    steps = (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS
+    fits = budget.kept // (SPARSE_CHAINS * target.model.n_pairs)
+    stretches = max(LEAST_STRETCHES, min(fits, steps // SPARSE_STRETCH))
+    expect("steps", SPARSE_CHAINS * (steps // 4 + stretches * SPARSE_STRETCH))
+    return _points(target, None, budget, SPARSE_CHAINS, steps // 4, stretches, SPARSE_STRETCH)
+
+
+def _points(
+    target: Target, chart: BatchChart | None, budget: Budget, chains: int, warm: int, stretches: int, stretch: int
+) -> JointDraws:
+    """Where chains are after each of some stretches, chain by chain."""
+    walker, rng = fresh_walker(target, chart, budget, chains)
     walker.advance(rng, warm)
     kept = walker.ends().kept
     check_found(int(kept.sum()))
@@ -238,29 +254,6 @@ def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
         walker.advance(rng, stretch)
         parts.append(walker.ends(kept))
     order = np.arange(len(parts) * parts[0].q.shape[1]).reshape(len(parts), -1).T.ravel()
-    q = completed(coordinates, np.concatenate([part.q for part in parts], axis=1)[:, order], rng)
+    q = completed(walker.coordinates, np.concatenate([part.q for part in parts], axis=1)[:, order], rng)
     law = _laws(target, [part.laws for part in parts if part.laws], order)
     return JointDraws(target, chart, q, equal_weight(len(q)), law, walked=True)
-
-
-def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
-    """Points of chains on sparse systems, chain by chain."""
-    check_sparse(target, why)
-    if target.laws is not None:
-        raise UnsupportedError(f"{why}, and advice needs the laws of every draw: use --laws deterministic")
-    coordinates, rng = Coordinates(target), np.random.default_rng(budget.seed)
-    walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
-    steps = (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS
-    fits = budget.kept // (SPARSE_CHAINS * target.model.n_pairs)
-    stretches = max(LEAST_STRETCHES, min(fits, steps // SPARSE_STRETCH))
-    expect("steps", SPARSE_CHAINS * (steps // 4 + stretches * SPARSE_STRETCH))
-    walker.advance(rng, steps // 4)
-    kept = [chain for chain, state in enumerate(walker.states) if np.isfinite(state.log_likelihood)]
-    check_found(len(kept))
-    found = np.empty((len(kept), stretches, target.model.n_pairs))
-    for k in range(found.shape[1]):
-        walker.advance(rng, SPARSE_STRETCH)
-        found[:, k] = [walker.states[chain].q for chain in kept]
-    q = np.concatenate(found)
-    q = completed(coordinates, q.T, rng)
-    return JointDraws(target, None, q, equal_weight(len(q)), walked=True)

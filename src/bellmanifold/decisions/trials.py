@@ -19,10 +19,10 @@ Exchangeable pairs have the same gain: one of each group is looked at.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
-from bellmanifold.decisions.joint_draws import JointDraws
-from bellmanifold.decisions.valuation import Planner, Policies, Valuation
+from bellmanifold.decisions.joint_draws import Half, JointDraws, PerDraw
+from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Values
 from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.coordinates import stand_ins
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
@@ -38,12 +38,7 @@ CHANCE = 5.0
 
 
 class Trials:
-    """Values of trials.
-
-    Args:
-        draws: draws from the posterior.
-        best: the best policy of each half, chosen on it.
-    """
+    """Values of trials, given the best policy of each half of the draws, chosen on it."""
 
     def __init__(self, draws: JointDraws, best: Policies) -> None:
         self.draws, self.best = draws, best
@@ -55,19 +50,13 @@ class Trials:
         self._powers = [np.concatenate([one, one**2]) for one in centred]
 
     def gains(self, loss: float) -> Estimate:
-        """The value of a trial of each pair; 0 where its value is certain.
-
-        Args:
-            loss: the expected loss; where it is 0 there is nothing to gain.
-        """
+        """The value of a trial of each pair; 0 where its value is certain, or where there is no expected loss."""
         target, draws = self.draws.target, self.draws
         value, se = np.zeros((2, target.model.n_pairs))
         alike = stand_ins(target, ~target.observed)
         floor = loss * resolution_of(draws.effective)
-        matters = (target.coupled | (target.model.initial > 0))[
-            target.model.pair_state
-        ]  # data or starts touch the state
-        pairs = np.flatnonzero((draws.sd > 0) & matters & (loss > 0))
+        touched = target.coupled | (target.model.initial > 0)  # by data or starts
+        pairs = np.flatnonzero((draws.sd > 0) & touched[target.model.pair_state] & (loss > 0))
         expect("trials", len(pairs))
         for pair in pairs:
             advance("trials")
@@ -76,7 +65,7 @@ class Trials:
                 value[pair], se[pair] = max(0.0, float(found.value)), max(float(found.se), floor)
         return Estimate(value[alike], se[alike])
 
-    def advantage(self, pair: int) -> Float[np.ndarray, "draws"]:
+    def advantage(self, pair: int) -> PerDraw:
         """What the rule for a pair collects more than the best policy, in every draw: each half by the other's rule."""
         draws, known = self.draws, self.draws.q[:, pair]
         collected = np.zeros(len(known))
@@ -90,12 +79,13 @@ class Trials:
                 collected[judges] = rule[judges]
         return collected
 
-    def _candidates(self, k: int, learns: Bool[np.ndarray, "draws"], known: Float[np.ndarray, "draws"]) -> Policies:
+    def _candidates(self, k: int, learns: Half, known: PerDraw) -> Policies:
         """The best policies of groups of draws by theta_i, among those that learn; not the best of all of these."""
         draws = self.draws
         edges = EDGES if draws.chart is not None else FEW_EDGES
-        group = _grouped(known, draws.weight * learns, edges)
-        own = np.where(np.arange(group.max() + 1) == group[:, None], (draws.weight * learns)[:, None], 0.0)
+        weight = draws.weight * learns
+        group = np.searchsorted(_quantiles(known, weight, edges), known, side="right")
+        own = np.where(np.arange(group.max() + 1) == group[:, None], weight[:, None], 0.0)
         own = own[:, own.any(axis=0)]
         own = own / own.sum(axis=0)
         shift, square = np.split(self._powers[k] @ own, 2)
@@ -113,27 +103,16 @@ class Trials:
         return both[np.sort(first[first > 0])]
 
 
-def _grouped(
-    known: Float[np.ndarray, "draws"], weight: Float[np.ndarray, "draws"], quantiles: tuple[float, ...]
-) -> Int[np.ndarray, "draws"]:
-    """The group of every draw: equal values share one."""
+def _quantiles(known: PerDraw, weight: PerDraw, levels: tuple[float, ...]) -> Float[np.ndarray, "_"]:
+    """Quantiles of weighted values, each of them once."""
     order = np.argsort(known, kind="stable")
-    level = np.cumsum(weight[order]) / max(float(weight.sum()), 1e-300)
-    edges = known[order][np.minimum(np.searchsorted(level, quantiles), len(order) - 1)]
-    return np.searchsorted(np.unique(edges), known, side="right")
+    below = np.cumsum(weight[order]) / max(float(weight.sum()), 1e-300)
+    return np.unique(known[order][np.minimum(np.searchsorted(below, levels), len(order) - 1)])
 
 
-def _regressed(
-    known: Float[np.ndarray, "draws"],
-    advantage: Float[np.ndarray, "policies draws"],
-    weight: Float[np.ndarray, "draws"],
-    tie: float,
-) -> Float[np.ndarray, "policies draws"]:
+def _regressed(known: PerDraw, advantage: Values, weight: PerDraw, tie: float) -> Values:
     """Predicted advantages, by least squares over draws with a weight; their means where chance explains as much."""
-    some = np.flatnonzero(weight)
-    order = some[np.argsort(known[some], kind="stable")]
-    level = np.cumsum(weight[order]) / weight.sum()
-    knots = np.unique(known[order][np.minimum(np.searchsorted(level, KNOTS), len(order) - 1)])
+    some, knots = np.flatnonzero(weight), _quantiles(known, weight, KNOTS)
     scale = max(float(np.ptp(knots)), tie) or 1.0
     basis = np.maximum((known - knots[:, None]) / scale, 0.0)
     basis = np.concatenate([np.ones((1, len(known))), (known - knots[0])[None] / scale, basis])

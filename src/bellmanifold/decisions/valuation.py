@@ -8,8 +8,8 @@ number of visits to state s its value at the start is
 
 Where all laws are given, visits are the same in all draws, and the values of many policies in many draws are one
 product of matrices: known pay until the first free pair, and what that is worth. Where laws are open, each draw has
-visits of its own. Systems are eliminated without subtraction, as in `bellmanifold.linear`, on those states alone that a
-policy can come to.
+visits of its own. Systems are eliminated without subtraction (`bellmanifold.subtraction_free`), on those states alone
+that a policy can come to.
 
 *The best policy.* The expected value of a policy over draws is linear in what pairs pay, if all laws are given: it is
 the policy's value in the problem where every pair pays its mean. So the best policy of a half of the draws, among all
@@ -32,12 +32,16 @@ from scipy.sparse.linalg import splu
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.layout import solve_layout
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
-from bellmanifold.decisions.joint_draws import JointDraws
+from bellmanifold.decisions.joint_draws import JointDraws, PerDraw
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP
+from bellmanifold.subtraction_free import expected_visits
 
 Policies = Int[np.ndarray, "_ states"]
 """The pair that each state plays, policy by policy."""
+Values = Float[np.ndarray, "policies draws"]
+"""What policies are worth in draws."""
+PerState = Float[np.ndarray, "states"]
 HELD = 2**23
 """Numbers in an array of transition probabilities that is eliminated at a time."""
 WORST = 1e15
@@ -66,7 +70,7 @@ class Walks:
         successor, law = padded_successors(self.model)
         return successor, np.where(self.solved[:, None], law, 0.0)
 
-    def reached(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Bool[np.ndarray, "policies states"]:
+    def reached(self, policies: Policies, start: PerState) -> Bool[np.ndarray, "policies states"]:
         """The states that each policy can come to."""
         successor, law = self._padded
         found = np.zeros((len(policies), self.model.n_states + 1), dtype=bool)
@@ -81,7 +85,7 @@ class Walks:
             found |= after
         return found[:, :-1]
 
-    def visits(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Float[np.ndarray, "policies states"]:
+    def visits(self, policies: Policies, start: PerState) -> Float[np.ndarray, "policies states"]:
         """Expected visits of each policy to each state."""
         reached = self.reached(policies, start)
         total = np.zeros(policies.shape)
@@ -94,27 +98,29 @@ class Walks:
         return total
 
     def _dense_visits(
-        self, policies: Policies, reached: Bool[np.ndarray, "policies states"], start: Float[np.ndarray, "states"]
+        self, policies: Policies, reached: Bool[np.ndarray, "policies states"], start: PerState
     ) -> Float[np.ndarray, "policies states"]:
         successor, law = self._padded
-        count, states = policies.shape
-        own, place = compact(reached)
-        safe = np.minimum(own, states - 1)
-        rows = np.arange(count)[:, None]
-        pair = np.where(own < states, policies[rows, safe], 0)
-        moves = np.zeros((count, own.shape[1], own.shape[1] + 1))
+        size = reached.sum(axis=1)[:, None]
+        most, rows = max(1, int(size.max(initial=0))), np.arange(len(policies))[:, None]
+        own = np.argsort(~reached, axis=1, kind="stable")[:, :most]  # states that are reached come first
+        inside = np.arange(most) < size
+        place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)  # the goal, and what is not reached, come last
+        place = np.append(place, np.full((len(policies), 1), most), axis=1)
+        pair = policies[rows, own]
+        moves = np.zeros((len(policies), most, most + 1))
         for k in range(successor.shape[1]):
-            prob = np.where(own < states, law[pair, k], 0.0)
-            np.add.at(moves, (rows, np.arange(own.shape[1]), place[rows, successor[pair, k]]), prob)
-        out = moves[:, :, -1] + np.where((own < states) & self.solved[pair], 0.0, 1.0)
-        found = occupancy(moves[:, :, :-1], out, np.where(own < states, start[safe], 0.0))
-        total = np.zeros((count, states + 1))
-        total[rows, own] = found
-        return total[:, :-1]
+            prob = np.where(inside, law[pair, k], 0.0)
+            np.add.at(moves, (rows, np.arange(most), place[rows, successor[pair, k]]), prob)
+        out = moves[:, :, -1] + np.where(inside & self.solved[pair], 0.0, 1.0)
+        begin = np.where(inside, start[own], 0.0)
+        total = np.zeros(policies.shape)
+        total[rows, own] = (begin[:, None] @ expected_visits(moves[:, :, :-1], out))[:, 0]
+        return total
 
     def _sparse_visits(
-        self, policy: Int[np.ndarray, "states"], reached: Bool[np.ndarray, "states"], start: Float[np.ndarray, "states"]
-    ) -> Float[np.ndarray, "states"]:
+        self, policy: Int[np.ndarray, "states"], reached: Bool[np.ndarray, "states"], start: PerState
+    ) -> PerState:
         successor, law = self._padded
         own = np.flatnonzero(reached)
         number = np.full(self.model.n_states + 1, -1)
@@ -139,62 +145,15 @@ def _chunks(size: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
     return chunks
 
 
-def compact(reached: Bool[np.ndarray, "n states"]) -> tuple[Int[np.ndarray, "n own"], Int[np.ndarray, "n places"]]:
-    """The states that are reached, row by row, padded by the number of states; and the place of each among them.
-
-    The place of a state that is not reached, and of the goal, is the number of columns.
-    """
-    count, states = reached.shape
-    most = max(1, int(reached.sum(axis=1).max(initial=0)))
-    place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)
-    own = np.full((count, most + 1), states)
-    own[np.arange(count)[:, None], place] = np.where(reached, np.arange(states), states)
-    return own[:, :most], np.append(place, np.full((count, 1), most), axis=1)
-
-
-def occupancy(
-    moves: Float[np.ndarray, "n s s"], out: Float[np.ndarray, "n s"], start: Float[np.ndarray, "n s"]
-) -> Float[np.ndarray, "n s"]:
-    """Expected visits x = start + x P of many transient chains, eliminated without subtraction.
-
-    Args:
-        moves: probabilities among the states; the diagonal is ignored.
-        out: the probability of leaving, from each state.
-        start: where the chains begin.
-
-    >>> occupancy(np.array([[[0.0, 0.5], [1.0, 0.0]]]), np.array([[0.5, 0.0]]), np.array([[1.0, 0.0]]))
-    array([[2., 1.]])
-    """
-    moves, x, size = moves.copy(), start.copy(), out.shape[1]
-    pivots = np.empty_like(out)
-    out = out.copy()
-    for k in range(size - 1, -1, -1):  # censor the chains on the states before k
-        pivots[:, k] = moves[:, k, :k].sum(axis=1) + out[:, k]
-        on = moves[:, k, :k] / pivots[:, k, None]
-        x[:, :k] += x[:, k, None] * on
-        out[:, :k] += moves[:, :k, k] * (out[:, k] / pivots[:, k])[:, None]
-        moves[:, :k, :k] += moves[:, :k, k, None] * on[:, None]
-    for k in range(size):
-        x[:, k] = (x[:, k] + (x[:, None, :k] @ moves[:, :k, k, None])[:, 0, 0]) / pivots[:, k]
-    return x
-
-
 class Valuation:
-    """Values of policies in draws.
-
-    Args:
-        draws: the draws.
-    """
+    """Values of policies in draws."""
 
     def __init__(self, draws: JointDraws) -> None:
         self.draws, self.walks = draws, Walks(draws.target.model, draws.target.observed)
 
-    def at_start(self, policies: Policies) -> Float[np.ndarray, "policies draws"]:
-        """Values of some policies, expected over the starts."""
-        return self.from_start(policies, self.draws.target.model.initial)
-
-    def from_start(self, policies: Policies, start: Float[np.ndarray, "states"]) -> Float[np.ndarray, "policies draws"]:
-        """Values of some policies that begin in a random state."""
+    def at_start(self, policies: Policies, start: PerState | None = None) -> Values:
+        """Values of some policies that begin in a random state, by default where episodes do."""
+        start = self.draws.target.model.initial if start is None else start
         if self.draws.law is not None:
             return np.array([self._in_laws(policy, start) for policy in policies])
         visits = np.zeros((len(policies), self.draws.target.model.n_pairs))
@@ -202,9 +161,7 @@ class Valuation:
         used = np.flatnonzero(visits.any(axis=0))
         return visits[:, used] @ self.draws.pay[used]
 
-    def _in_laws(
-        self, policy: Int[np.ndarray, "states"], start: Float[np.ndarray, "states"]
-    ) -> Float[np.ndarray, "draws"]:
+    def _in_laws(self, policy: Int[np.ndarray, "states"], start: PerState) -> PerDraw:
         """Values of a policy where every draw has laws of its own."""
         target, law = self.draws.target, self.draws.law
         assert law is not None, "only asked where laws are open"
@@ -224,18 +181,13 @@ class Valuation:
             rows = np.broadcast_to(given, (own.stop - own.start, *given.shape)).copy()
             is_open = (row[pair] >= 0) & target.observed[pair]
             rows[:, is_open] = np.moveaxis(law[row[pair[is_open]], :, own], -1, 0)
-            out = rows[:, :, -1]
-            visits = occupancy(rows[:, :, reached], out, np.broadcast_to(start[reached], out.shape))
+            visits = start[reached] @ expected_visits(rows[:, :, reached], rows[:, :, -1])
             value[own] = (visits * self.draws.pay[pair, own].T).sum(axis=1)
         return np.maximum(value, self.draws.at_start - WORST * self.draws.tie)
 
 
 class Planner:
-    """Solves M~ for other payments.
-
-    Args:
-        draws: draws whose problem is solved.
-    """
+    """Solves M~, the problem of some draws, for other payments."""
 
     def __init__(self, draws: JointDraws) -> None:
         self.draws, self.target = draws, draws.target

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from bellmanifold.assembly import assemble
-from bellmanifold.errors import BadInputError, require_count, require_kind
-from bellmanifold.ssp import SSP, Description, row_entries
+from bellmanifold.errors import require, require_count, require_kind
+from bellmanifold.ssp import SSP, Description
 
 GOAL = "goal"
 
@@ -69,25 +69,4 @@ def with_action_order(model: SSP, seed: int) -> SSP:
     """The same problem with the actions of every state in a random order, so that ties favour none of them."""
     require_count(action_seed=seed)
     require(seed >= 0, f"action_seed is {seed}: give a whole number that is not negative")
-    plain = model.describe()
-    order = np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state))
-    entries, start = row_entries(model.next_start, order)
-    return assemble(
-        replace(
-            plain,
-            pair_state=model.pair_state[order],
-            pair_action=model.pair_action[order],
-            reward=model.reward[order],
-            reward_sd=model.reward_sd[order],
-            next_start=start,
-            next_state=model.next_state[entries],
-            next_prob=model.next_prob[entries],
-            prior=None if model.prior is None else model.prior.of_pairs(order),
-        )
-    )
-
-
-def require(condition: bool, message: str) -> None:
-    """Refuse a parameter with a message that names it and says what it must be."""
-    if not condition:
-        raise BadInputError(message)
+    return model.subproblem(np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state)))

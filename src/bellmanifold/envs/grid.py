@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from bellmanifold.assembly import assemble
-from bellmanifold.envs.building import GOAL, require, with_action_order
-from bellmanifold.errors import BadInputError, quote, require_count, require_numbers
+from bellmanifold.envs.building import GOAL, with_action_order
+from bellmanifold.errors import BadInputError, quote, require, require_count, require_numbers
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, Description
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.errors import BadInputError, require_numbers
+from bellmanifold.errors import require, require_numbers
 from bellmanifold.ssp import SSP
 
 ROWS, COLUMNS = 5, 8
@@ -30,8 +30,7 @@ def roads(slip: float = 0.0) -> SSP:
     SSP("roads", 39 states, 132 pairs)
     """
     require_numbers(slip=slip)
-    if not 0.0 <= slip < 1.0:
-        raise BadInputError(f"slip is {slip}: give a number from 0 to below 1")
+    require(0.0 <= slip < 1.0, f"slip is {slip}: give a number from 0 to below 1")
     rng = np.random.default_rng(SEED)
     names = [f"J{number:02d}" for number in range(ROWS * COLUMNS)]
     positions = {

@@ -29,8 +29,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from bellmanifold.envs.building import GOAL, Move, from_moves, require
-from bellmanifold.errors import quote, require_count, require_flags, require_numbers
+from bellmanifold.envs.building import GOAL, Move, from_moves
+from bellmanifold.errors import quote, require, require_count, require_flags, require_numbers
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP
 

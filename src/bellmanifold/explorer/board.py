@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bellmanifold.display import for_json
 from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import goal_places
 from bellmanifold.figures.palette import pair_colours
-from bellmanifold.figures.positions import landings, on_grid, positions
-from bellmanifold.report.text import SHORT, shown
+from bellmanifold.figures.positions import landings, positions
+from bellmanifold.report.text import outline, rounded, shown
 from bellmanifold.ssp import SSP
 
 MOST_STATES, MOST_ARROWS = 200, 4000
@@ -25,11 +26,7 @@ CLOSE = 0.1
 
 
 def make_board(model: SSP) -> dict[str, Any]:
-    """The drawing of a problem, for JSON; y points down, as on screens.
-
-    Raises:
-        BadInputError: if it is too large to be drawn and clicked at.
-    """
+    """The drawing of a problem, for JSON; y points down, as on screens. Refuses one too large to be clicked at."""
     arrows = len(model.next_state)
     if model.n_states > MOST_STATES or arrows > MOST_ARROWS:
         raise BadInputError(
@@ -38,25 +35,17 @@ def make_board(model: SSP) -> dict[str, Any]:
         )
     places, tips, goals = _spread(positions(model), landings(model), goal_places(model))
     return {
+        **outline(model),
         "name": shown(model.name or "a problem"),
-        "states": [shown(name) for name in model.states],
-        "short": [shown(name, SHORT) for name in model.states],
         "goal": shown(", ".join(model.goals[:3])),
-        "actions": [shown(name) for name in model.actions],
-        "grid": on_grid(model),
-        "places": _numbers(places),
-        "goals": _numbers(goals),
-        "initial": np.flatnonzero(model.initial).tolist(),
-        "pair_state": model.pair_state.tolist(),
-        "pair_action": model.pair_action.tolist(),
+        "places": [rounded(spot) for spot in places],
+        "goals": [rounded(spot) for spot in goals],
         "pair_colour": pair_colours(model),
-        "reward": [None if np.isnan(reward) else float(reward) for reward in model.reward],
+        "reward": for_json(model.reward),
         "open_law": model.open_law.tolist(),
         "arrows": [
-            {"pair": int(pair), "target": int(target), "probability": float(f"{share:.4g}"), "tip": tip}
-            for pair, target, share, tip in zip(
-                model.next_pair, model.next_state, model.next_prob, _numbers(tips), strict=True
-            )
+            {"pair": int(pair), "target": int(target), "probability": float(f"{share:.4g}"), "tip": rounded(tip)}
+            for pair, target, share, tip in zip(model.next_pair, model.next_state, model.next_prob, tips, strict=True)
         ],
     }
 
@@ -69,7 +58,3 @@ def _spread(place: Float[np.ndarray, "states 2"], *others: Float[np.ndarray, "_ 
     nearest = nearest[np.isfinite(nearest)]
     unit = float(np.quantile(nearest, CLOSE)) if len(nearest) else 1.0
     return [np.column_stack([points[:, 0], -points[:, 1]]) / unit for points in (place, *others)]
-
-
-def _numbers(points: Float[np.ndarray, "n 2"]) -> list[list[float]]:
-    return [[float(f"{x:.5g}") + 0.0, float(f"{y:.5g}") + 0.0] for x, y in points]

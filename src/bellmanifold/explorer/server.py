@@ -2,7 +2,9 @@
 
 It listens on the loopback alone. Its address holds a random token; a request without it is refused, and so is one whose
 Host is not the server's own (a name that somebody's DNS points here) or whose Origin is another page's. No header lets
-another origin read an answer.
+another origin read an answer. The page is one HTML document that carries everything it needs. Its policy, sent as a
+header, allows the one program and the one style that it carries, by their digests, and requests to the server it came
+from; nothing else, from nowhere else, and no other page may frame it.
 
 The main thread computes, so that an interrupt reaches it: Ctrl-C ends the program, the page's "stop" what it is
 computing. The threads of the server only read requests and wait; but advice, which takes longer than pies and changes
@@ -17,6 +19,7 @@ import secrets
 from _thread import interrupt_main
 from collections.abc import Callable
 from hmac import compare_digest
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
 from socketserver import TCPServer
@@ -24,9 +27,9 @@ from threading import Lock, Thread
 from typing import Any
 
 from bellmanifold.errors import BadInputError, StoppedError
-from bellmanifold.explorer.local_page import make_local_page, policy
 from bellmanifold.explorer.session import Session
 from bellmanifold.formats.files import parse_json, reason
+from bellmanifold.report.text import asset, digest, embedded, filled, program
 
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 2**16
@@ -47,16 +50,35 @@ HEADERS = {
 }
 
 
+def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
+    """The document, with the view it begins with."""
+    parts = {
+        "title": escape(board["name"]),
+        "style": asset("explorer", "explore.css"),
+        "program": program("explorer", "explore.js"),
+        "data": embedded({"board": board, "view": view}),
+    }
+    return filled(asset("explorer", "explore.html"), parts)
+
+
+def policy() -> str:
+    """What the page may load."""
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {digest(program('explorer', 'explore.js'))}",
+            f"style-src {digest(asset('explorer', 'explore.css'))}",
+            "img-src data:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        ]
+    )
+
+
 class LocalServer(ThreadingHTTPServer):
-    """Hands the page out and messages in.
-
-    Args:
-        port: to listen on; 0 for a free one.
-        session: what the page shows.
-
-    Raises:
-        BadInputError: if the port cannot be used.
-    """
+    """Hands the page out and messages in. Port 0 is a free one; one that cannot be used is refused."""
 
     daemon_threads = True
     allow_reuse_address = os.name == "posix"  # elsewhere it would let others listen, too
@@ -198,13 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
-    """Serve a session until an interrupt.
-
-    Args:
-        session: what the page shows.
-        port: to listen on; 0 for a free one.
-        announce: told the page's address once it answers.
-    """
+    """Serve a session until an interrupt; `announce` is told the page's address once it answers."""
     with LocalServer(port, session) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
         try:

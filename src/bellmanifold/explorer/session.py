@@ -76,17 +76,7 @@ class Snapshot:
 
 
 class Session:
-    """Data and options that change step by step.
-
-    Args:
-        model: the problem, of at most 200 states.
-        data: observations to begin with; by default none.
-        options: keywords of `bellmanifold.posterior`.
-
-    Raises:
-        BadInputError: for a problem that is too large, or wrong arguments.
-        BellmanifoldError: where `posterior` refuses the data that are there to begin with.
-    """
+    """Data, by default none, and options, keywords of `posterior`, which change step by step."""
 
     def __init__(self, model: SSP, data: Dataset | None = None, **options: Any) -> None:
         require_problem(model)
@@ -210,12 +200,7 @@ class Session:
                 self._computed(Dataset(self.model, pair, np.full(len(pair), -1.0), sd), self.now.options)
 
     def view(self, message: Any = None, error: str = "") -> dict[str, Any]:
-        """All that is shown, for JSON.
-
-        Args:
-            message: what it answers.
-            error: why that could not be followed.
-        """
+        """All that is shown, for JSON, in answer to a message, or why that could not be followed."""
         data, summary = self.data, self.summary
         target, routes = summary.target, [_route(route) for route in summary.routes or ()]
         noisy, belief = summary.epsilon is None, self.now.options.get("reward_belief")

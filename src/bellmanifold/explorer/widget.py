@@ -10,17 +10,16 @@ import traitlets
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import StoppedError
-from bellmanifold.explorer.local_page import program
 from bellmanifold.explorer.session import Session
 from bellmanifold.formats.observations import write_data
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.report.text import asset
+from bellmanifold.report.text import asset, program
 
 
 class Exploration(anywidget.AnyWidget):
     """A problem that a person explores; see `bellmanifold.explore`."""
 
-    _esm = program()
+    _esm = program("explorer", "explore.js")
     _css = asset("explorer", "explore.css")
     board = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -21,10 +20,9 @@ from bellmanifold.figures.names import (
     RADIUS,
     Number,
     action_keys,
-    add_legend,
-    add_title,
     columns,
     draw_starts,
+    explain,
     labelled,
     name_move,
     name_states,
@@ -105,9 +103,7 @@ def draw(
         observed: pairs drawn with a full line, the others dotted; by default all of them, or those of the summary.
         axes: where to draw; by default a new figure.
     """
-    require_problem(model)
     require_drawable(model)
-    warn_of_map(model)
     best, words = np.zeros(model.n_pairs, dtype=bool), Words(model.name, "", "seen", "not seen")
     if isinstance(pies, Pies):
         best, words = pies.best_pairs(), pies.words()
@@ -173,8 +169,7 @@ def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: 
     draw_goal(axes, model, fontsize=8.0 if _size(axes) > 0.7 or not is_triangle(model) else 0.0)
     handles = [*handles, *draw_starts(axes, model)]
     write_numbers(axes, model, numbers, name_states(axes, model))
-    add_legend(axes, handles)
-    add_title(axes, title)
+    explain(axes, handles, title)
 
 
 def chances(
@@ -211,7 +206,8 @@ def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: f
     """A figure of its own for a problem, with room for a legend, a title and a scale of the given width in inches."""
     from matplotlib import pyplot
 
-    width, height = np.ptp(np.vstack([positions(model)[:-1], goal_places(model)]), axis=0) + 2 * _margin(model)
+    low, high = _corners(model)
+    width, height = high - low
     scale = min(1.0, 12.0 / max(width, height))
     width, height = max(NARROWEST, width * scale), max(1.4, height * scale)
     names = [str(handle.get_label()) for handle in handles]
@@ -223,20 +219,17 @@ def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: f
     return figure.add_axes((0.0, below / whole, width / (width + beside), height / whole))
 
 
-def warn_of_map(model: SSP) -> None:
-    """Say why a map that the metadata seem to hold is not what is drawn."""
-    if fault := map_fault(model):
-        warnings.warn(fault, UserWarning, stacklevel=3)
-
-
 def require_drawable(model: SSP) -> None:
-    """Refuse a problem that is too large for a picture."""
+    """Refuse what is no problem, or one that is too large for a picture; warn of a map that is not what is drawn."""
+    require_problem(model)
     if model.n_states > MAX_STATES:
         raise BadInputError(f"{model.n_states} states are too many for a picture: at most {MAX_STATES}, leave it out")
     if len(model.next_state) > MAX_ARROWS:
         raise BadInputError(
             f"{len(model.next_state)} arrows are too many for a picture: at most {MAX_ARROWS}, leave it out"
         )
+    if fault := map_fault(model):
+        warnings.warn(fault, UserWarning, stacklevel=3)
 
 
 def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None:
@@ -253,12 +246,12 @@ def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None
         axes.add_patch(Circle(tuple(place[s]), RADIUS, facecolor="none", edgecolor="black", linewidth=0.8, zorder=4))
 
 
-def draw_plain_states(axes: Axes, model: SSP, colours: Mapping[int, str] = MappingProxyType({})) -> None:
+def draw_plain_states(axes: Axes, model: SSP, colours: Mapping[int, str] | None = None) -> None:
     """A circle for each state, white unless it has a colour."""
     from matplotlib.patches import Circle
 
     for s, place in enumerate(positions(model)[:-1]):
-        look = {"facecolor": colours.get(s, "white"), "edgecolor": "black", "linewidth": 0.8}
+        look = {"facecolor": (colours or {}).get(s, "white"), "edgecolor": "black", "linewidth": 0.8}
         axes.add_patch(Circle((float(place[0]), float(place[1])), RADIUS, zorder=3, **look))
 
 
@@ -349,16 +342,16 @@ def _alike_before(model: SSP, pair: int) -> int:
     return sum(not own.isdisjoint(model.next_state[model.next_start[i] : model.next_start[i + 1]]) for i in before)
 
 
-def _margin(model: SSP) -> float:
-    """The room around the states that arrows and stubs take."""
-    return STUB_MARGIN if model.open_law.any() else MARGIN
+def _corners(model: SSP, margin: float | None = None) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2"]]:
+    """The lower left and the upper right of a drawing, with room around the states, by default what arrows take."""
+    room = margin if margin is not None else STUB_MARGIN if model.open_law.any() else MARGIN
+    place = np.vstack([positions(model)[:-1], goal_places(model)])
+    return place.min(axis=0) - room, place.max(axis=0) + room
 
 
 def frame(axes: Axes, model: SSP, margin: float | None = None) -> None:
     """Axes that show the whole problem and nothing else."""
-    margin = _margin(model) if margin is None else margin
-    place = np.vstack([positions(model)[:-1], goal_places(model)])
-    low, high = place.min(axis=0) - margin, place.max(axis=0) + margin
+    low, high = _corners(model, margin)
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])
     axes.set_aspect("equal")

@@ -18,11 +18,10 @@ from bellmanifold.figures.drawing import (
     line_keys,
     new_axes,
     require_drawable,
-    warn_of_map,
 )
 from bellmanifold.figures.names import Number, action_keys, figure_of, labelled
 from bellmanifold.figures.palette import few_actions, pair_colours
-from bellmanifold.ssp import SSP, require_problem
+from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,9 +73,7 @@ def draw_advice(
     from matplotlib.colors import ListedColormap, Normalize
     from matplotlib.lines import Line2D
 
-    require_problem(model)
     require_drawable(model)
-    warn_of_map(model)
     words = Words(model.name, "best policy", "tried", "not tried yet")
     if isinstance(policy, Advised):
         words = policy.words()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -60,18 +60,8 @@ class Number(NamedTuple):
     bold: bool = False
 
 
-class Box(NamedTuple):
-    """A rectangle of the drawing."""
-
-    left: float
-    low: float
-    right: float
-    high: float
-
-    def meets(self, other: Box) -> bool:
-        """Do they share a point?"""
-        beside = self.right <= other.left or other.right <= self.left
-        return not (beside or self.high <= other.low or other.high <= self.low)
+Box: TypeAlias = tuple[float, float, float, float]
+"""A rectangle of the drawing: left, low, right, high."""
 
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
@@ -119,7 +109,7 @@ def name_states(axes: Axes, model: SSP) -> list[Box]:
         write(axes, text, at, ha=side, va=up, fontsize=7, fontweight="bold" if s in called else "normal")
         wide, high = len(text) * NUMBER_CHARACTER / unit, NUMBER_LINE / unit
         left, low = (at[0], at[1] - high / 2) if inwards else (at[0] - wide, at[1])
-        taken.append(Box(left, low, left + wide, low + high))
+        taken.append((left, low, left + wide, low + high))
     return taken
 
 
@@ -129,15 +119,15 @@ def write_numbers(axes: Axes, model: SSP, numbers: Iterable[Number], taken: list
     if unit < LEAST_UNIT:
         return
     core = CORE * RADIUS
-    taken += [Box(x - core, y - core, x + core, y + core) for x, y in positions(model).tolist()]
+    taken += [(x - core, y - core, x + core, y + core) for x, y in positions(model).tolist()]
     for number in sorted(numbers, key=lambda number: -number.weight)[:MOST_NUMBERS]:
         wide, high = len(number.text) * NUMBER_CHARACTER / unit / 2, NUMBER_LINE / unit / 2
         for x, y in map(number.at, ALONG):
-            box = Box(x - wide, y - high, x + wide, y + high)
-            if not any(box.meets(other) for other in taken):
+            left, low, right, top = x - wide, y - high, x + wide, y + high
+            if not any(a < right and left < c and b < top and low < d for a, b, c, d in taken):
                 weight = "bold" if number.bold else "normal"
                 write(axes, number.text, (x, y), ha="center", va="center", size=NUMBER_SIZE, weight=weight)
-                taken.append(box)
+                taken.append((left, low, right, top))
                 break
 
 
@@ -164,8 +154,9 @@ def action_keys(model: SSP) -> list[Artist]:
     return [Patch(facecolor=COLOURS[k], label=plain_name(name)) for k, name in enumerate(model.actions)]
 
 
-def add_legend(axes: Axes, handles: Sequence[Artist]) -> None:
-    """A legend below a drawing, if there is anything to be explained."""
+def explain(axes: Axes, handles: Sequence[Artist], title: str) -> None:
+    """A legend below a drawing, if there is anything to be explained, and a title of as many lines as it needs."""
+    width = 72.0 * float(axes.get_position(original=True).width * figure_of(axes).get_figwidth())
     if handles:
         axes.legend(
             handles=handles,
@@ -173,13 +164,9 @@ def add_legend(axes: Axes, handles: Sequence[Artist]) -> None:
             fontsize=8,
             loc="upper center",
             bbox_to_anchor=(0.5, 0.0),
-            ncols=columns(_width(axes), [str(handle.get_label()) for handle in handles]),
+            ncols=columns(width, [str(handle.get_label()) for handle in handles]),
         )
-
-
-def add_title(axes: Axes, text: str) -> None:
-    """A title of as many lines as it needs."""
-    axes.set_title(plain_lines(text, _width(axes)), fontsize=SMALL_TITLE)
+    axes.set_title(plain_lines(title, width), fontsize=SMALL_TITLE)
 
 
 def plain_lines(text: str, width: float) -> str:
@@ -192,11 +179,6 @@ def plain_lines(text: str, width: float) -> str:
 def columns(width: float, names: Sequence[str]) -> int:
     """How many columns of a legend fit into a width in points, at most four."""
     return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
-
-
-def _width(axes: Axes) -> float:
-    """The width of axes, in points, as far as their place in the figure tells."""
-    return 72.0 * float(axes.get_position(original=True).width * figure_of(axes).get_figwidth())
 
 
 def labelled(model: SSP) -> np.ndarray:

@@ -70,16 +70,16 @@ def on_grid(model: SSP) -> bool:
 
 def is_mapped(model: SSP) -> bool:
     """Do the metadata say where every state lies?"""
-    return _mapped(model) is not None
+    return places(model) is not None
 
 
 def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     """Where the metadata put states and goal, with neighbours at a distance that arrows need; None if they do not."""
-    from scipy.spatial import cKDTree  # slow to import, and only maps need it
-
     given = places(model)
     if given is None:
         return None
+    from scipy.spatial import cKDTree  # slow to import, and only maps need it
+
     goal = [name for name in model.goals if name in given][:1]
     place = np.array([given[name] for name in (*model.states, *goal)], dtype=np.float64)
     place = place / max(1e-9, float(np.abs(place[: model.n_states]).max()))

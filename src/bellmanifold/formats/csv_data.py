@@ -16,7 +16,7 @@ from typing import IO
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, first_repeated, quote
-from bellmanifold.formats.files import require_short
+from bellmanifold.formats.files import decoded, require_short
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
 
@@ -32,7 +32,7 @@ MEANT = {
     **dict.fromkeys(("next_state", "next state", "destination", "target", "s2", "end"), "next"),
 }
 """What people call the columns."""
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+SEPARATORS = ",;\t"
 
 
 def looks_like_table(content: bytes) -> bool:
@@ -44,11 +44,9 @@ def looks_like_table(content: bytes) -> bool:
 def from_csv(content: bytes, model: SSP) -> Dataset:
     """Build a data set from a table; errors name the line, the column and the remedy."""
     require_short(content, "write many observations as .npz (`bellmanifold.write_data`)")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"not UTF-8 text (byte {error.start}): save the table as CSV in UTF-8") from None
-    separator = _separator(text)
+    text = decoded(content, "save the table as CSV in UTF-8")
+    first = text.lstrip("\r\n").split("\n", 1)[0]
+    separator = next((mark for mark in SEPARATORS if mark in first), ",")
     lines = _numbered(text, separator)
     header = _header(next(lines, (1, []))[1])
     seen, places = [], []
@@ -64,24 +62,15 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
     return Dataset.from_pairs(model, seen, places)
 
 
-def _separator(text: str) -> str:
-    """What separates columns, by the first line: a comma unless there is none."""
-    first = text.lstrip("\r\n").split("\n", 1)[0]
-    return next((mark for mark in SEPARATORS if mark in first), ",")
-
-
 def _numbered(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Lines that are not empty, with their numbers, counted from 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise BadInputError(f"line {reader.line_num}: {error}: close the quotes, or save the table again") from None
-        if any(cell.strip() for cell in cells):
-            yield reader.line_num, cells
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise BadInputError(f"line {reader.line_num}: {error}: close the quotes, or save the table again") from None
 
 
 def _header(cells: Sequence[str]) -> list[str]:

@@ -96,16 +96,12 @@ class _Reader:
             self._body(lines)
         except UnicodeDecodeError:
             raise BadInputError(f"line {self.line + 1}: not UTF-8 text: save it as UTF-8") from None
-        self._require_whole_file()
-        self.choice_start.append(len(self.choice_label))
-        self.next_start.append(len(self.next_state))
-
-    def _require_whole_file(self) -> None:
-        """Refuse a file that was cut off, or holds more than it says."""
         found = {"@nr_states": len(self.choice_start), "@nr_choices": len(self.choice_label)}
         for key, count in self.declared.items():
             if count != found[key]:
                 raise BadInputError(f"{key} is {count}, but there are {found[key]}: is the file complete?")
+        self.choice_start.append(len(self.choice_label))
+        self.next_start.append(len(self.next_state))
 
     def refuse(self, what: str) -> BadInputError:
         """An error at the line that was read last."""
@@ -238,8 +234,18 @@ class _Reader:
 
     def problem(self, asked: str | None, path: str) -> SSP:
         """The problem of a property."""
-        reward, sense, target = self._default() if asked is None else read_question(asked)
         rewards, labels = (", ".join(map(quote, names)) or "none" for names in (self.rewards, self.labelled))
+        if asked is not None:
+            reward, sense, target = read_question(asked)
+        elif GOAL in self.labelled and (COST in self.rewards or REWARD in self.rewards):
+            reward, sense, target = (
+                Question(COST, "min", GOAL) if COST in self.rewards else Question(REWARD, "max", GOAL)
+            )
+        else:
+            raise BadInputError(
+                f"which reward, until which label? Add ?{EXAMPLE}; there are the reward models {rewards} and the "
+                f"labels {labels}"
+            )
         if reward is None:
             if len(self.rewards) != 1 and "" not in self.rewards:
                 raise BadInputError(f"the property names no reward model, and the file has {rewards}: write {EXAMPLE}")
@@ -257,17 +263,6 @@ class _Reader:
         model = self._explicit(self.rewards.index(reward), target, choices)
         text = str(Question(reward, sense, target))
         return reward_until_target(model, sense, path, text, checked=asked is not None)
-
-    def _default(self) -> Question:
-        """The question that is asked by default."""
-        for question in (Question(COST, "min", GOAL), Question(REWARD, "max", GOAL)):
-            if question.reward in self.rewards and GOAL in self.labelled:
-                return question
-        rewards, labels = (", ".join(map(quote, names)) or "none" for names in (self.rewards, self.labelled))
-        raise BadInputError(
-            f"which reward, until which label? Add ?{EXAMPLE}; there are the reward models {rewards} and the labels "
-            f"{labels}"
-        )
 
     def _explicit(self, reward: int, target: str, choices: np.ndarray) -> Explicit:
         states, kinds = len(choices), len(self.rewards)
@@ -314,11 +309,14 @@ def _write(model: SSP, file: IO[bytes]) -> None:
     goal = model.n_states + shift
     head = ["@type: MDP", "@parameters", "", "@reward_models", COST if cost else REWARD]
     head += ["@nr_states", str(goal + 1), "@nr_choices", str(model.n_pairs + shift + 1)]
-    plain = [_plain(name, k) for k, name in enumerate(model.actions)]
+    plain = [a if _PLAIN.fullmatch(a) and a != NO_LABEL else str(k) for k, a in enumerate(model.actions)]
     odd = [(word, name) for word, name in zip(plain, model.actions, strict=True) if word != name]
     head += [*(f"// action {word} {json.dumps(name)}" for word, name in odd), "@model"]
     if shift:
-        head += [f"state 0 [0] {INIT}", f"// {json.dumps(_fresh(model))}", "\taction start [0]"]
+        name = "start"
+        while name in model.states or name in model.goals:
+            name += "'"
+        head += [f"state 0 [0] {INIT}", f"// {json.dumps(name)}", "\taction start [0]"]
         head += [f"\t\t{s + 1} : {float(model.initial[s])!r}" for s in starts]
     file.write("\n".join([*head, ""]).encode())
     reward = (np.where(model.reward == 0, 0.0, model.reward) * (-1 if cost else 1) + 0.0).tolist()
@@ -338,16 +336,3 @@ def _write(model: SSP, file: IO[bytes]) -> None:
         f"\t\t{goal} : 1.0",
     ]
     file.write("\n".join([*last, ""]).encode())
-
-
-def _plain(name: str, number: int) -> str:
-    """The name of an action if it is a plain word, else its number."""
-    return name if _PLAIN.fullmatch(name) and name != NO_LABEL else str(number)
-
-
-def _fresh(model: SSP) -> str:
-    """A name that no state has."""
-    name = "start"
-    while name in model.states or name in model.goals:
-        name += "'"
-    return name

@@ -41,13 +41,11 @@ class Explicit:
     """A Markov decision process, state by state and choice by choice.
 
     Attributes:
-        state_names: a name for every state.
         labels: distinct labels of choices; an empty one for none.
         choice_label: index into `labels`, shape (choices,).
         choice_start: the choices of state s are choice_start[s]:choice_start[s + 1], shape (states + 1,).
         reward: of each choice, that of its state included, shape (choices,).
         next_start, next_state, next_prob: successors of all choices in compressed rows.
-        initial: the initial states.
         target: whether each state is in the target, shape (states,).
     """
 
@@ -68,7 +66,7 @@ class Question(NamedTuple):
 
     Attributes:
         reward: the name of the reward structure; None if the property names none.
-        sense: whether the reward is minimised or maximised; None if the property does not say.
+        sense: None if the property does not say.
         target: the label.
     """
 
@@ -110,16 +108,9 @@ def read_query(query: str) -> dict[str, str]:
 def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str, checked: bool = True) -> SSP:
     """The problem of collecting the least or the largest reward before the target is reached.
 
-    Args:
-        model: the process.
-        sense: whether its rewards are minimised or maximised.
-        path: where it comes from.
-        asked: the property, for people.
-        checked: whoever stays away from the target is worth infinitely much, as model checkers have it: a maximum is
-            refused where some policy may. Otherwise it is worth what it collects, and `solve` judges loops.
-
-    Raises:
-        BadInputError: if there are several initial states, or the value is infinite.
+    `asked` is the property, for people. If it is `checked`, whoever stays away from the target is worth infinitely
+    much, as model checkers have it: a maximum is refused where some policy may. Otherwise it is worth what it collects,
+    and `solve` judges loops.
     """
     SIZE.require(len(model.reward) + len(model.next_state), "the problem")
     if len(model.initial) != 1:

@@ -92,16 +92,23 @@ def require_short(content: bytes, remedy: str) -> None:
         )
 
 
+def decoded(content: bytes, remedy: str) -> str:
+    """Text in UTF-8, perhaps with a byte order mark."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start}): {remedy}") from None
+
+
 def parse_json(content: bytes) -> dict[str, Any]:
     """A JSON object, strictly: UTF-8, no key twice; call inside `located`.
 
     NaN and Infinity pass here, so that `number` can refuse them by name and place.
     """
     require_short(content, "write large problems as .npz (`env export`)")
+    written = decoded(content, "save it as UTF-8 JSON")
     try:
-        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_without_repeats, parse_constant=float)
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 JSON") from None
+        value = json.loads(written, object_pairs_hook=_without_repeats, parse_constant=float)
     except json.JSONDecodeError as error:
         raise BadInputError(f"line {error.lineno} column {error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:
@@ -171,21 +178,28 @@ def listing(value: object, what: str) -> list[Any]:
     return value
 
 
-def record(value: object, what: str, required: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
-    """A JSON object with all required keys and no unknown one."""
+def record(
+    value: object,
+    what: str,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    newer: Sequence[str] = (),
+    needs: str = "",
+) -> Mapping[str, Any]:
+    """A JSON object with all required keys and no unknown one.
+
+    `newer` keys are optional, too, unless the file is of an older format: then those it `needs` the newer one for are
+    refused, and that is named.
+    """
     if not isinstance(value, dict):
         raise BadInputError(f"{what} is {kind(value)}: give an object")
-    require_keys(value, what, required, optional)
-    return value
-
-
-def refuse_newer_keys(value: object, what: str, keys: Sequence[str], newer: str) -> None:
-    """Refuse keys of a newer format in a file of an older one, and name the format that takes them."""
-    for key in keys:
-        if isinstance(value, dict) and key in value:
+    for key in newer:
+        if needs and key in value:
             raise BadInputError(
-                f'{what}: unknown key {quote(key)}: write {quote(newer)} under "format", which takes it'
+                f'{what}: unknown key {quote(key)}: write {quote(needs)} under "format", which takes it'
             )
+    require_keys(value, what, required, (*optional, *(() if needs else newer)))
+    return value
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
@@ -202,7 +216,9 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
         temporary = None
         sync_directory(target.parent)
@@ -242,12 +258,6 @@ def unwritten(what: str, error: Exception, remedy: str) -> BellmanifoldError:
 def temporary_prefix(name: str) -> str:
     """How the temporary file begins under which `write_atomically` writes a file of this name."""
     return f".{name[:40]}."
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def reason(error: Exception) -> str:

@@ -32,7 +32,6 @@ from bellmanifold.formats.files import (
     parse_json,
     read_bytes,
     record,
-    refuse_newer_keys,
     text,
     write_atomically,
 )
@@ -82,19 +81,15 @@ def _version_of(data: Dataset) -> int:
 
 def from_json(value: Any, model: SSP) -> Dataset:
     """Build a data set from a parsed `data/1` or `data/2` object."""
-    version = find_version(value, DATA_FORMATS)
+    needs = DATA_FORMATS[1] if find_version(value, DATA_FORMATS) == 1 else ""
     whole = record(value, "data", ("format", "observations"), ("metadata",))
     items = listing(whole["observations"], "observations")
-    return Dataset.from_pairs(
-        model, [_observation(item, f"observations[{t}]", version) for t, item in enumerate(items)]
-    )
+    return Dataset.from_pairs(model, [_observation(item, f"observations[{t}]", needs) for t, item in enumerate(items)])
 
 
-def _observation(item: Any, where: str, version: int) -> Observation:
-    """One observation of a file."""
-    if version == 1:
-        refuse_newer_keys(item, where, ("sd", "next"), DATA_FORMATS[1])
-    fields = record(item, where, ("state", "action"), ("reward", "sd", "next") if version > 1 else ("reward",))
+def _observation(item: Any, where: str, needs: str) -> Observation:
+    """One observation of a file, which may need a newer format for more."""
+    fields = record(item, where, ("state", "action"), ("reward",), ("sd", "next"), needs)
     state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
     for key, meaning in _MEANING.items():
         if key in fields and fields[key] is None:

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from bellmanifold.assembly import assemble
 from bellmanifold.errors import BadInputError, quote, require_kind
@@ -34,12 +33,10 @@ from bellmanifold.formats.files import (
     plain_object,
     read_bytes,
     record,
-    refuse_newer_keys,
     text,
     write_atomically,
 )
 from bellmanifold.formats.npz import check_arrays, check_names, names, one_number, one_text, read_arrays
-from bellmanifold.problem_table import pair_columns
 from bellmanifold.ssp import SSP, Description, StatedPrior, require_problem
 
 FORMATS = ("bellmanifold.ssp/1", "bellmanifold.ssp/2")
@@ -91,11 +88,9 @@ def version_of(model: SSP) -> int:
 
 def from_json(value: Any) -> SSP:
     """Build a problem from a parsed `ssp/1` or `ssp/2` object."""
-    version = find_version(value, FORMATS)
-    optional = ("name", "discount", "metadata") + (("prior", "open_discount") if version > 1 else ())
-    if version == 1:
-        refuse_newer_keys(value, "problem", ("prior", "open_discount"), FORMATS[1])
-    whole = record(value, "problem", ("format", "goals", "initial", "pairs"), optional)
+    needs = FORMATS[1] if find_version(value, FORMATS) == 1 else ""
+    required, optional = ("format", "goals", "initial", "pairs"), ("name", "discount", "metadata")
+    whole = record(value, "problem", required, optional, ("prior", "open_discount"), needs)
     numbers: dict[str, int] = {}
     actions: dict[str, int] = {}
 
@@ -106,13 +101,9 @@ def from_json(value: Any) -> SSP:
     pair_state, pair_action, reward, reward_sd, priors = [], [], [], [], []
     next_start, next_state, next_prob = [0], [], []
     for k, pair in enumerate(listing(whole["pairs"], "pairs")):
-        where = f"pairs[{k}]"
-        fields = _pair(pair, where, version)
-        pair_state.append(state(fields["state"], f"{where}.state"))
-        action = text(fields["action"], f"{where}.action")
-        pair_action.append(actions.setdefault(action, len(actions)))
-        where += f" ({quote(fields['state'])}, {quote(action)})"
-        _refuse_nothing(fields, where, version)
+        fields, where = _pair(pair, f"pairs[{k}]", needs)
+        pair_state.append(numbers.setdefault(fields["state"], len(numbers)))
+        pair_action.append(actions.setdefault(fields["action"], len(actions)))
         reward.append(number(fields["reward"], f"{where}: reward") if "reward" in fields else np.nan)
         reward_sd.append(number(fields.get("reward_sd", 0.0), f"{where}: reward_sd"))
         priors.append(_prior(fields, f"{where}: prior"))
@@ -129,7 +120,7 @@ def from_json(value: Any) -> SSP:
     start = [state(name, "initial state") for name in initial]
     start_prob = [number(p, f"initial: probability of {quote(name)}") for name, p in initial.items()]
     metadata = plain_object(whole.get("metadata", {}), "metadata")
-    stated = np.array(priors, dtype=np.float64).reshape(len(priors), 2)
+    stated = np.array(priors, dtype=np.float64).reshape(len(priors), 2)  # NaN for None
     model = assemble(
         Description(
             state_names=list(numbers),
@@ -146,54 +137,40 @@ def from_json(value: Any) -> SSP:
             reward_sd=reward_sd,
             name=text(whole.get("name", ""), "name"),
             metadata=metadata,
-            prior=_stated(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
-            may_be_open=version > 1,
+            prior=StatedPrior(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
+            may_be_open=not needs,
             open_discount=number(whole.get("open_discount", 1.0), "open_discount"),
         )
     )
     return model.discounted(number(whole.get("discount", 1.0), "discount"))
 
 
-def _pair(value: Any, where: str, version: int) -> Mapping[str, Any]:
-    """The object of a pair, with the keys that its version takes."""
-    if version == 1:
-        refuse_newer_keys(value, where, ("prior",), FORMATS[1])
-    fields = record(
-        value, where, ("state", "action"), ("reward", "next", "reward_sd") + (("prior",) if version > 1 else ())
-    )
+def _pair(value: Any, where: str, needs: str) -> tuple[Mapping[str, Any], str]:
+    """The object of a pair, and what messages call it; in version 2 what is unknown is left out, not null or {}."""
+    fields = record(value, where, ("state", "action"), ("reward", "next", "reward_sd"), ("prior",), needs)
     for key in ("reward", "next"):
-        if key not in fields and version == 1:
-            remedy = f'add it, or write {quote(FORMATS[1])} under "format" to leave it open'
+        if needs and key not in fields:
+            remedy = f'add it, or write {quote(needs)} under "format" to leave it open'
             raise BadInputError(f"{where}: {quote(key)} is missing: {remedy}")
-    return fields
-
-
-def _refuse_nothing(fields: Mapping[str, Any], where: str, version: int) -> None:
-    """In version 2 unknown entries are left out: null and {} might be mistakes."""
+    called = ", ".join(quote(text(fields[key], f"{where}.{key}")) for key in ("state", "action"))
     for key, nothing in (("reward", (None,)), ("next", (None, {}))):
-        if version > 1 and key in fields and fields[key] in nothing:
+        if not needs and key in fields and fields[key] in nothing:
             found = "null" if fields[key] is None else "empty"
-            raise BadInputError(f"{where}: {key} is {found}: leave it out if it is unknown")
+            raise BadInputError(f"{where} ({called}): {key} is {found}: leave it out if it is unknown")
+    return fields, f"{where} ({called})"
 
 
-def _prior(fields: Mapping[str, Any], where: str) -> tuple[float, float]:
-    """The mean and the sd that an object states under "prior"; NaN where it states none."""
+def _prior(fields: Mapping[str, Any], where: str) -> tuple[float | None, float | None]:
+    """The mean and the sd that an object states under "prior"."""
     if "prior" not in fields:
-        return float("nan"), float("nan")
+        return None, None
     stated = record(fields["prior"], where, (), ("mean", "sd"))
     if not stated:
         raise BadInputError(f"{where} is empty: give mean, sd or both")
-    mean, sd = (number(stated[key], f"{where}.{key}") if key in stated else float("nan") for key in ("mean", "sd"))
-    if sd <= 0:
+    mean, sd = (number(stated[key], f"{where}.{key}") if key in stated else None for key in ("mean", "sd"))
+    if sd is not None and sd <= 0:
         raise BadInputError(f"{where}.sd is {sd:g}: give a positive number")
     return mean, sd
-
-
-def _stated(
-    mean: float, sd: float, pair_mean: Float[np.ndarray, "pairs"], pair_sd: Float[np.ndarray, "pairs"]
-) -> StatedPrior:
-    """A prior in which NaN stands for what is not stated."""
-    return StatedPrior(None if np.isnan(mean) else mean, None if np.isnan(sd) else sd, pair_mean, pair_sd)
 
 
 def to_json_text(model: SSP) -> str:
@@ -204,7 +181,7 @@ def to_json_text(model: SSP) -> str:
 
     prior = model.prior
     lines = []
-    for i, (state, action, reward, sd, law) in enumerate(zip(*pair_columns(model).values(), strict=True)):
+    for i, (state, action, reward, sd, law) in enumerate(zip(*model.columns().values(), strict=True)):
         pair: dict[str, Any] = {"state": state, "action": action}
         if not model.open_reward[i]:
             pair["reward"] = reward
@@ -275,14 +252,14 @@ def from_npz(content: bytes) -> SSP:
 
 def _prior_of_arrays(arrays: Mapping[str, np.ndarray]) -> StatedPrior:
     """What the arrays of a problem state of its prior."""
-    whole = [one_number(arrays, key) if key in arrays else float("nan") for key in _OPEN[3:]]
+    mean, sd = (one_number(arrays, key) if key in arrays else np.nan for key in _OPEN[3:])
     count, pairs = arrays["pair_state"].size, []
     for key in _OPEN[1:3]:
         array = arrays.get(key, np.full(count, np.nan))
         if array.shape != (count,) or array.dtype.kind not in "iuf":
             raise BadInputError(f"{key}: must be a list of numbers, one entry per pair, NaN where nothing is stated")
         pairs.append(array.astype(np.float64))
-    return _stated(whole[0], whole[1], pairs[0], pairs[1])
+    return StatedPrior(None if np.isnan(mean) else mean, None if np.isnan(sd) else sd, *pairs)
 
 
 def _write_npz(model: SSP, file: IO[bytes]) -> None:

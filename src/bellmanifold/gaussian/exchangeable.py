@@ -34,8 +34,9 @@ from __future__ import annotations
 
 import math
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
@@ -45,6 +46,8 @@ from scipy.special import log_ndtr, ndtri_exp
 
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 
+Numbers = TypeVar("Numbers", np.ndarray, Array)
+"""Arrays of NumPy, or of JAX."""
 FAR = 6.0
 """This many sds below the mean the continued fraction takes over."""
 LEVELS = 16
@@ -68,23 +71,15 @@ def largest_of_normals(
 
 
 def member_moments(
-    largest: Float[np.ndarray, "*#shape"],
-    count: Int[np.ndarray, "*#shape"],
-    mean: Float[np.ndarray, "*#shape"],
-    sd: Float[np.ndarray, "*#shape"],
-    centre: Float[np.ndarray, "*#shape"],
-) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Moments of any one of `count` independent Gaussians whose largest is known; all arguments are broadcast.
+    largest: Float[Numbers, "*#shape"],
+    count: Int[Numbers, "*#shape"],
+    mean: Float[Numbers, "*#shape"],
+    sd: Float[Numbers, "*#shape"],
+    centre: Float[Numbers, "*#shape"],
+) -> tuple[Float[Numbers, "*shape"], Float[Numbers, "*shape"]]:
+    """E[x | largest] and E[(x - centre)^2 | largest] of any one x of `count` independent Gaussians of known largest.
 
-    Args:
-        largest: their largest, finite.
-        count: how many they are, at least 1.
-        mean: of each of them.
-        sd: of each of them, positive.
-        centre: what the second moment is taken about.
-
-    Returns:
-        E[x | largest] and E[(x - centre)^2 | largest], to about twelve digits.
+    They have about twelve digits; all arguments are broadcast.
 
     Of two standard normals whose largest is 0, one is 0 and the other half of a normal:
 
@@ -92,25 +87,8 @@ def member_moments(
     >>> (first * np.sqrt(2 * np.pi)).round(12), square.round(12)
     (array([-1.]), array([0.5]))
     """
-    return _moments(largest, count.astype(np.float64), mean, sd, centre, np, scipy.special)
-
-
-def jax_member_moments(
-    largest: Float[Array, "*#shape"],
-    count: Int[Array, "*#shape"],
-    mean: Float[Array, "*#shape"],
-    sd: Float[Array, "*#shape"],
-    centre: Float[Array, "*#shape"],
-) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """The same as `member_moments` for arrays of JAX."""
-    return _moments(largest, count.astype(largest.dtype), mean, sd, centre, jnp, jax.scipy.special)
-
-
-def _moments(
-    largest: Any, count: Any, mean: Any, sd: Any, centre: Any, xp: ModuleType, special: ModuleType
-) -> tuple[Any, Any]:
-    """Both moments, computed with the functions of a namespace of arrays and one of special functions."""
-    z = (largest - mean) / sd
+    xp, special = (jnp, jax.scipy.special) if isinstance(largest, jax.Array) else (np, scipy.special)
+    z, count = (largest - mean) / sd, count.astype(np.float64)
     near = xp.maximum(z, -FAR)
     hazard = xp.exp(-0.5 * near**2) / (SQRT_2_PI * special.ndtr(near))
     gap, variance = _far_below(xp.maximum(-z, FAR), xp)

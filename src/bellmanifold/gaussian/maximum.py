@@ -49,31 +49,21 @@ BATCH = 2**20
 """Rows times nodes times variables that are worked on at once."""
 
 
+Rows = Float[np.ndarray, "rows k"]
+
+
 class Largest(NamedTuple):
     """For each row of Gaussians: the probability that each is the largest, and the largest's expectation."""
 
-    probability: Float[np.ndarray, "rows k"]
+    probability: Rows
     expectation: Float[np.ndarray, "rows"]
 
 
-def largest(
-    mean: Float[np.ndarray, "rows k"],
-    sd: Float[np.ndarray, "rows k"],
-    tolerance: float = TOLERANCE,
-    step: float = STEP,
-    numbers: int = BATCH,
-) -> Largest:
+def largest(mean: Rows, sd: Rows, tolerance: float = TOLERANCE, step: float = STEP, numbers: int = BATCH) -> Largest:
     """Compare the independent Gaussians of each row; its probabilities sum to 1.
 
-    Args:
-        mean: finite means.
-        sd: finite standard deviations, not negative; zero makes a constant.
-        tolerance: how far the probabilities of a row may miss 1 before it is done again with more nodes.
-        step: the distance of neighbouring nodes, times log k.
-        numbers: rows times nodes times variables that are worked on at once.
-
-    Returns:
-        Exact for one and two Gaussians; for more, to about 1e-12 (the expectation: of the largest sd).
+    The answer is exact for one and two Gaussians; for more, to about 1e-12 (the expectation: of the largest sd). A row
+    whose probabilities miss 1 by more than the tolerance is done again with more nodes.
 
     >>> probability, expectation = largest(np.zeros((1, 2)), np.ones((1, 2)))
     >>> probability, np.round(expectation * np.sqrt(np.pi), 12)
@@ -92,7 +82,7 @@ def largest(
     return answer
 
 
-def _of_constants(mean: Float[np.ndarray, "rows k"]) -> Largest:
+def _of_constants(mean: Rows) -> Largest:
     top = mean.max(axis=1, keepdims=True)
     wins = mean == top
     return Largest(wins / wins.sum(axis=1, keepdims=True), top[:, 0])
@@ -107,9 +97,7 @@ def _of_two(mean: Float[np.ndarray, "rows 2"], sd: Float[np.ndarray, "rows 2"]) 
     return Largest(np.stack([ndtr(gap), ndtr(-gap)], axis=1), mean.max(axis=1) + gain)
 
 
-def _only_best_constants(
-    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"]
-) -> tuple[Float[np.ndarray, "rows k"], Float[np.ndarray, "rows k"]]:
+def _only_best_constants(mean: Rows, sd: Rows) -> tuple[Rows, Rows]:
     """Send constants that another one beats to minus infinity; give the rest, which tie, one tiny sd."""
     constant = sd == 0
     best = np.where(constant, mean, -np.inf).max(axis=1, keepdims=True)
@@ -117,9 +105,7 @@ def _only_best_constants(
     return np.where(constant & (mean < best), -np.inf, mean), np.where(constant, tiny, sd)
 
 
-def _of_many(
-    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], tolerance: float, step: float, numbers: int
-) -> Largest:
+def _of_many(mean: Rows, sd: Rows, tolerance: float, step: float, numbers: int) -> Largest:
     probability = np.empty_like(mean)
     expectation = np.empty(len(mean))
     step /= max(np.log(mean.shape[1]), 1.6)
@@ -133,9 +119,7 @@ def _of_many(
     return Largest(probability / probability.sum(axis=1, keepdims=True), expectation)
 
 
-def _integrate(
-    mean: Float[np.ndarray, "rows k"], sd: Float[np.ndarray, "rows k"], step: float, numbers: int
-) -> Largest:
+def _integrate(mean: Rows, sd: Rows, step: float, numbers: int) -> Largest:
     """Sum over equally spaced y; all rows of a batch have as many nodes as the longest of them needs."""
     rows, k = mean.shape
     centre = np.argmax(mean - REACH * sd, axis=1)

@@ -66,10 +66,6 @@ class Orthants:
     first: Float[np.ndarray, "replicates cells dim"]
     spread: Float[np.ndarray, "cells dim dim"]
 
-    @property
-    def replicates(self) -> int:
-        return len(self.log_probability)
-
     def rows(self, chosen: Int[np.ndarray, "some"]) -> Orthants:
         """The same for some of the cells."""
         return Orthants(self.log_probability.take(chosen, 1), self.first.take(chosen, 1), self.spread.take(chosen, 0))
@@ -78,7 +74,7 @@ class Orthants:
         """The logarithm of each probability, and the probability's standard error as a fraction of it."""
         top, weight = self._weights()
         average = weight.mean(axis=0)
-        spread = weight.std(axis=0, ddof=1) / np.sqrt(self.replicates) if self.replicates > 1 else 0.0 * average
+        spread = weight.std(axis=0, ddof=1) / np.sqrt(len(weight)) if len(weight) > 1 else 0.0 * average
         with np.errstate(divide="ignore"):
             return top + np.log(average), np.divide(spread, average, out=np.zeros_like(spread), where=average > 0)
 
@@ -98,12 +94,8 @@ def orthants(
 ) -> Orthants:
     """P(D >= 0) and the moments of w given D >= 0, for every cell.
 
-    Args:
-        staircase: the Gaussian vectors.
-        points: lattice points for each cell and replicate, a power of two; not used up to dimension 2.
-        replicates: independent estimates; one, exact, up to dimension 2.
-        generator: draws the random shifts.
-        chunk: points treated at a time.
+    There are independent replicates, each with its own shift of `points` (a power of two) lattice points for each cell;
+    up to dimension 2 a single one, which is exact.
     """
     exact = staircase.dimension <= EXACT_DIMENSION
     parts = []
@@ -177,6 +169,7 @@ def _cut_moments(edge: Float[np.ndarray, "*shape"]) -> tuple[Float[np.ndarray, "
     return mean, variance
 
 
+Points = Float[np.ndarray, "replicates points cells"]
 Drawn = Float[np.ndarray, "some replicates points cells"]
 
 
@@ -197,7 +190,7 @@ class _Rows:
     def cells(self) -> int:
         return self.mean.shape[1]
 
-    def edge(self, j: int, drawn: Drawn) -> Float[np.ndarray, "a b cells"]:
+    def edge(self, j: int, drawn: Drawn) -> Points:
         """How many conditional standard deviations row j lies above 0 given w_0, ..., w_(j-1); +-inf if degenerate."""
         flat = self.degenerate[j]
         unit = np.where(flat, 1.0, self.lower[j, j])
@@ -216,7 +209,7 @@ def _rows(staircase: Staircase) -> _Rows:
     return _Rows(np.ascontiguousarray(staircase.mean.T), lower, degenerate, np.ascontiguousarray(staircase.shift.T))
 
 
-def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Float[np.ndarray, "replicates points cells"]]:
+def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Points]:
     """Draw all coordinates but the last; returns them, in place of the uniform numbers, and the log of their weight."""
     log_weight = np.zeros(uniform.shape[1:])
     for j, shift in enumerate(rows.shift):
@@ -232,9 +225,7 @@ def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Float[np.ndarray, "repli
     return uniform, log_weight
 
 
-def _cut_normal(
-    uniform: Float[np.ndarray, "a b cells"], edge: Float[np.ndarray, "a b cells"]
-) -> tuple[Float[np.ndarray, "a b cells"], Float[np.ndarray, "a b cells"]]:
+def _cut_normal(uniform: Points, edge: Points) -> tuple[Points, Points]:
     """The logarithm of the probability that a normal number exceeds -edge, and such a number by inversion."""
     probability, log_probability, far = _normal(edge)
     drawn = np.asarray(-ndtri(uniform * probability))
@@ -254,9 +245,7 @@ def _normal(
     return probability, log_probability, far
 
 
-def _sweep(
-    rows: _Rows, drawn: Drawn, log_weight: Float[np.ndarray, "replicates points cells"], points: int = 1
-) -> Orthants:
+def _sweep(rows: _Rows, drawn: Drawn, log_weight: Points, points: int = 1) -> Orthants:
     """Finish the last row by its known moments and add everything up.
 
     Sums over drawn points are divided by their number, `points`; quadrature nodes carry their weights with them.
@@ -277,9 +266,7 @@ def _sweep(
     return Orthants(log_probability, first, spread)
 
 
-def _covariance(
-    values: Drawn, weight: Float[np.ndarray, "replicates points cells"]
-) -> Float[np.ndarray, "cells dim dim"]:
+def _covariance(values: Drawn, weight: Points) -> Float[np.ndarray, "cells dim dim"]:
     """Covariances over weighted points, taken about the mean so that a small spread about large values survives."""
     dim = len(values)
     covariance = np.empty((weight.shape[2], dim, dim))

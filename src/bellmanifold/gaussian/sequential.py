@@ -56,6 +56,9 @@ ORDER_NUMBERS = 2**17
 """Numbers of covariances treated at a time when rows are ordered."""
 
 
+Vectors = Float[np.ndarray, "cells dim"]
+
+
 @dataclass(frozen=True, eq=False)
 class Staircase:
     """Gaussian vectors in triangular form: component order[j] of D is scale_j (mean_j + sum_{i<=j} lower_ji w_i).
@@ -70,8 +73,8 @@ class Staircase:
     """
 
     order: Int[np.ndarray, "cells dim"]
-    scale: Float[np.ndarray, "cells dim"]
-    mean: Float[np.ndarray, "cells dim"]
+    scale: Vectors
+    mean: Vectors
     lower: Float[np.ndarray, "cells dim dim"]
     direction: Float[np.ndarray, "cells rank dim"]
     shift: Float[np.ndarray, "cells rest"]
@@ -89,17 +92,15 @@ class Staircase:
 
 
 def arrange(
-    mean: Float[np.ndarray, "cells dim"],
+    mean: Vectors,
     factor: Float[np.ndarray, "cells dim rank"],
     tolerance: float = TILT_TOLERANCE,
     looks: int = TILT_LOOKS,
 ) -> Staircase:
     """Bring the vectors mean + factor z into triangular form, the hardest rows first.
 
-    Args:
-        mean, factor: of the vectors.
-        tolerance: how close to the saddle point the tilting has to come.
-        looks: at damped rounds towards it, before Newton's method takes over.
+    The tilting has to come within `tolerance` of the saddle point; Newton's method takes over after `looks` at damped
+    rounds towards it.
     """
     cells, dim, rank = factor.shape
     if rank < dim:
@@ -118,7 +119,7 @@ def arrange(
 
 
 def _hardest_first(
-    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"], numbers: int = ORDER_NUMBERS
+    mean: Vectors, factor: Float[np.ndarray, "cells dim rank"], numbers: int = ORDER_NUMBERS
 ) -> Int[np.ndarray, "cells dim"]:
     """For every cell, the rows in ascending order of their edges given all other rows.
 
@@ -128,9 +129,7 @@ def _hardest_first(
     return np.concatenate([np.argsort(_edges_given_others(mean[p], factor[p]), axis=1, kind="stable") for p in parts])
 
 
-def _edges_given_others(
-    mean: Float[np.ndarray, "cells dim"], factor: Float[np.ndarray, "cells dim rank"]
-) -> Float32[np.ndarray, "cells dim"]:
+def _edges_given_others(mean: Vectors, factor: Float[np.ndarray, "cells dim rank"]) -> Float32[np.ndarray, "cells dim"]:
     rough = factor.astype(np.float32)
     correlation = rough @ rough.transpose(0, 2, 1)
     np.einsum("cii->ci", correlation)[...] = 0.0
@@ -143,7 +142,7 @@ def _edges_given_others(
 
 
 def _shifts(
-    mean: Float[np.ndarray, "cells dim"], lower: Float[np.ndarray, "cells dim dim"], tolerance: float, looks: int
+    mean: Vectors, lower: Float[np.ndarray, "cells dim dim"], tolerance: float, looks: int
 ) -> Float[np.ndarray, "cells rest"]:
     """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
     cells, dim = mean.shape
@@ -166,9 +165,7 @@ def _shifts(
     return np.ascontiguousarray(shift[:-1].T)
 
 
-def _saddle_by_newton(
-    slope: Float[np.ndarray, "cells dim dim"], offset: Float[np.ndarray, "cells dim"], tolerance: float
-) -> Float[np.ndarray, "cells dim"]:
+def _saddle_by_newton(slope: Float[np.ndarray, "cells dim dim"], offset: Vectors, tolerance: float) -> Vectors:
     """The shifts at the saddle point; 0 where Newton's method does not come within the tolerance of it."""
     product = slope @ slope.transpose(0, 2, 1)
     shift, edge = np.zeros_like(offset), np.zeros_like(offset)

@@ -33,12 +33,7 @@ def sobol_points(
 ) -> Float[np.ndarray, "dimension points"]:
     """Points `begin` to `begin + size` of a scrambled net for each generator, one net after the other.
 
-    Args:
-        dimension: how many coordinates.
-        begin: the first point, a multiple of `size`.
-        size: a power of two.
-        generators: each draws one scrambling.
-        orders: for each of these, which of the sequence's coordinates each coordinate is; None for their own order.
+    Orders, if there are any, say for each net which of the sequence's coordinates each coordinate is.
     """
     assert size & (size - 1) == 0, "a part of a net has a power of two of points"
     assert begin % size == 0, "a part of a net begins at a multiple of its size"

@@ -79,11 +79,7 @@ def learnt_stretch(
 ) -> Stretch:
     """The map that gives each of some coordinates about its weighed marginal.
 
-    Args:
-        x: standard normal points, of the coordinates that may be changed.
-        weight: of the points, not all 0.
-        place: which coordinates these are.
-        coordinates: how many there are in all.
+    Points `x` hold the coordinates that may be changed, at `place` among all of them; some weight is positive.
 
     Half of a normal number, and one that no weight depends on:
 
@@ -118,42 +114,29 @@ def stretched(
 ) -> tuple[Float[Array, "coordinates points"], Float[Array, "points"]]:
     """Stretched points, and the log of the normal density over the density that they were drawn from.
 
-    Args:
-        stretch: the map.
-        x: standard normals; the first eighth of them is kept as it is. Without a map that holds of all, to the bit.
+    The first eighth of the points is kept as it is; without a map that holds of all, to the bit.
     """
     arrays = [jnp.asarray(array) for array in stretch]
+    every = jnp.ones(BLOCK)  # a product of matrices sums faster than a sum over rows
 
     def block(k: Int[Array, ""], found: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Stretch some coordinates, and add log r of these. Padding has the normal law: it adds nothing."""
         x, log_density = found
-        here, centre, below, above = (jax.lax.dynamic_slice_in_dim(a, k * BLOCK, BLOCK) for a in arrays)
-        own = centre[:, None], below[:, None], above[:, None]
-        some, log_ratio = _stretched_block(*own, x.at[here].get(mode="clip"))
-        return x.at[here].set(some, mode="drop"), log_density + log_ratio
+        here, *own = (jax.lax.dynamic_slice_in_dim(array, k * BLOCK, BLOCK) for array in arrays)
+        centre, below, above = (numbers[:, None] for numbers in own)
+        plain, rest = jnp.split(x.at[here].get(mode="clip"), [x.shape[1] // PLAIN], axis=1)
+        is_low = plain < centre
+        source = (plain - centre) / jnp.where(is_low, below, above)
+        log_plain = 0.5 * (plain**2 - source**2) - jnp.where(is_low, jnp.log(below), jnp.log(above))
+        is_low = rest < 0.0
+        moved = centre + jnp.where(is_low, below, above) * rest
+        log_rest = 0.5 * (moved**2 - rest**2) - jnp.where(is_low, jnp.log(below), jnp.log(above))
+        log_ratio = jnp.concatenate([every @ log_plain, every @ log_rest])
+        return x.at[here].set(jnp.concatenate([plain, moved], axis=1), mode="drop"), log_density + log_ratio
+
+    def over_mixture(log_density: Float[Array, "points"]) -> Float[Array, "points"]:
+        return -jnp.log(1.0 / PLAIN + (1.0 - 1.0 / PLAIN) * jnp.exp(log_density))
 
     blocks = -(-jnp.sum(arrays[0] < len(x)) // BLOCK)
     x, log_density = jax.lax.fori_loop(0, blocks, block, (x, jnp.zeros(x.shape[1])))
-    return x, jax.lax.cond(blocks > 0, _log_over_mixture, jnp.zeros_like, log_density)
-
-
-def _stretched_block(
-    centre: Float[Array, "block 1"],
-    below: Float[Array, "block 1"],
-    above: Float[Array, "block 1"],
-    x: Float[Array, "block points"],
-) -> tuple[Float[Array, "block points"], Float[Array, "points"]]:
-    """Points of some coordinates, and log r of these. Padding has the normal law: it adds nothing."""
-    plain, rest = jnp.split(x, [x.shape[1] // PLAIN], axis=1)
-    is_low = plain < centre
-    source = (plain - centre) / jnp.where(is_low, below, above)
-    log_plain = 0.5 * (plain**2 - source**2) - jnp.where(is_low, jnp.log(below), jnp.log(above))
-    is_low = rest < 0.0
-    found = centre + jnp.where(is_low, below, above) * rest
-    log_rest = 0.5 * (found**2 - rest**2) - jnp.where(is_low, jnp.log(below), jnp.log(above))
-    every = jnp.ones(len(x))  # a product of matrices sums faster than a sum over rows
-    return jnp.concatenate([plain, found], axis=1), jnp.concatenate([every @ log_plain, every @ log_rest])
-
-
-def _log_over_mixture(log_density: Float[Array, "points"]) -> Float[Array, "points"]:
-    """- log (1/8 + 7/8 r)."""
-    return -jnp.log(1.0 / PLAIN + (1.0 - 1.0 / PLAIN) * jnp.exp(log_density))
+    return x, jax.lax.cond(blocks > 0, over_mixture, jnp.zeros_like, log_density)

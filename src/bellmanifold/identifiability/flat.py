@@ -28,13 +28,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 
 from bellmanifold.data import Dataset, require_data
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.graph import end_components, is_proper
+from bellmanifold.graph import Policy, States, end_components, is_proper
 from bellmanifold.health import direction
 from bellmanifold.ssp import SSP, require_closed
 
@@ -54,7 +54,7 @@ class FlatCone(NamedTuple):
     """
 
     direction: Float[np.ndarray, "pairs"]
-    policy: Int[np.ndarray, "states"]
+    policy: Policy
     states: Int[np.ndarray, "members"]
 
 
@@ -104,7 +104,7 @@ def log_likelihood_along(
     return np.asarray(-0.5 * (z**2).sum(axis=1) - len(data) * np.log(scale * np.sqrt(2 * np.pi)), dtype=np.float64)
 
 
-def cell_matrix(model: SSP, policy: Int[np.ndarray, "states"]) -> Float[np.ndarray, "pairs pairs"]:
+def cell_matrix(model: SSP, policy: Policy) -> Float[np.ndarray, "pairs pairs"]:
     """B: the residuals' derivative where the policy is greedy."""
     if model.n_pairs > MOST_PAIRS:
         raise UnsupportedError(
@@ -117,9 +117,7 @@ def cell_matrix(model: SSP, policy: Int[np.ndarray, "states"]) -> Float[np.ndarr
     return matrix
 
 
-def cell_walls(
-    model: SSP, policy: Int[np.ndarray, "states"], states: Bool[np.ndarray, "states"] | None = None
-) -> Float[np.ndarray, "walls pairs"]:
+def cell_walls(model: SSP, policy: Policy, states: States | None = None) -> Float[np.ndarray, "walls pairs"]:
     """D: a row e_mu(s) - e_(s, a) for every state s (among the given ones) and action a that the policy does not play.
 
     Args:
@@ -136,7 +134,7 @@ def cell_walls(
     return walls
 
 
-def flat_direction(data: Dataset, policy: Int[np.ndarray, "states"]) -> Float[np.ndarray, "pairs"] | None:
+def flat_direction(data: Dataset, policy: Policy) -> Float[np.ndarray, "pairs"] | None:
     """A direction in which the policy's cell is unbounded and the likelihood of the data constant; None if none is.
 
     Proper policies with complete data have none: that is decided on the graph. Else a linear program decides, to

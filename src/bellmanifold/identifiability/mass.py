@@ -23,12 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from bellmanifold.data import Dataset, require_plain
 from bellmanifold.gaussian.orthant import orthants
 from bellmanifold.gaussian.sequential import arrange
-from bellmanifold.graph import is_proper
+from bellmanifold.graph import Policy, is_proper
 from bellmanifold.identifiability.flat import cell_matrix, cell_walls, flat_direction, require_positive
 from bellmanifold.linear import evaluate_chain, solve_chain
 from bellmanifold.ssp import SSP
@@ -54,7 +54,7 @@ class LikelihoodMass:
     log_mass_se: float
 
 
-def likelihood_mass(data: Dataset, policy: Int[np.ndarray, "states"], scale: float, seed: int = 0) -> LikelihoodMass:
+def likelihood_mass(data: Dataset, policy: Policy, scale: float, seed: int = 0) -> LikelihoodMass:
     """Integrate the likelihood of all observations over the action values for which a policy is greedy.
 
     Args:
@@ -87,7 +87,7 @@ def likelihood_mass(data: Dataset, policy: Int[np.ndarray, "states"], scale: flo
     return LikelihoodMass(True, log_bound, float(log_bound + log_probability), float(se))
 
 
-def _inverse(model: SSP, policy: Int[np.ndarray, "states"]) -> Float[np.ndarray, "pairs pairs"]:
+def _inverse(model: SSP, policy: Policy) -> Float[np.ndarray, "pairs pairs"]:
     """B^-1 of a proper policy: action values, one column for each pair that alone pays 1."""
     moves = (np.eye(model.n_pairs) - cell_matrix(model, policy))[:, policy]
     states = np.arange(model.n_states)

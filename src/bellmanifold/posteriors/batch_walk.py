@@ -46,13 +46,14 @@ from bellmanifold.posteriors.system import (
     normal_point,
     system_of,
 )
-from bellmanifold.posteriors.trace import MOST_RECORDED, Draw, Trace, Welford
+from bellmanifold.posteriors.trace import MOST_RECORDED, Trace, Welford
+from bellmanifold.posteriors.walker import PICKS, Draw, Ends, Walker
 from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold.samplers import coordinatewise, elliptical
 from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 
-PICKS, ROWS = 8, 4
-"""Number of unobserved pairs that each chain visits in a step, at most, and of open laws that it proposes."""
+ROWS = 4
+"""Number of open laws that each chain proposes in a step."""
 STRETCH, SHORT = 10, 5
 """Number of steps for which open laws are drawn at a time; the second where drawing all laws is cheap."""
 CHEAP = 2**16
@@ -63,21 +64,10 @@ FORGOTTEN = np.array([0.0, 0.25, 0.5, 1.0])
 """Probabilities of forgetting a law: each chain draws one of these."""
 
 
-class BatchWalker:
-    """Chains of slice steps that can be walked on as long as needed.
-
-    Every pair has a normal number of its own, so chains go on where they were when more pairs become known.
-
-    Args:
-        coordinates: of the posterior.
-        chart: of its problem.
-        rng: fixes where the chains begin.
-        chains: how many.
-        before: chains of the same problem with fewer data, to go on from.
-    """
+class BatchWalker(Walker):
+    """Chains that move together in a compiled program; `before` are chains with fewer data, to go on from."""
 
     least, most = 4, 2**62
-    """Steps between two draws that are played, whatever the number of unobserved pairs."""
 
     def __init__(
         self,
@@ -87,17 +77,16 @@ class BatchWalker:
         chains: int,
         before: BatchWalker | None = None,
     ) -> None:
-        self.coordinates, self.chart, self.chains = coordinates, chart, chains
+        self.coordinates, self.chart, self.chains, self.is_fresh = coordinates, chart, chains, before is None
         self.system = system_of(coordinates, chart)
-        self.is_fresh = before is None
-        open_laws = coordinates.target.laws
-        laws = drawn_laws(open_laws, rng, chains)
+        self.visited, self.ignores_residuals = int(coordinates.unseen.sum()), self.system.ignores_residuals
+        laws = drawn_laws(self.laws, rng, chains)
         if before is None:
             self.point = normal_point(fresh_key(rng), self.system, chains, laws)
-        elif laws is None or open_laws is None:
+        elif laws is None or self.laws is None:
             self.point = before.point
         else:
-            self.point = before.point._replace(**before.carried(open_laws, laws)._asdict())
+            self.point = before.point._replace(**before.carried(self.laws, laws)._asdict())
 
     @property
     def laws(self) -> OpenLaws | None:
@@ -108,20 +97,9 @@ class BatchWalker:
         """Open laws of these chains where no more landings were seen since, and others that were drawn elsewhere."""
         if self.laws is None or self.point.log_law is None:
             return drawn
-        same, old, new = np.intersect1d(self.laws.pairs, after.pairs, return_indices=True)
-        kept = (self.laws.counts[old] == after.counts[new]).all(axis=1) if len(same) else np.zeros(0, dtype=bool)
-        log_law = drawn.log_law.at[new[kept]].set(self.point.log_law[old[kept]])
-        return Drawn(log_law, drawn.concentration)
-
-    @property
-    def sweep(self) -> int:
-        """Steps in which a chain visits as many unobserved pairs as there are."""
-        return -(-int(self.coordinates.unseen.sum()) // PICKS)
-
-    @property
-    def ignores_residuals(self) -> bool:
-        """Whether residuals, which turn once a step, do not matter."""
-        return self.system.ignores_residuals
+        new, old = after.unchanged(self.laws)
+        kept = self.point.log_law[self.laws.active[old]]
+        return drawn._replace(log_law=drawn.log_law.at[after.active[new]].set(kept))
 
     @property
     def stretch(self) -> int:
@@ -129,7 +107,6 @@ class BatchWalker:
         return SHORT if self.laws is not None and self.laws.counts.size * self.chains <= CHEAP else STRETCH
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
-        """Walk a number of steps without recording them."""
         if self.laws is None:
             self.point = advance(self.system, steps, fresh_key(rng), self.point)
         for _ in range(0 if self.laws is None else -(-steps // self.stretch)):
@@ -162,7 +139,6 @@ class BatchWalker:
         self.point = jax.tree.map(lambda new, old: jnp.where(taken, new, old), there, self.point)
 
     def draw(self, chain: int) -> Draw:
-        """Where a chain is now."""
         own = jax.tree.map(lambda leaf: leaf[..., chain : chain + 1], self.point)
         weighed = weigh_normals(self.system, own)
         policy = self.chart.pairs(np.asarray(weighed.choice))[:, 0]
@@ -172,7 +148,6 @@ class BatchWalker:
         return Draw(policy, float(at_start), np.asarray(mean)[:, 0][self.coordinates.stand_in])
 
     def ends(self, kept: Bool[np.ndarray, "chains"] | None = None) -> Ends:
-        """Where some chains are now; by default those of positive likelihood, which a chain does not lose again."""
         weighed, point = weigh_normals(self.system, self.point), self.point
         kept = np.isfinite(weighed.log_weight) if kept is None else kept
         laws = None
@@ -180,8 +155,7 @@ class BatchWalker:
             laws = Drawn(point.log_law[..., kept], point.concentration[:, kept])
         return Ends(kept, np.asarray(weighed.q)[:, kept], np.asarray(weighed.noise_scale)[:, kept], laws)
 
-    def record(self, rng: np.random.Generator, steps: int) -> Trace:
-        """Walk on and keep what answers need."""
+    def record(self, rng: np.random.Generator, steps: int, keeps: bool = False) -> Trace:
         if self.laws is None:
             return self._record(rng, steps)
         return Trace.joined([self._record(rng, self.stretch) for _ in range(-(-steps // self.stretch))])
@@ -213,15 +187,6 @@ class BatchWalker:
         )
 
 
-class Ends(NamedTuple):
-    """Where some of the chains are: which ones, their action values, noise scales and open laws, if there are any."""
-
-    kept: Bool[np.ndarray, "all"]
-    q: Float[np.ndarray, "pairs chains"]
-    noise_scale: Float[np.ndarray, "scales chains"]
-    laws: Drawn | None
-
-
 def fresh_key(rng: np.random.Generator) -> PRNGKeyArray:
     """A key for JAX from NumPy's generator."""
     return random_key(int(rng.integers(2**63)))
@@ -243,9 +208,12 @@ def evaluate(system: System, point: Point) -> Evaluation:
     """The log weight of standard normal vectors, and below which values unobserved pairs are idle."""
     if system.centred:
         return Evaluation(weigh_normals(system, point).log_weight, jnp.full(point.x.shape, -jnp.inf))
-    if system.ignores_residuals:
-        log_weight, q = _weigh_without_residuals(system, point)
-        elsewhere = jnp.inf
+    if system.ignores_residuals:  # an exact posterior in which nothing ties that matters: one solution is enough
+        x = from_normals(system, point).x
+        reward = jnp.broadcast_to(system.reward[:, None], x.shape)
+        q, log_det, solvable = system.solve(system.laws(point), reward, system.values(x))
+        total = jnp.sum(jnp.where(system.solved[:, None], system.log_prior(q), 0.0), axis=0) - log_det
+        log_weight, elsewhere = jnp.where(solvable, total, -jnp.inf), jnp.inf
     else:
         weighed = weigh_normals(system, point)
         log_weight, q, elsewhere = weighed.log_weight, weighed.q, -jnp.inf
@@ -253,17 +221,6 @@ def evaluate(system: System, point: Point) -> Evaluation:
     mean, sd = system.prior_mean[:, None], system.prior_sd[:, None]
     ceiling = jnp.where(mean + sd * point.x < best, (best - mean) / sd, -jnp.inf)
     return Evaluation(log_weight, jnp.where(system.unseen[:, None], ceiling, elsewhere))
-
-
-def _weigh_without_residuals(
-    system: System, point: Point
-) -> tuple[Float[Array, "chains"], Float[Array, "pairs chains"]]:
-    """Log weight and action values of an exact posterior in which nothing ties that matters, from one solution."""
-    x = from_normals(system, point).x
-    reward = jnp.broadcast_to(system.reward[:, None], x.shape)
-    q, log_det, solvable = system.solve(system.laws(point), reward, system.values(x))
-    total = jnp.sum(jnp.where(system.solved[:, None], system.log_prior(q), 0.0), axis=0) - log_det
-    return jnp.where(solvable, total, -jnp.inf), q
 
 
 class Proposals(NamedTuple):

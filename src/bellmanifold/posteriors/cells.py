@@ -33,13 +33,7 @@ WELL_CONDITIONED = 1e9
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """The Gaussian posterior that belongs to each choice at the successor states, before it is cut off.
-
-    Attributes:
-        log_evidence: shape (choices,).
-        mean: mu, shape (choices, own pairs).
-        factor: G with G G' = Sigma, shape (choices, own pairs, own pairs).
-    """
+    """The Gaussian posterior N(mu, G G') that belongs to each choice at the successor states, before it is cut off."""
 
     log_evidence: Float[np.ndarray, "choices"]
     mean: Float[np.ndarray, "choices own"]
@@ -144,8 +138,7 @@ class Cells:
 def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Coupled states, their numbers of actions, those with a choice (successors first), and the number of cells.
 
-    Raises:
-        UnsupportedError: for the exact posterior, a kernel that is not Gaussian, or too many cells.
+    The exact posterior, a kernel that is not Gaussian, and too many cells are refused.
     """
     if not target.is_gaussian:
         raise UnsupportedError(
@@ -170,15 +163,7 @@ def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray,
 
 
 def cells_of(target: Target, max_cells: int) -> Cells:
-    """Number the cells of a target.
-
-    Args:
-        target: the posterior.
-        max_cells: refuse more.
-
-    Raises:
-        UnsupportedError: for the exact posterior, a kernel that is not Gaussian, or too many cells.
-    """
+    """Number the cells of a target that `check_cells` does not refuse."""
     model = target.model
     coupled, size, branching, n_cells = check_cells(target, max_cells)
     is_successor = target.successors[coupled]
@@ -220,8 +205,7 @@ def _posterior(
 ) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
     """Posterior of x ~ N(0, I) after data = matrix x + N(0, I); by Cholesky factors if it is well conditioned.
 
-    Returns:
-        log det(I + matrix' matrix), the mean, and a factor of the covariance.
+    That is log det(I + matrix' matrix), the mean, and a factor of the covariance.
     """
     transposed = matrix.transpose(0, 2, 1)
     _, n, own = matrix.shape

@@ -9,7 +9,7 @@ Chains are independent, so the spread between them gives the standard errors of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,9 @@ from bellmanifold.meter import advance
 from bellmanifold.posteriors.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 from bellmanifold.samplers import hmc, nuts
 
+Keys = Key[Array, "chains"]
+Positions = Float[Array, "chains dimension"]
+Points = Float[Array, "chains draws dimension"]
 Sampler = Literal["hmc", "nuts"]
 WARM_UP = 1000
 """Steps NUTS adapts for, and points of HMC's first episode."""
@@ -30,14 +33,8 @@ WARM_UP = 1000
 
 @partial(jax.jit, static_argnames=("density", "tuning", "draws"))
 def hmc_episode(
-    density: Density,
-    tuning: hmc.Tuning,
-    draws: int,
-    law: Transitions,
-    key: Key[Array, "chains"],
-    state: hmc.State,
-    evidence: Evidence,
-) -> tuple[hmc.State, Float[Array, "chains draws dimension"], hmc.Info]:
+    density: Density, tuning: hmc.Tuning, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
+) -> tuple[hmc.State, Points, hmc.Info]:
     """One episode of `bellmanifold.samplers.hmc.episode` for many chains, each with its own key and evidence.
 
     The evidence has chains along its leading axis (see `for_chains`). Growing data do not compile anew.
@@ -46,19 +43,14 @@ def hmc_episode(
 
 
 @partial(jax.jit, static_argnames=("density",))
-def starting_points(density: Density, key: Key[Array, "chains"]) -> Float[Array, "chains dimension"]:
+def starting_points(density: Density, key: Keys) -> Positions:
     """Where chains start, one for each key."""
     return jax.vmap(lambda one: starting_point(density, one))(key)
 
 
 @partial(jax.jit, static_argnames=("density", "steps"))
 def nuts_adapt(
-    density: Density,
-    steps: int,
-    law: Transitions,
-    key: Key[Array, "chains"],
-    position: Float[Array, "chains dimension"],
-    evidence: Evidence,
+    density: Density, steps: int, law: Transitions, key: Keys, position: Positions, evidence: Evidence
 ) -> hmc.State:
     """Tune NUTS chains, each with its own key and evidence."""
     return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), evidence, steps)
@@ -66,15 +58,26 @@ def nuts_adapt(
 
 @partial(jax.jit, static_argnames=("density", "draws"))
 def nuts_walk(
-    density: Density, draws: int, law: Transitions, key: Key[Array, "chains"], state: hmc.State, evidence: Evidence
-) -> tuple[hmc.State, Float[Array, "chains draws dimension"], nuts.Info]:
+    density: Density, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
+) -> tuple[hmc.State, Array, Array, Array]:
     """Walk tuned NUTS chains, each with its own key and evidence."""
     return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
 
 
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Which chains to run.
+class _Round(NamedTuple):
+    """Points of one walk, with what happened at each."""
+
+    points: Float[np.ndarray, "chains draws dimension"]
+    acceptance: Float[np.ndarray, "chains draws"]
+    is_divergent: Bool[np.ndarray, "chains draws"]
+
+
+@dataclass(eq=False)
+class Chains:
+    """Chains that can be walked on as long as needed; they are tuned before the first recorded point.
+
+    HMC is tuned by two of the paper's episodes on the same data: the first, whose points are dropped, has no
+    preconditioner, the second has. Later walks keep step size and preconditioner. NUTS adapts for `WARM_UP` steps.
 
     Attributes:
         sampler: "hmc" or "nuts".
@@ -82,6 +85,7 @@ class Setting:
         chains: how many.
         seed: fixes every point.
         step_size: where HMC starts tuning.
+        rounds: what the walks met.
     """
 
     sampler: Sampler
@@ -91,46 +95,32 @@ class Setting:
     chains: int
     seed: int
     step_size: float
+    rounds: list[_Round] = field(default_factory=list, init=False)
 
-
-class Chains:
-    """Chains that can be walked on as long as needed; they are tuned before the first recorded point.
-
-    HMC is tuned by two of the paper's episodes on the same data: the first, whose points are dropped, has no
-    preconditioner, the second has. Later walks keep step size and preconditioner. NUTS adapts for `WARM_UP` steps.
-    """
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        bound_programs((setting.law, setting.evidence), (setting.density, setting.chains, setting.sampler))
-        self.evidence = for_chains(setting.evidence, setting.chains)
-        self.key = random_key(setting.seed)
-        self.rounds: list[_Round] = []
-        density, law, keys = setting.density, setting.law, self._keys(1)
-        start = starting_points(density, self._keys(0))
+    def __post_init__(self) -> None:
+        bound_programs((self.law, self.evidence), (self.density, self.chains, self.sampler))
+        self.evidence = for_chains(self.evidence, self.chains)
+        keys, start = self._keys(1), starting_points(self.density, self._keys(0))
         self.state: hmc.State
-        if setting.sampler == "hmc":
-            fresh = hmc.init(start, setting.step_size)
-            self.state, _, _ = hmc_episode(density, hmc.PAPER, WARM_UP, law, keys, fresh, self.evidence)
+        if self.sampler == "hmc":
+            fresh = hmc.init(start, self.step_size)
+            self.state, _, _ = hmc_episode(self.density, hmc.PAPER, WARM_UP, self.law, keys, fresh, self.evidence)
         else:
-            self.state = nuts_adapt(density, WARM_UP, law, keys, start, self.evidence)
+            self.state = nuts_adapt(self.density, WARM_UP, self.law, keys, start, self.evidence)
         advance("steps", WARM_UP)
 
     def walk(self, draws: int) -> None:
         """Record this many more points of each chain."""
-        setting, key = self.setting, self._keys(2 + len(self.rounds))
-        info: hmc.Info | nuts.Info
-        if setting.sampler == "hmc":
+        key = self._keys(2 + len(self.rounds))
+        if self.sampler == "hmc":
             tuning = hmc.Tuning(windows=0) if self.rounds else hmc.PAPER
             metric = self.state.variance
-            after, points, info = hmc_episode(
-                setting.density, tuning, draws, setting.law, key, self.state, self.evidence
-            )
+            after, points, info = hmc_episode(self.density, tuning, draws, self.law, key, self.state, self.evidence)
             self.state = after._replace(variance=metric)
+            found = (points, info.acceptance, info.is_divergent)
         else:
-            self.state, points, info = nuts_walk(setting.density, draws, setting.law, key, self.state, self.evidence)
-        arrays = (np.asarray(points), np.asarray(info.acceptance), np.asarray(info.is_divergent))
-        self.rounds.append(_Round(*arrays))
+            self.state, *found = nuts_walk(self.density, draws, self.law, key, self.state, self.evidence)
+        self.rounds.append(_Round(*map(np.asarray, found)))
         advance("steps", draws)
 
     @property
@@ -148,13 +138,5 @@ class Chains:
         """Which recorded moves ran away."""
         return np.concatenate([done.is_divergent for done in self.rounds], axis=1)
 
-    def _keys(self, purpose: int) -> Key[Array, "chains"]:
-        return jax.random.split(jax.random.fold_in(self.key, purpose), self.setting.chains)
-
-
-class _Round(NamedTuple):
-    """Points of one walk, with what happened at each."""
-
-    points: Float[np.ndarray, "chains draws dimension"]
-    acceptance: Float[np.ndarray, "chains draws"]
-    is_divergent: Bool[np.ndarray, "chains draws"]
+    def _keys(self, purpose: int) -> Keys:
+        return jax.random.split(jax.random.fold_in(random_key(self.seed), purpose), self.chains)

@@ -28,11 +28,6 @@ class Convergence(NamedTuple):
         """The largest R-hat and the smallest effective sample size."""
         return float(self.r_hat.max(initial=1.0)), float(self.effective.min())
 
-    @property
-    def is_good(self) -> bool:
-        """Have the chains mixed?"""
-        return have_mixed(*self.worst)
-
 
 def have_mixed(r_hat: float, effective: float) -> bool:
     """Is the largest R-hat small enough, and the smallest effective sample size large enough?"""

@@ -53,10 +53,12 @@ class Loop:
     Attributes:
         states: where it goes.
         exits: unobserved pairs of these states, those that stand for others.
+        pairs: what a policy that stays may play.
     """
 
     states: tuple[int, ...]
     exits: tuple[int, ...]
+    pairs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -312,7 +312,7 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
     loops: list[Loop] = []
     for one in found:
         exits = np.flatnonzero(exits_of & np.isin(target.model.pair_state, one.states))
-        loops.append(Loop(tuple(one.states.tolist()), tuple(exits.tolist())))
+        loops.append(Loop(*(tuple(part.tolist()) for part in (one.states, exits, one.pairs))))
     all_exits = [pair for loop in loops for pair in loop.exits]
     if len(set(all_exits)) < len(all_exits):
         return (), MISSED

@@ -53,11 +53,7 @@ GROUPS, LEAST_IN_GROUP = 4, 4
 
 
 def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
-    """Weighted draws: importance draws of the chart where they weigh well, else the ends of chains.
-
-    Raises:
-        UnsupportedError: if neither importance weights nor chains can be trusted.
-    """
+    """Weighted draws: importance draws of the chart where they weigh well, else the ends of chains that have mixed."""
     try:
         chart = chart_of(target, budget.chart)
     except TooLargeError as refusal:
@@ -225,12 +221,7 @@ def with_weight(draws: xarray.Dataset) -> xarray.Dataset:
 def equal_draws(draws: xarray.Dataset, seed: int) -> xarray.Dataset:
     """Draws that weigh the same from draws that do not, none of them twice, in random order.
 
-    Args:
-        draws: with weights.
-        seed: fixes which are chosen.
-
-    Returns:
-        With dimensions chain, draw and pair, for ArviZ: draws are independent, and chains are groups of them.
+    They have dimensions chain, draw and pair, for ArviZ: draws are independent, and chains are groups of them.
     """
     draws = with_weight(draws)
     rng, count = np.random.default_rng(seed), min(DRAWS, distinct(draws))

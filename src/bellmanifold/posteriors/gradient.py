@@ -20,11 +20,11 @@ from bellmanifold.meter import expect, metered
 from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
 from bellmanifold.parametrisation import Parametrisation, checked, tabular
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler, Setting
-from bellmanifold.posteriors.convergence import converged, doubt
+from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler
+from bellmanifold.posteriors.convergence import converged, doubt, have_mixed
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
-from bellmanifold.posteriors.log_posterior import Density, Evidence, checked_density, kernel_evidence, noisy_evidence
+from bellmanifold.posteriors.log_posterior import Density, Evidence, check_density, kernel_evidence, noisy_evidence
 from bellmanifold.posteriors.noise_scale import ScaleTable
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Moments, Result
@@ -57,17 +57,7 @@ class Relaxed:
 
 
 def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = "asked for") -> Result:
-    """A table's posterior by HMC or NUTS on the action values.
-
-    Args:
-        target: the posterior.
-        sampler: "hmc" or "nuts".
-        budget: bounds the work.
-        reason: why this engine.
-
-    Raises:
-        UnsupportedError: for the exact posterior, a uniform kernel, or too many pairs.
-    """
+    """A table's posterior by HMC or NUTS on the action values; exact posteriors and uniform kernels are refused."""
     model, samples = target.model, budget.samples
     every = target.every_visit
     evidence, noise = (noisy_evidence(every.data), every.noise) if every else _kernel(target, sampler)
@@ -78,18 +68,17 @@ def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = 
     if samples is not None and _each(samples, chains) * chains * density.dimension > budget.kept:
         raise BadInputError(f"samples is {samples}: that many points of {density.dimension} numbers do not fit")
     step_size = _first_step(evidence, noise, target.prior.scale)
-    setting = Setting(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
-    return _walked(target, Chains(setting), budget, f"{reason}: {chains} chains on the action values")
+    walkers = Chains(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
+    return _walked(target, walkers, budget, f"{reason}: {chains} chains on the action values")
 
 
 def _walked(target: Target, chains: Chains, budget: Budget, reason: str) -> Result:
     """Walk until the standard errors are small enough, or as far as asked."""
-    setting = chains.setting
     if budget.samples is not None:
-        chains.walk(_each(budget.samples, setting.chains))
+        chains.walk(_each(budget.samples, chains.chains))
         return _result(target, chains, reason)
-    most = min(MOST_ROUNDS[setting.sampler], budget.kept // (ROUND * setting.chains * setting.density.dimension))
-    each = ROUND * setting.chains
+    each = ROUND * chains.chains
+    most = min(MOST_ROUNDS[chains.sampler], budget.kept // (each * chains.density.dimension))
     while True:
         chains.walk(ROUND)
         error = _largest_error(target, chains.points)
@@ -166,14 +155,13 @@ def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> fl
 
 
 def _result(target: Target, chains: Chains, reason: str) -> Result:
-    model, setting = target.model, chains.setting
-    family, noise, points = setting.density.parametrisation, setting.density.noise, chains.points
+    model, density, points = target.model, chains.density, chains.points
+    family, noise = density.parametrisation, density.noise
     theta, psi = points[:, :, : family.dimension], points[:, :, family.dimension :]
     is_table = family == tabular(model)
     q = theta if is_table else np.asarray(jax.jit(jax.vmap(jax.vmap(family.values)))(theta))
     coupled = target.coupled[model.pair_state] if is_table else np.ones(family.dimension, dtype=bool)
-    convergence = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))])
-    r_hat, effective = convergence.worst
+    r_hat, effective = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))]).worst
     q_mean, q_sd = Moments.of_draws(q).estimate(target)
     scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
     eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
@@ -193,13 +181,13 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
         q_mean=q_mean,
         q_sd=q_sd,
         noise_scale=(float(eta.mean()), float(eta.std())) if len(eta) else None,
-        engine=setting.sampler,
+        engine=chains.sampler,
         reason=reason,
-        dimension=setting.density.dimension,
+        dimension=density.dimension,
         effective_sample_size=effective,
-        doubts=() if convergence.is_good else (doubt(r_hat, effective),),
+        doubts=() if have_mixed(r_hat, effective) else (doubt(r_hat, effective),),
         diagnostics={
-            "chains": setting.chains,
+            "chains": chains.chains,
             "steps": points.shape[1],
             "r_hat": r_hat,
             "acceptance": float(chains.acceptance.mean()),
@@ -266,12 +254,12 @@ def sample_chains(
     family = tabular(model) if parametrisation is None else checked(parametrisation, model)
     evidence, noise = _evidence(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
-    checked_density(density, law, evidence)
+    check_density(density, law, evidence)
     scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
-    setting = Setting(sampler, density, law, evidence, chains, seed, _first_step(evidence, noise, scale))
+    step_size = _first_step(evidence, noise, scale)
     with metered("walking chains", progress):
         expect("steps", WARM_UP + draws)
-        walkers = Chains(setting)
+        walkers = Chains(sampler, density, law, evidence, chains, seed, step_size)
         walkers.walk(draws)
         target = _family_target(data, likelihood, density)
         result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
@@ -291,11 +279,7 @@ def _check_parts(likelihood: object, parametrisation: object, prior: object) -> 
 
 @dataclass(frozen=True, eq=False)
 class FamilyTarget(Target):
-    """The posterior of a family Q_theta, whose parameters may tie all action values together.
-
-    Attributes:
-        noise: the noise model; None for deterministic rewards.
-    """
+    """The posterior of a family Q_theta, whose parameters may tie all values together; `noise` is None without any."""
 
     noise: NoiseModel | None = None
 

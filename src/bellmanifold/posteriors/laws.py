@@ -41,6 +41,9 @@ from bellmanifold.errors import BadInputError, quote
 from bellmanifold.options import LawsName
 from bellmanifold.ssp import SSP, Index
 
+Knots = Float[np.ndarray, "knots"]
+Batch = Float[np.ndarray, "batch"]
+LogLaws = Float[np.ndarray, "rows nexts batch"]
 Weights = TypeVar("Weights", float, np.ndarray)
 
 LEAST, MOST = 1e-3, 10.0
@@ -72,9 +75,9 @@ class OpenLaws:
 
     pairs: Int[np.ndarray, "rows"]
     landed: csr_array
-    concentration: Float[np.ndarray, "knots"]
-    log_prior: Float[np.ndarray, "knots"]
-    log_posterior: Float[np.ndarray, "knots"]
+    concentration: Knots
+    log_prior: Knots
+    log_posterior: Knots
     log_evidence: float
     discount: float
     follows: bool
@@ -102,6 +105,18 @@ class OpenLaws:
     def active(self) -> Int[np.ndarray, "active"]:
         """Rows that matter: all, or where pairs that are not solved have rows too, those with a landing."""
         return np.arange(len(self.pairs)) if self.follows else np.flatnonzero(np.diff(self.landed.indptr))
+
+    @cached_property
+    def total(self) -> Float[np.ndarray, "active"]:
+        """How many landings each row that matters has."""
+        return np.asarray(self.landed[self.active].sum(axis=1)).ravel()
+
+    def unchanged(self, before: OpenLaws) -> tuple[Int[np.ndarray, "same"], Int[np.ndarray, "same"]]:
+        """Rows without landings since: their places among the rows that matter, now and before."""
+        now, then = self.pairs[self.active], before.pairs[before.active]
+        _, here, there = np.intersect1d(now, then, return_indices=True)
+        same = self.total[here] == before.total[there]
+        return here[same], there[same]
 
     @cached_property
     def seen(self) -> tuple[Int[np.ndarray, "seen"], Int[np.ndarray, "seen"]]:
@@ -137,13 +152,11 @@ class OpenLaws:
         mean = float(probability @ self.concentration)
         return mean, float(np.sqrt(probability @ (self.concentration - mean) ** 2))
 
-    def draw_concentration(self, rng: np.random.Generator, batch: int) -> Float[np.ndarray, "batch"]:
+    def draw_concentration(self, rng: np.random.Generator, batch: int) -> Batch:
         """Concentrations given the landings alone."""
         return rng.choice(self.concentration, batch, p=np.exp(self.log_posterior))
 
-    def draw(
-        self, rng: np.random.Generator, concentration: Float[np.ndarray, "batch"]
-    ) -> Float[np.ndarray, "rows nexts batch"]:
+    def draw(self, rng: np.random.Generator, concentration: Batch) -> LogLaws:
         """Logarithms of laws given landings and concentrations; those of rows that do not matter are the base law."""
         laws = np.full((len(self.pairs), self.nexts, len(concentration)), -np.log(self.nexts))
         laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + self.base_weight(concentration))
@@ -155,34 +168,19 @@ class OpenLaws:
         return np.stack([log_landings(self.landed[[row]], self.concentration) for row in self.active], axis=1)
 
     def concentration_given(
-        self,
-        rng: np.random.Generator,
-        log_law: Float[np.ndarray, "rows nexts batch"],
-        forgotten: Bool[np.ndarray, "active batch"] | None = None,
-    ) -> Float[np.ndarray, "batch"]:
-        """Concentrations given laws; of rows that are forgotten, if any, only the landings are known."""
+        self, rng: np.random.Generator, log_law: LogLaws, forgotten: Bool[np.ndarray, "active batch"]
+    ) -> Batch:
+        """Concentrations given laws; of rows that are forgotten only the landings are known."""
         if len(self.concentration) == 1:
             return np.full(log_law.shape[-1], self.concentration[0])
         shape = self.base_weight(self.concentration)
         normaliser = gammaln(self.concentration) - self.nexts * gammaln(shape)
-        total = log_law[self.active].sum(axis=1)
-        known = np.ones(total.shape) if forgotten is None else 1.0 - forgotten
+        total, known = log_law[self.active].sum(axis=1), 1.0 - forgotten
         log_density = self.log_prior[:, None] + normaliser[:, None] * known.sum(axis=0)
         log_density += shape[:, None] * (known * total).sum(axis=0)
-        if forgotten is not None:
-            log_density += self._of_rows @ forgotten.astype(np.float64)
+        log_density += self._of_rows @ forgotten.astype(np.float64)
         gumbel = rng.gumbel(size=log_density.shape)
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
-
-
-def check_concentration(concentration: float | int) -> None:
-    """Refuse a concentration that is no positive number of a moderate size; NaN is none.
-
-    Raises:
-        BadInputError: naming what may be given.
-    """
-    if not LEAST_GIVEN <= concentration <= MOST_GIVEN:
-        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
 
 
 def closed(
@@ -201,17 +199,14 @@ def closed(
         concentration: of the Dirichlet prior, if it is known.
         all_rows: hold a law for pairs that are not solved, too, so that arrays keep their shapes as data come in; then
             no landing is followed.
-
-    Raises:
-        BadInputError: for pairs that lack what their law needs.
     """
     model = data.model
     if laws not in get_args(LawsName):
         raise BadInputError(f"laws is {quote(laws)}: choose from {', '.join(get_args(LawsName))}")
     if concentration is not None and laws != "dirichlet":
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
-    if concentration is not None:
-        check_concentration(concentration)
+    if concentration is not None and not LEAST_GIVEN <= concentration <= MOST_GIVEN:  # so NaN is refused
+        raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
     if not model.open_law.any():
         return model, None, None
     wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
@@ -239,11 +234,7 @@ def _landed(data: Visits) -> csr_array:
 
 
 def check_laws(data: Visits, laws: LawsName) -> None:
-    """Refuse pairs that lack what their law needs.
-
-    Raises:
-        BadInputError: naming the first of them, and its first observation.
-    """
+    """Refuse pairs that lack what their law needs; the first of them, and its first observation, are named."""
     model, landed = data.model, _landed(data)
     wanted, several = np.flatnonzero(data.observed & model.open_law), np.diff(landed.indptr)
     if laws == "known" and len(wanted):
@@ -286,17 +277,9 @@ def open_laws(
     discount: float = 1.0,
     follows: bool = True,
 ) -> OpenLaws:
-    """What landings say.
+    """What landings say, given how often each pair of open law led to each state and the goal.
 
-    Args:
-        landed: how often each pair led to each state and the goal, of pairs whose law is open, shape (pairs, nexts).
-        pairs: those of them that are solved, ascending.
-        concentration: if it is known.
-        discount: laws are multiplied by this.
-        follows: whether moments of the laws are asked for.
-
-    Raises:
-        BadInputError: for a concentration that is not positive.
+    Of all these `pairs` are solved, in ascending order; the other arguments are as in `OpenLaws`.
     """
     if concentration is None:
         knots = np.geomspace(LEAST, MOST, KNOTS)
@@ -304,7 +287,6 @@ def open_laws(
         share[[0, -1]] = 0.5
         log_prior = np.log(share / share.sum())
     else:
-        check_concentration(concentration)
         knots, log_prior = np.array([float(concentration)]), np.zeros(1)
     own = np.zeros(landed.shape[0], dtype=bool)
     own[pairs] = True
@@ -315,7 +297,7 @@ def open_laws(
     return OpenLaws(pairs, csr_array(landed[pairs]), knots, rest, joint - evidence, evidence, discount, follows)
 
 
-def log_landings(landed: csr_array, concentration: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:
+def log_landings(landed: csr_array, concentration: Knots) -> Knots:
     """Log density of landings in the order in which they came, for each concentration."""
     total = np.asarray(landed.sum(axis=1)).ravel()
     total, counts = total[total > 0], landed.data[landed.data > 0]
@@ -329,9 +311,7 @@ def _log_rising(base: Float[np.ndarray, "knots _"], count: Float[np.ndarray, "n"
     return np.where(base > CANCELS, gammaln(count) - betaln(base, count), plain)
 
 
-def log_dirichlet(
-    rng: np.random.Generator, shape: Float[np.ndarray, "rows nexts batch"]
-) -> Float[np.ndarray, "rows nexts batch"]:
+def log_dirichlet(rng: np.random.Generator, shape: LogLaws) -> LogLaws:
     """Logarithms of draws from Dirichlet distributions along the second axis; shapes may be as small as 1e-13."""
     numbers = log_gamma(rng, shape)
     return numbers - logsumexp(numbers, axis=1, keepdims=True)

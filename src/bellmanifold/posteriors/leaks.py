@@ -32,15 +32,7 @@ MOST_LOOKED_AT = 64
 
 
 def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd or --discount 0.99") -> None:
-    """Refuse a posterior that does not exist.
-
-    Args:
-        target: the posterior.
-        remedy: what to do instead, in words.
-
-    Raises:
-        UnsupportedError: naming a class that pays nothing and may be left arbitrarily rarely.
-    """
+    """Refuse a posterior that does not exist, where a class pays nothing and may be left arbitrarily rarely."""
     laws = target.laws
     if laws is None or not _may_idle(target, laws):
         return
@@ -145,11 +137,7 @@ def _single_exits(target: Target, laws: OpenLaws) -> tuple[Int[np.ndarray, "exit
 def _idle_class(target: Target, laws: OpenLaws, support: SSP, most: float) -> MeanReward | None:
     """A class of pairs with exact rewards that pays exactly nothing and is left with a weight of `most` or less.
 
-    Args:
-        target: the posterior.
-        laws: what landings say, all of them.
-        support: the problem in which open laws lead only where they were seen to lead.
-        most: weight of landings that were not observed.
+    In `support` open laws lead only where they were seen to lead; the weight is that of all other landings.
     """
     exact, model = _exact(target), replace(support, reward=target.reward)
     for allowed in (exact, exact & (target.reward == 0)):

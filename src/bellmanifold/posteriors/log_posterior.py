@@ -116,12 +116,8 @@ def starting_point(density: Density, key: PRNGKeyArray) -> Float[Array, "dimensi
     return jnp.append(theta, jax.random.normal(key_psi, (density.noise.dimension,)))
 
 
-def checked_density(density: Density, law: Transitions, evidence: Evidence) -> Density:
-    """The density, after a look at its value and gradient at a starting point.
-
-    Raises:
-        BadInputError: if a part of it cannot be hashed, fails, or has no finite value and gradient.
-    """
+def check_density(density: Density, law: Transitions, evidence: Evidence) -> None:
+    """Refuse what cannot be hashed, fails, or has no finite value and gradient at a starting point."""
     try:
         hash(density)
     except TypeError as error:
@@ -136,4 +132,3 @@ def checked_density(density: Density, law: Transitions, evidence: Evidence) -> D
             "the log posterior or its gradient is not finite at a draw from the prior: "
             "make prior, noise and Q_theta finite and differentiable"
         )
-    return density

@@ -44,6 +44,11 @@ from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result, root
 from bellmanifold.posteriors.target import Target
 
+Rows = Int[np.ndarray, "rows"]
+Own = Float[np.ndarray, "own"]
+Walls = Int[np.ndarray, "cells dim"]
+Weights = Float[np.ndarray, "replicates rows"]
+
 REPLICATES = 16
 AGAIN = 16
 """Cells that are estimated once more, one replicate at a time, for the errors of standard deviations."""
@@ -79,14 +84,7 @@ USUAL = Work()
 def mixture(target: Target, budget: Budget | None = None, why: str = "asked for", work: Work = USUAL) -> Result:
     """The posterior by enumeration of all cells; the result's table holds the cells that count.
 
-    Args:
-        target: a posterior with a Gaussian kernel of positive width.
-        budget: bounds the number of cells and points, and says how accurate the answers shall be.
-        why: why this engine.
-        work: how the cells are gone through.
-
-    Raises:
-        UnsupportedError: for the exact posterior, another kernel or too many cells.
+    It must have a Gaussian kernel of positive width and no more cells than the budget allows.
 
     >>> from bellmanifold import envs
     >>> from bellmanifold.data import Dataset
@@ -136,10 +134,7 @@ def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"
 
 
 def _wall_sd(
-    factor: Square,
-    row: Int[np.ndarray, "cells 1"],
-    greedy: Int[np.ndarray, "cells dim"],
-    other: Int[np.ndarray, "cells dim"],
+    factor: Square, row: Int[np.ndarray, "cells 1"], greedy: Walls, other: Walls
 ) -> Float[np.ndarray, "cells dim"]:
     """Standard deviations of differences: from covariances, or slowly from the factor where that would cancel."""
     covariance = factor @ factor.transpose(0, 2, 1)
@@ -163,18 +158,15 @@ class _Block:
         spent: points per replicate spent on each, those of earlier estimates too, shape (rows,).
     """
 
-    cell: Int[np.ndarray, "rows"]
+    cell: Rows
     log_evidence: Float[np.ndarray, "rows"]
     staircase: Staircase
     estimate: Orthants
-    points: Int[np.ndarray, "rows"]
-    spent: Int[np.ndarray, "rows"]
+    points: Rows
+    spent: Rows
 
     def log_weight(self) -> Float[np.ndarray, "replicates rows"]:
         return self.log_evidence + self.estimate.log_probability
-
-
-Weights = Float[np.ndarray, "replicates rows"]
 
 
 def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
@@ -195,8 +187,7 @@ def _best_first(
 ) -> tuple[list[_Block], float]:
     """Estimate cells in descending order of their bounds until the others are negligible.
 
-    Returns:
-        What was estimated, and the logarithm of the sum of the bounds of the other cells.
+    Also the logarithm of the sum of the bounds of these others.
     """
     order = np.argsort(-bound, kind="stable")
     left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)
@@ -212,7 +203,7 @@ def _best_first(
     return blocks, float(left[min(begin, len(order))])
 
 
-def _estimated(cells: Cells, block: Int[np.ndarray, "rows"], points: int, generator: np.random.Generator) -> _Block:
+def _estimated(cells: Cells, block: Rows, points: int, generator: np.random.Generator) -> _Block:
     gaussians, at = cells.gaussians(block)
     greedy, other = cells.walls(block)
     row = at[:, None]
@@ -251,9 +242,7 @@ def _refined(
     return blocks
 
 
-def _allocation(
-    weight: Weights, points: Int[np.ndarray, "rows"], growth: float, most: int = USUAL.most
-) -> Int[np.ndarray, "rows"]:
+def _allocation(weight: Weights, points: Rows, growth: float, most: int = USUAL.most) -> Rows:
     """Points for each cell, a power of two in proportion to its standard deviation, that divide the variance by growth.
 
     A cell's standard deviation is taken to be at least a tenth of its weight, lest a lucky first estimate be believed.
@@ -263,7 +252,7 @@ def _allocation(
     return np.maximum(points, 2 ** np.ceil(np.log2(np.clip(wanted, 1.0, most))).astype(np.int64))
 
 
-def _again(block: _Block, points: Int[np.ndarray, "rows"], generator: np.random.Generator) -> _Block:
+def _again(block: _Block, points: Rows, generator: np.random.Generator) -> _Block:
     """Estimate all cells anew, those that get no more points too.
 
     What chose the numbers of points is dropped: a cell whose first estimate happened to be small got few points for
@@ -337,7 +326,8 @@ def _moments(
     centre = reference + mean.value
     total = _variance_of_squares(cells, again, top, centre, variance, generator)
     sd = root(Estimate(variance, np.sqrt(total / len(weight)) / whole))
-    return _everywhere(target, Estimate.of(centre, mean.se), sd)
+    q_mean = _everywhere(target, target.prior.mean, Estimate.of(centre, mean.se))
+    return q_mean, _everywhere(target, target.prior.sd, sd)
 
 
 def _again_apart(blocks: list[_Block], weight: Weights, generator: np.random.Generator) -> Chosen:
@@ -362,13 +352,8 @@ def _again_apart(blocks: list[_Block], weight: Weights, generator: np.random.Gen
 
 
 def _variance_of_squares(
-    cells: Cells,
-    again: Chosen,
-    top: float,
-    centre: Float[np.ndarray, "own"],
-    variance: Float[np.ndarray, "own"],
-    generator: np.random.Generator,
-) -> Float[np.ndarray, "own"]:
+    cells: Cells, again: Chosen, top: float, centre: Own, variance: Own, generator: np.random.Generator
+) -> Own:
     """The variance, in one replicate, of the sum over cells of weight times E[(theta - centre)^2] - variance.
 
     Cells are estimated independently, so their variances add up; each that is estimated again stands for several.
@@ -385,25 +370,16 @@ def _variance_of_squares(
     return total
 
 
-def _everywhere(target: Target, mean: Estimate, sd: Estimate) -> tuple[Estimate, Estimate]:
-    """Means and standard deviations of all pairs from those of coupled states' pairs; the others keep their prior."""
-    found = []
-    for prior, own in ((target.prior.mean, mean), (target.prior.sd, sd)):
-        value, se = prior.copy(), np.zeros(target.model.n_pairs)
-        value[target.own], se[target.own] = own.value, own.se
-        found.append(Estimate.of(value, se))
-    return found[0], found[1]
+def _everywhere(target: Target, prior: Float[np.ndarray, "pairs"], own: Estimate) -> Estimate:
+    """Numbers of all pairs from those of coupled states' pairs; the others keep their prior."""
+    value, se = prior.copy(), np.zeros(target.model.n_pairs)
+    value[target.own], se[target.own] = own.value, own.se
+    return Estimate.of(value, se)
 
 
 @dataclass(frozen=True, eq=False)
 class _Within:
-    """theta - reference = shift + slope w + rest in some cells.
-
-    Attributes:
-        shift: shape (rows, own).
-        slope: transposed, shape (rows, dim, own).
-        rest: the variance of what does not depend on w, shape (rows, own).
-    """
+    """theta - reference = shift + slope w + rest in some cells; slopes are transposed, the variance of rest is kept."""
 
     shift: Float[np.ndarray, "rows own"]
     slope: Float[np.ndarray, "rows dim own"]
@@ -422,9 +398,7 @@ class _Within:
         return np.asarray(deviation**2 + np.maximum(inside, 0.0) + self.rest)
 
 
-def _within(
-    cells: Cells, cell: Int[np.ndarray, "rows"], staircase: Staircase, reference: Float[np.ndarray, "own"]
-) -> _Within:
+def _within(cells: Cells, cell: Rows, staircase: Staircase, reference: Own) -> _Within:
     """Action values in some cells, whose differences have a triangular form."""
     gaussians, at = cells.gaussians(cell)
     factor = gaussians.factor[at]

@@ -62,10 +62,7 @@ class ScaleTable:
 def combined(reward: Any, width: Any, own_mean: Any, own_precision: Any, xp: ModuleType) -> tuple[Any, Any]:
     """Reward and width of two means of one pair's rewards, weighed by precision; a width of 0 is an exact reward.
 
-    Args:
-        reward, width: a mean and its sd; infinite if there is none.
-        own_mean, own_precision: another one and 1 / sd^2; 0 if there is none.
-        xp: NumPy, or JAX's.
+    The first has an sd (`width`, infinite if there is none), the second a precision 1 / sd^2 (0 if there is none).
     """
     safe = xp.where(width > 0, width, 1.0)
     precision = 1.0 / (safe * safe)
@@ -108,11 +105,7 @@ def log_own(data: Visits, known: Bool[np.ndarray, "pairs"], reward: Float[np.nda
 
 
 def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
-    """Tabulate the law proportional to prior times scatter.
-
-    Raises:
-        BadInputError: if it has no finite mass.
-    """
+    """Tabulate the law proportional to prior times scatter; refuse one without finite mass."""
     from scipy.integrate import cumulative_simpson  # takes a tenth of a second: only where noise is inferred
 
     def log_density(t: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:

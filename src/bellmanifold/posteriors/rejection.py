@@ -40,15 +40,8 @@ def rejection(
 ) -> Result:
     """Draw from the prior and keep what satisfies every observed Bellman equation within its tolerance.
 
-    Args:
-        target: a posterior with a uniform kernel of positive width.
-        draws: how many draws from the prior.
-        seed: of the draws.
-        min_accepted: refuse to answer from fewer kept draws.
-        held: numbers drawn at a time.
-
-    Raises:
-        UnsupportedError: for the exact posterior, another kernel, or too few kept draws.
+    The kernel has to be uniform, of positive width; fewer than `min_accepted` kept draws give no answer. No more than
+    `held` numbers are drawn at a time.
     """
     unknown = target.noise_scale is not None
     if unknown or not isinstance(target.kernel, Uniform) or np.any(target.scale[target.observed] <= 0):

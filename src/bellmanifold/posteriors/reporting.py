@@ -12,7 +12,6 @@ from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, meas
 from bellmanifold.errors import quote
 from bellmanifold.graph import state_graph
 from bellmanifold.posteriors.route import Route, title_of_best
-from bellmanifold.problem_table import name_columns
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def columns_of(summary: Summary) -> dict[str, list[Any]]:
     """A row per pair."""
     model, best = summary.target.model, summary.action_probability
     return {
-        **name_columns(model, range(model.n_pairs)),
+        **model.name_columns(range(model.n_pairs)),
         "observed": summary.pies()[1].tolist(),
         **({} if summary.untried is None or not summary.believed else {"belief": summary.untried.tolist()}),
         "probability": best.value.tolist(),

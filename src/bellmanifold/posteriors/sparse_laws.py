@@ -96,7 +96,7 @@ class Drawer:
             )
         self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
         self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))
-        self.total = np.asarray(self.landed.sum(axis=1)).ravel()
+        self.total = laws.total
 
     @cached_property
     def log_seen(self) -> Float[np.ndarray, "knots"]:
@@ -104,10 +104,11 @@ class Drawer:
         return self.laws.log_prior + log_landings(self.landed, self.laws.concentration)
 
     def draw(
-        self, rng: np.random.Generator, concentration: float, rows: Int[np.ndarray, "some"] | None = None
+        self, rng: np.random.Generator, concentration: float | None = None, rows: Int[np.ndarray, "some"] | None = None
     ) -> SparseLaws:
-        """Laws of all rows, or of some (the others are empty), given the landings and a concentration."""
+        """Laws of all rows, or of some (the others are empty), given landings, and a concentration if it is known."""
         n = len(self.total)
+        concentration = float(self.laws.draw_concentration(rng, 1)[0]) if concentration is None else concentration
         wanted = np.ones(n, dtype=bool) if rows is None else np.isin(np.arange(n), rows)
         mine = wanted[self.rows]
         row, landing, seen = self.rows[mine], self.landed.indices[mine], rng.standard_gamma(self.landed.data)[mine]
@@ -136,22 +137,18 @@ class Drawer:
         law.sum_duplicates()
         return SparseLaws(law, concentration, log_fresh, sticks, log_left)
 
-    def carried(self, rng: np.random.Generator, before: Drawer, old: SparseLaws) -> SparseLaws:
+    def carried(self, rng: np.random.Generator, before: Drawer | None, old: SparseLaws | None) -> SparseLaws:
         """Laws given these landings that keep what an earlier point had where no more landings were seen since."""
+        if before is None or old is None:
+            return self.draw(rng)
         drawn = self.draw(rng, old.concentration)
-        now, then = self.laws.pairs[self.laws.active], before.laws.pairs[before.laws.active]
-        _, here, there = np.intersect1d(now, then, return_indices=True)
-        same = self.total[here] == before.total[there]
-        rows, source = here[same], np.zeros(len(now), dtype=np.int64)
-        source[rows] = there[same]
+        rows, there = self.laws.unchanged(before.laws)
+        source = np.zeros(len(self.total), dtype=np.int64)
+        source[rows] = there
         entries, begin = row_entries(old.law.indptr, source)
         law = csr_array((old.law.data[entries], old.law.indices[entries], begin), shape=drawn.law.shape)
         earlier = SparseLaws(law, old.concentration, old.log_fresh[source], old.sticks[source], old.log_left[source])
         return drawn.with_rows(earlier, rows)
-
-    def first_concentration(self, rng: np.random.Generator) -> float:
-        """A concentration given the landings alone."""
-        return float(self.laws.draw_concentration(rng, 1)[0])
 
     def concentration_given(self, rng: np.random.Generator, here: SparseLaws) -> float:
         """A concentration given the laws of a point."""

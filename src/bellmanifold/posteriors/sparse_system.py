@@ -35,13 +35,16 @@ TILT = 1e-4
 """Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
 the solution without them."""
 
+Numbers = Float[np.ndarray, "coordinates"]
+Values = Float[np.ndarray, "pairs"]
+
 
 class State(NamedTuple):
     """Where a chain is: coordinates, action values, log likelihood, greedy policy, laws where they are open, and how
     often it has visited a value."""
 
-    x: Float[np.ndarray, "coordinates"]
-    q: Float[np.ndarray, "pairs"]
+    x: Numbers
+    q: Values
     log_likelihood: float
     policy: Policy | None
     laws: SparseLaws | None = None
@@ -95,7 +98,7 @@ class SparseSystem:
         given = self.target.is_exact and self.drawer is None and isinstance(self.target.kernel, Gaussian)
         return given and self.chart.sweep is not None
 
-    def noise_scale(self, x: Float[np.ndarray, "coordinates"]) -> float:
+    def noise_scale(self, x: Numbers) -> float:
         """eta at a point; 1 where it is known."""
         table = self.target.noise_scale
         return 1.0 if table is None else float(np.exp(np.interp(x[-1], table.normal, table.log_scale)))
@@ -111,9 +114,7 @@ class SparseSystem:
         self._charts.move_to_end(id(laws))
         return self._charts[id(laws)][1]
 
-    def evaluate(
-        self, x: Float[np.ndarray, "coordinates"], start: Policy | None, laws: SparseLaws | None = None
-    ) -> State:
+    def evaluate(self, x: Numbers, start: Policy | None, laws: SparseLaws | None = None) -> State:
         """Evaluate a point, starting from a policy near it."""
         target, model, kernel = self.target, self.target.model, self.target.kernel
         chart = self.chart if laws is None else self.chart_with(laws)
@@ -148,18 +149,18 @@ class SparseSystem:
             square = self._squares(chart.solve(plain, point.q, point.policy).q)
         return State(x, point.q, correction - 0.5 * square - point.log_det, point.policy, laws)
 
-    def moved(self, here: State, x: Float[np.ndarray, "coordinates"], which: int, value: float) -> State:
+    def moved(self, here: State, x: Numbers, which: int, value: float) -> State:
         """Evaluate a point that differs from another in one unobserved value."""
         if not self.ignores_residuals or here.policy is None:
             return self.evaluate(x, here.policy, here.laws)
         before = Point(here.q, 0.0, here.policy)
         return self._without_residuals(x, self.chart.moved(before, self.target.reward, int(self.free[which]), value))
 
-    def _without_residuals(self, x: Float[np.ndarray, "coordinates"], point: Point) -> State:
+    def _without_residuals(self, x: Numbers, point: Point) -> State:
         """A point, weighed where residuals do not count."""
         return State(x, point.q, 0.0 if self.prior.flat else -0.5 * self._squares(point.q), point.policy)
 
-    def with_ties_split(self, here: State, rng: np.random.Generator) -> Float[np.ndarray, "pairs"]:
+    def with_ties_split(self, here: State, rng: np.random.Generator) -> Values:
         """Action values with infinitesimal residuals, also where these are not weighed: then they are drawn."""
         if not (self.ignores_residuals and self.split.any()):
             return here.q
@@ -167,7 +168,7 @@ class SparseSystem:
         payment[self.residual] += self.split * rng.standard_normal(len(self.residual))
         return self.chart.solve(payment, here.q).q
 
-    def values(self, x: Float[np.ndarray, "coordinates"]) -> Float[np.ndarray, "free"]:
+    def values(self, x: Numbers) -> Float[np.ndarray, "free"]:
         """The largest unobserved value of each state that has one."""
         largest = largest_of_normals(x[: len(self.free)], self.alternatives)
         return self.prior.mean[self.free] + self.prior.sd[self.free] * largest
@@ -177,7 +178,7 @@ class SparseSystem:
         largest = float(largest_of_normals(np.array([x]), self.alternatives[which : which + 1])[0])
         return float(self.prior.mean[self.free[which]] + self.prior.sd[self.free[which]] * largest)
 
-    def _squares(self, q: Float[np.ndarray, "pairs"]) -> float:
+    def _squares(self, q: Values) -> float:
         """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
         with np.errstate(over="ignore"):  # a loop that is rarely left may be worth more than floating point holds
             return float(np.square(self.prior.standardised(q)[self.solved]).sum())
@@ -189,9 +190,7 @@ class SparseSystem:
         rows, landings = self.target.laws.seen
         return np.append(np.asarray(here.laws.law[rows, landings]).ravel(), here.laws.concentration)
 
-    def member_moments(
-        self, q: Float[np.ndarray, "pairs"]
-    ) -> tuple[Float[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
+    def member_moments(self, q: Values) -> tuple[Values, Values]:
         """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
         mean, variance = np.where(np.isfinite(q), q, 0.0), np.zeros(len(q))
         own = (q[self.free], self.alternatives, self.prior.mean[self.free], self.prior.sd[self.free])

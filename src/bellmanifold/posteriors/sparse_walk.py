@@ -36,18 +36,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool
 from scipy.special import log_ndtr, ndtri_exp
 
 from bellmanifold.gaussian.between import normal_between
-from bellmanifold.graph import Policy
 from bellmanifold.meter import advance
-from bellmanifold.posteriors.batch_walk import PICKS
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
-from bellmanifold.posteriors.trace import Draw, Trace, Welford
+from bellmanifold.posteriors.trace import Trace, Welford
+from bellmanifold.posteriors.walker import PICKS, Draw, Ends, Walker
 
 MOST_SHRINKS = 200
 LOWEST = -37.0
@@ -64,63 +63,43 @@ KEPT_EVERY = 4
 """Steps between two points of a chain that are kept."""
 
 
-class SparseWalker:
-    """Chains of slice steps on sparse systems; as `bellmanifold.posteriors.batch_walk.BatchWalker`."""
+class SparseWalker(Walker):
+    """Chains that move one after the other; `before` are chains with fewer data, to go on from."""
 
     least = 20
-
-    @property
-    def most(self) -> int:
-        """Steps between two draws that are played, whatever the number of unobserved pairs, where they are dear."""
-        return 2**62 if self.system.ignores_residuals else self.least
 
     def __init__(
         self, coordinates: Coordinates, rng: np.random.Generator, chains: int, before: SparseWalker | None = None
     ) -> None:
         self.coordinates, self.chains, self.is_fresh = coordinates, chains, before is None
         self.system = SparseSystem(coordinates)
-        begin: list[tuple[Float[np.ndarray, "coordinates"], Policy | None, SparseLaws | None]]
+        self.visited, self.ignores_residuals = len(self.system.free), coordinates.target.is_exact
+        self.most = 2**62 if self.system.ignores_residuals else self.least  # where steps are dear
         if before is None:
-            begin = [(rng.standard_normal(self.system.size), None, self._laws(rng, None, None)) for _ in range(chains)]
+            self.states = [self._begun(rng) for _ in range(chains)]
         else:
-            begin = [
-                (self._carried(before.system, old.x, rng), old.policy, self._laws(rng, before.system, old.laws))
-                for old in before.states
-            ]
-        visits = [0] * chains if before is None else [old.visits for old in before.states]
-        self.states: list[State] = [
-            self.system.evaluate(x, policy, laws)._replace(visits=count)
-            for (x, policy, laws), count in zip(begin, visits, strict=True)
-        ]
+            self.states = [self._carried(rng, before.system, old) for old in before.states]
         self._shown = [state.q for state in self.states]  # the same with ties split
 
-    def _laws(self, rng: np.random.Generator, before: SparseSystem | None, old: SparseLaws | None) -> SparseLaws | None:
-        """Laws to begin with: a chain's own where no more landings were seen since, else new ones."""
-        drawer = self.system.drawer
-        if drawer is None:
-            return None
-        if before is None or before.drawer is None or old is None:
-            return drawer.draw(rng, drawer.first_concentration(rng))
-        return drawer.carried(rng, before.drawer, old)
+    def _begun(self, rng: np.random.Generator) -> State:
+        """A new chain."""
+        x, drawer = rng.standard_normal(self.system.size), self.system.drawer
+        laws = None if drawer is None else drawer.draw(rng)
+        return self.system.evaluate(x, None, laws)
 
-    @property
-    def sweep(self) -> int:
-        """Steps in which a chain visits as many unobserved values as there are."""
-        return -(-len(self.system.free) // PICKS)
-
-    @property
-    def ignores_residuals(self) -> bool:
-        """Whether residuals, which turn once a step, hardly matter."""
-        return self.coordinates.target.is_exact
-
-    @property
-    def _followed(self) -> int:
-        """How many numbers are followed besides the action values."""
-        laws = self.coordinates.target.laws
-        return 0 if laws is None else len(laws.seen[0]) + 1
+    def _carried(self, rng: np.random.Generator, old: SparseSystem, was: State) -> State:
+        """A chain with more data: numbers of what was a coordinate before are kept, and laws without new landings."""
+        new, model, drawer = self.system, self.coordinates.target.model, self.system.drawer
+        x = rng.standard_normal(new.size)
+        by_state, residual = np.full(model.n_states, np.nan), np.full(model.n_pairs, np.nan)
+        by_state[model.pair_state[old.free]] = was.x[: len(old.free)]
+        residual[old.residual] = was.x[len(old.free) : len(old.free) + len(old.residual)]
+        scale = was.x[len(was.x) - self.coordinates.scales :]
+        kept = np.concatenate([by_state[model.pair_state[new.free]], residual[new.residual], scale])
+        laws = None if drawer is None else drawer.carried(rng, old.drawer, was.laws)
+        return new.evaluate(np.where(np.isnan(kept), x, kept), was.policy, laws)._replace(visits=was.visits)
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
-        """Walk a number of steps without recording them."""
         for chain in range(self.chains):
             for _ in range(steps):
                 self.states[chain] = step(self.system, self.states[chain], rng)
@@ -128,69 +107,52 @@ class SparseWalker:
             self._shown[chain] = self.system.with_ties_split(self.states[chain], rng)
 
     def draw(self, chain: int) -> Draw:
-        """Where a chain is now."""
         model, q = self.coordinates.target.model, self.states[chain].q
         mean, _ = self.system.member_moments(q)
         at_start = float(model.initial @ np.nan_to_num(model.best(q)))
         return Draw(model.greedy(self._shown[chain]), at_start, mean[self.coordinates.stand_in])
 
-    def record(
-        self, rng: np.random.Generator, steps: int, kept: list[Float[np.ndarray, "pairs"]] | None = None
-    ) -> Trace:
-        """Walk on and keep what answers need.
+    def ends(self, kept: Bool[np.ndarray, "chains"] | None = None) -> Ends:
+        kept = np.array([np.isfinite(state.log_likelihood) for state in self.states]) if kept is None else kept
+        scale = [[self.system.noise_scale(state.x) for state in self.states]] * self.coordinates.scales
+        q = np.stack([state.q for state in self.states], axis=1)
+        return Ends(kept, q[:, kept], np.reshape(scale, (-1, self.chains))[:, kept], None)
 
-        Args:
-            rng: fixes the steps.
-            steps: of each chain.
-            kept: takes the action values of every few steps, chain by chain.
-        """
+    def record(self, rng: np.random.Generator, steps: int, keeps: bool = False) -> Trace:
         target = self.coordinates.target
         model, coupled, scales = target.model, target.coupled, self.coordinates.scales
-        found = [chain for chain in range(self.chains) if np.isfinite(self.states[chain].log_likelihood)]
+        found = np.flatnonzero(self.ends().kept)
         policies = np.zeros((len(found), steps, int(coupled.sum())), dtype=np.int64)
         values = np.zeros((len(found), steps, int(coupled.sum()) + scales))
-        nothing = np.zeros(model.n_pairs + self._followed)
-        ends = []
+        nothing = np.zeros(model.n_pairs + len(self.system.followed(self.states[0])))
+        mean, square = np.zeros((2, len(found), len(nothing)))
+        points = []
         for number, chain in enumerate(found):
             moments, here = Welford(0.0, nothing, nothing), self.states[chain]
             for k in range(steps):
                 here = step(self.system, here, rng)
                 advance("steps")
-                if kept is not None and k % KEPT_EVERY == 0:
-                    kept.append(here.q)
+                if keeps and k % KEPT_EVERY == 0:
+                    points.append(here.q)
                 policies[number, k] = model.greedy(self.system.with_ties_split(here, rng))[coupled]
                 eta = [self.system.noise_scale(here.x)] * scales
                 values[number, k] = np.append(model.best(here.q)[coupled], eta)
-                mean, variance = self.system.member_moments(here.q)
+                own, variance = self.system.member_moments(here.q)
                 followed = self.system.followed(here)
-                moments = moments.with_one_more(np.append(mean, followed), np.append(variance, np.zeros(len(followed))))
+                moments = moments.with_one_more(np.append(own, followed), np.append(variance, np.zeros(len(followed))))
             self.states[chain] = here
-            ends.append(moments)
+            mean[number], square[number] = moments.mean, moments.square
         rows, row = np.unique(np.concatenate([*policies, policies[:0, 0]]), axis=0, return_inverse=True)
-        kept = [np.reshape([getattr(end, name) for end in ends], (-1, len(nothing))) for name in ("mean", "square")]
         return Trace(
             policy=rows,
             row=row.reshape(len(found), steps),
             value=values,
             scales=scales,
-            moments=Moments(np.full(len(found), float(steps)), *kept).standing(self.coordinates.stand_in),
-            chain=np.array(found, dtype=np.int64),
+            moments=Moments(np.full(len(found), float(steps)), mean, square).standing(self.coordinates.stand_in),
+            chain=found,
             lost=self.chains - len(found),
-            evaluations=None,
+            points=np.stack(points, axis=1) if points else None,
         )
-
-    def _carried(
-        self, old: SparseSystem, was: Float[np.ndarray, "fewer"], rng: np.random.Generator
-    ) -> Float[np.ndarray, "coordinates"]:
-        """A chain's coordinates with more data: what was a coordinate before keeps its number, the rest is drawn."""
-        new, model = self.system, self.coordinates.target.model
-        x = rng.standard_normal(new.size)
-        by_state, residual = np.full(model.n_states, np.nan), np.full(model.n_pairs, np.nan)
-        by_state[model.pair_state[old.free]] = was[: len(old.free)]
-        residual[old.residual] = was[len(old.free) : len(old.free) + len(old.residual)]
-        scale = was[len(was) - self.coordinates.scales :]
-        kept = np.concatenate([by_state[model.pair_state[new.free]], residual[new.residual], scale])
-        return np.where(np.isnan(kept), x, kept)
 
 
 def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
@@ -222,7 +184,7 @@ def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) ->
     here = here._replace(laws=replace(here.laws, concentration=drawer.concentration_given(rng, here.laws)))
     if here.policy is not None:
         here = _swap_idle(system, drawer, here, rng)
-    here = _taken(system, here, drawer.draw(rng, drawer.first_concentration(rng)), rng)
+    here = _taken(system, here, drawer.draw(rng), rng)
     rows = len(drawer.total)
     for _ in range(ROWS):
         assert here.laws is not None, "the chain has laws"

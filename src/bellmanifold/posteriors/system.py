@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved, solve_layout
-from bellmanifold.gaussian.exchangeable import jax_member_moments
+from bellmanifold.gaussian import exchangeable
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -187,7 +187,10 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     exits = np.zeros((len(coordinates.lingering), model.n_pairs), dtype=bool)
     for row, loop in zip(exits, coordinates.lingering, strict=True):
         row[list(loop.exits)] = True
-    first = chart.first_policy(coordinates.solved, np.asarray(exits.any(axis=0))[coordinates.stand_in])
+    closed = np.asarray(exits.any(axis=0))[coordinates.stand_in]
+    left_by = _left_by(coordinates)
+    first = chart.first_policy(coordinates.solved & ~left_by, closed | left_by)
+    first = chart.first_policy(coordinates.solved, closed) if first is None else first
     if first is None:
         if not (coordinates.cut or coordinates.centred):
             raise trapped(target, coordinates.solved)
@@ -233,6 +236,19 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     )
     bound_programs(system)
     return system
+
+
+def _left_by(coordinates: Coordinates) -> Bool[np.ndarray, "pairs"]:
+    """Observed pairs that a policy which stays in a rarely left loop does not play: it should not begin with them.
+
+    To a policy that leaves, a change to staying looks better only by the leak times what is gained, which for leaks of
+    1e-9 is close to rounding and may be taken for nothing. To one that stays, leaving looks better by all of the gain.
+    """
+    model, left_by = coordinates.target.model, np.zeros_like(coordinates.solved)
+    for loop in coordinates.lingering:
+        if loop.pairs:
+            left_by |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
+    return left_by & coordinates.target.observed
 
 
 def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _"], ...]:
@@ -292,7 +308,7 @@ def member_means(system: System, q: Float[Array, "pairs batch"]) -> Float[Array,
     def mean_of(k: Int[Array, ""], means: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         row = rows[k]
         own = (system.alternatives[row], system.prior_mean[row], system.prior_sd[row])
-        return means.at[row].set(jax_member_moments(means[row], *own, jnp.zeros(()))[0])
+        return means.at[row].set(exchangeable.member_moments(means[row], *own, jnp.zeros(()))[0])
 
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     return jax.lax.fori_loop(0, jnp.sum(shared), mean_of, q)
@@ -305,7 +321,7 @@ def member_moments(
     """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     own = (system.alternatives[:, None], system.prior_mean[:, None], system.prior_sd[:, None])
-    first, _ = jax_member_moments(q, *own, jnp.zeros_like(q))
-    _, variance = jax_member_moments(q, *own, first)
+    first, _ = exchangeable.member_moments(q, *own, jnp.zeros_like(q))
+    _, variance = exchangeable.member_moments(q, *own, first)
     shared = own[0] > 1
     return jnp.where(shared, first, q), jnp.where(shared, variance, 0.0)

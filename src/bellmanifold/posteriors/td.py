@@ -63,10 +63,7 @@ MEMBERS = 100
 class TDPosterior:
     """A mixture of Gaussians with independent coordinates; TD and TD-Max have one component.
 
-    Attributes:
-        weights: probability of each component, shape (components,).
-        mean: mean of each pair's value in each component, shape (components, pairs).
-        variance: variance of each pair's value, the same in all components, shape (pairs,).
+    The weights sum to 1, and all components have the same variances.
     """
 
     weights: Float[np.ndarray, "components"]
@@ -86,12 +83,7 @@ class TDPosterior:
 
 
 def initial(model: SSP, prior: float | int | ValuePrior) -> TDPosterior:
-    """The prior: the posterior before the first episode.
-
-    Args:
-        model: the problem.
-        prior: of the action values, or the standard deviation of all of them about 0.
-    """
+    """The posterior before the first episode: the prior, which may be given as the sd of all action values about 0."""
     prior = prior if isinstance(prior, ValuePrior) else ValuePrior.same(model, prior)
     return TDPosterior(np.ones(1), prior.mean[None, :].copy(), prior.sd**2)
 
@@ -105,11 +97,7 @@ def zeros(model: SSP) -> TDPosterior:
 
 
 def update_td(previous: TDPosterior, target: Target) -> TDPosterior:
-    """TD: regress on the best of the previous posterior's means.
-
-    Args:
-        previous: the posterior of the last episode, `initial` before the first.
-        target: all data so far, with a Gaussian kernel.
+    """TD: regress on the best of the previous posterior's means; the target has all data so far, and a Gaussian kernel.
 
     >>> from bellmanifold import Dataset, envs
     >>> from bellmanifold.posteriors.target import relaxed_target
@@ -130,14 +118,7 @@ def update_td_max(previous: TDPosterior, target: Target) -> TDPosterior:
 def update_td_en(
     previous: TDPosterior, target: Target, rng: np.random.Generator, members: int = MEMBERS
 ) -> TDPosterior:
-    """TD-En: regress on the best values of samples of the previous posterior, one component each.
-
-    Args:
-        previous: the posterior of the last episode; before the first `initial`, or `zeros` as the published code does.
-        target: all data so far, with a Gaussian kernel.
-        rng: source of the samples.
-        members: how many samples.
-    """
+    """TD-En: regress on the best values of samples of the previous posterior, one component each."""
     if members < 1:
         raise BadInputError(f"members is {members}: TD-En needs at least one sample")
     model = target.model
@@ -165,13 +146,10 @@ def expected_best(model: SSP, posterior: TDPosterior) -> Float[np.ndarray, "stat
 def route_probabilities(
     model: SSP, posterior: TDPosterior, routes: Sequence[Sequence[int]]
 ) -> Float[np.ndarray, "routes"]:
-    """For each route, the probability that all its pairs are optimal in their states.
+    """For each route, pairs in the order they are played, the probability that all are optimal in their states.
 
-    Args:
-        model: the problem.
-        posterior: the posterior.
-        routes: pairs in the order they are played; a policy, one pair for every state, is a route as well. One that
-            plays two different pairs in one state is no policy's and has probability 0.
+    A policy, one pair for every state, is a route as well. A route that plays two different pairs in one state is no
+    policy's and has probability 0.
     """
     optimal, _ = _compare(model, posterior)
     found = np.zeros(len(routes))
@@ -218,19 +196,13 @@ def _compare(
     sd = np.sqrt(posterior.variance)
     optimal = np.empty_like(posterior.mean)
     best = np.empty((components, model.n_states))
-    for states, pairs in _by_number_of_actions(model):
+    counts = np.diff(model.pair_start)
+    for actions in np.unique(counts):
+        states = np.flatnonzero(counts == actions)
+        pairs = model.pair_start[states][:, None] + np.arange(actions)
         shape = (components, *pairs.shape)
         rows = (-1, pairs.shape[1])
         found = largest(posterior.mean[:, pairs].reshape(rows), np.broadcast_to(sd[pairs], shape).reshape(rows))
         optimal[:, pairs] = found.probability.reshape(shape)
         best[:, states] = found.expectation.reshape(shape[:2])
     return optimal, best
-
-
-def _by_number_of_actions(
-    model: SSP,
-) -> list[tuple[Int[np.ndarray, "own_states"], Int[np.ndarray, "own_states actions"]]]:
-    """States that have equally many actions, and their pairs, one row per state."""
-    counts = np.diff(model.pair_start)
-    groups = [(np.flatnonzero(counts == k), k) for k in np.unique(counts)]
-    return [(states, model.pair_start[states][:, None] + np.arange(k)) for states, k in groups]

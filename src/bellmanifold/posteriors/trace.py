@@ -17,20 +17,6 @@ LOOKED_AT, MOST_RECORDED = 32, 128
 """States whose values R-hat is computed of, among those whose values are recorded."""
 
 
-class Draw(NamedTuple):
-    """A single draw from a posterior.
-
-    Attributes:
-        policy: its greedy pairs; of exchangeable ones the one that stands for all, shape (states,).
-        at_start: expected best value at the start.
-        q_mean: mean of each pair's value, given what the draw says, shape (pairs,).
-    """
-
-    policy: Int[np.ndarray, "states"]
-    at_start: float
-    q_mean: Float[np.ndarray, "pairs"]
-
-
 class Welford(NamedTuple):
     """Running mean and sum of squared deviations (Welford 1962), of arrays of NumPy or JAX."""
 
@@ -57,6 +43,7 @@ class Trace(NamedTuple):
         chain: the walker's number of each chain, ascending, shape (chains,).
         lost: chains that found no point of positive likelihood; they are left out.
         evaluations: mean likelihood evaluations of the slowest chain per step; None if they were not counted.
+        points: action values that a single stretch of chains met, chain by chain; None if they were not kept.
     """
 
     policy: Int[np.ndarray, "rows coupled_states"]
@@ -66,7 +53,8 @@ class Trace(NamedTuple):
     moments: Moments
     chain: Int[np.ndarray, "chains"]
     lost: int
-    evaluations: float | None
+    evaluations: float | None = None
+    points: Float[np.ndarray, "pairs points"] | None = None
 
     @classmethod
     def joined(cls, parts: list[Trace]) -> Trace:

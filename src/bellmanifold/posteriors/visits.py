@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from bellmanifold.graph import state_graph
 from bellmanifold.linear import solve_chain
@@ -22,13 +22,7 @@ MOST_VISITS = 200.0
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """A way to stay long.
-
-    Attributes:
-        pair: the pair that is visited most often, from its own state on.
-        states: where the policy that does so can come to.
-        pairs: what it may play there.
-    """
+    """A way to stay long: the pair visited most often, the states its policy can come to, and what is played there."""
 
     pair: int
     states: Int[np.ndarray, "loop"]
@@ -51,10 +45,7 @@ def without_rare_moves(model: SSP, factor: float = MOST_VISITS) -> SSP:
 def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = MOST_VISITS) -> Lingering | None:
     """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often.
 
-    Args:
-        model: the problem.
-        allowed: pairs that hold no policy for ever.
-        most: visits that are not too many.
+    Allowed pairs must hold no policy for ever.
     """
     if np.all(model.next_prob == 1.0):  # then what is left is not come back to
         return None
@@ -73,22 +64,10 @@ def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = M
             visits, policy = longest(model, stays, states, (states == state).astype(float))
             if visits[place] > most:
                 most = float(visits[place])
-                met = _met(model, policy, int(state), states)
+                played = state_graph(model, np.isin(np.arange(model.n_pairs), policy[states]))
+                met = np.intersect1d(breadth_first_order(played, int(state))[0], states)
                 found = Lingering(int(policy[state]), met, policy[met])
     return found
-
-
-def _met(
-    model: SSP, policy: Int[np.ndarray, "states"], start: int, states: Int[np.ndarray, "n"]
-) -> Int[np.ndarray, "met"]:
-    """Those of some states that a policy can come to from one of them without leaving them."""
-    met, new = np.zeros(model.n_states + 1, dtype=bool), [start]
-    inside = np.isin(np.arange(model.n_states + 1), states)
-    while new:
-        met[new] = True
-        after = np.concatenate([model.next_state[slice(*model.next_start[policy[s] : policy[s] + 2])] for s in new])
-        new = [int(s) for s in np.unique(after) if inside[s] and not met[s]]
-    return np.flatnonzero(met)
 
 
 def longest(
@@ -96,11 +75,8 @@ def longest(
 ) -> tuple[Float[np.ndarray, "n"], Int[np.ndarray, "states"]]:
     """The largest expected pay before a policy of allowed pairs leaves some states, and a policy that earns it.
 
-    Args:
-        model: the problem.
-        allowed: pairs, at least one for each of the states, that hold no policy for ever.
-        states: ascending.
-        pays: what a visit to each of them pays.
+    `pays` says what a visit to each of the states, which ascend, pays. Allowed pairs, at least one for each of them,
+    hold no policy for ever.
     """
     own = allowed & np.isin(model.pair_state, states)
     policy = model.greedy(np.where(own, 0.0, -np.inf))

@@ -1,10 +1,8 @@
 """Walking a posterior: Markov chains where importance weights are too uneven, or a problem is too large for them.
 
 Chains of slice steps move in the posterior's standard coordinates, where the prior is N(0, I) and the weight is the
-likelihood. There are two walkers with the same moves and the same methods: `BatchWalker` moves many chains in one
-compiled program, `SparseWalker` one after the other on sparse systems. `walker_of` makes the one that a problem fits,
-for posteriors and for agents alike. Where that leaves improper parameters out a posterior is refused, and an agent says
-so in its diagnostics.
+likelihood. `walker_of` makes the walker (`bellmanifold.posteriors.walker`) that a problem fits, for posteriors and for
+agents alike. Where that leaves improper parameters out a posterior is refused, and an agent says so in its diagnostics.
 
 `by_walk` is the engine. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors
 without any autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the
@@ -12,9 +10,6 @@ chains agree.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -32,8 +27,7 @@ from bellmanifold.posteriors.sparse_walk import KEPT_EVERY, SparseWalker
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.trace import Trace
-
-Walker: TypeAlias = BatchWalker | SparseWalker
+from bellmanifold.posteriors.walker import Walker
 
 CHAINS, FEWEST_CHAINS, ROUND = 256, 32, 250
 """Chains of a posterior, also where they take long, and steps of a round; one round, not recorded, warms them up."""
@@ -55,27 +49,27 @@ def walker_of(
     chains: int,
     before: Walker | None = None,
 ) -> Walker:
-    """Chains for a posterior.
-
-    Args:
-        coordinates: of the posterior.
-        chart: of its problem; None if it does not fit a batch.
-        rng: fixes where the chains begin.
-        chains: how many.
-        before: chains with fewer data, to go on from if they are of the same kind.
-    """
+    """Chains in a chart, or on sparse systems without one, that go on from chains of the same kind with fewer data."""
     if chart is not None:
         return BatchWalker(coordinates, chart, rng, chains, before if isinstance(before, BatchWalker) else None)
     return SparseWalker(coordinates, rng, chains, before if isinstance(before, SparseWalker) else None)
 
 
-def by_walk(target: Target, budget: Budget, why: str) -> Result:
-    """Slice chains in the chart's coordinates, or in the action values where the chart needs a cut."""
-    coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
+def fresh_walker(
+    target: Target, chart: BatchChart | None, budget: Budget, chains: int
+) -> tuple[Walker, np.random.Generator]:
+    """New chains for a posterior, in the action values where the chart needs a cut; and what fixes their steps."""
+    coordinates = Coordinates(target, centred=chart is not None and needs_cut(target, budget.cut))
     rng = np.random.default_rng(budget.seed)
+    return walker_of(coordinates, chart, rng, chains), rng
+
+
+def by_walk(target: Target, budget: Budget, why: str) -> Result:
+    """Slice chains in a chart."""
     chart = chart_of(target, budget.chart)
     chains, most = bounds(chart, budget)
-    walker = walker_of(coordinates, chart, rng, chains)
+    walker, rng = fresh_walker(target, chart, budget, chains)
+    coordinates = walker.coordinates
     rounds = 1 if budget.samples is None else max(1, budget.samples // (chains * ROUND))
     expect("steps", ROUND * (1 + rounds))
     walker.advance(rng, ROUND)
@@ -98,8 +92,7 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
 def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
     """How many chains walk, and at most for how many rounds, so that large problems come back, too.
 
-    Raises:
-        UnsupportedError: if even a few chains would take far too long, unless a number of samples is asked for.
+    If even a few chains would take far too long that is refused, unless a number of samples is asked for.
     """
     work = work_of(chart)
     steps = budget.walked // work
@@ -131,11 +124,9 @@ def work_of(chart: BatchChart) -> int:
     return total
 
 
-def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWalker | None:
+def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> Walker | None:
     """Chains that have walked long enough for their ends to be draws; None if they have not mixed."""
-    coordinates = Coordinates(target, centred=needs_cut(target, budget.cut))
-    rng = np.random.default_rng(budget.seed)
-    walker = BatchWalker(coordinates, chart, rng, CHAINS)
+    walker, rng = fresh_walker(target, chart, budget, CHAINS)
     walker.advance(rng, ROUND)
     parts: list[Trace] = []
     for _ in range(max(END_ROUNDS, budget.rounds)):
@@ -143,7 +134,7 @@ def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWal
         parts.append(walker.record(rng, ROUND))
         if len(parts) & (len(parts) - 1) or len(parts) < END_ROUNDS:  # judged after 2, 4, 8, ... rounds
             continue
-        if _result(coordinates, Trace.joined(parts), "").trustworthy:
+        if _result(walker.coordinates, Trace.joined(parts), "").trustworthy:
             return walker
     return None
 
@@ -151,26 +142,18 @@ def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> BatchWal
 def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
     """Slice chains on sparse linear systems, for large cyclic problems."""
     check_sparse(target, why)
-    coordinates = Coordinates(target)
     steps = max(1, (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS)
-    rng = np.random.default_rng(budget.seed)
-    walker = SparseWalker(coordinates, rng, SPARSE_CHAINS)
+    walker, rng = fresh_walker(target, None, budget, SPARSE_CHAINS)
     expect("steps", SPARSE_CHAINS * (steps // 4 + steps))
     walker.advance(rng, steps // 4)
-    kept: list[np.ndarray] = []
     few = SPARSE_CHAINS * steps * target.model.n_pairs <= KEPT_EVERY * budget.kept
-    trace = walker.record(rng, steps, kept if few else None)
-    result = _result(coordinates, trace, f"{why}: slice chains on sparse systems instead")
-    points = np.stack(kept, axis=1) if kept else None
-    return replace(result.doubted(missed_by_walks(target, batch=False)), points=points)
+    trace = walker.record(rng, steps, keeps=few)
+    result = _result(walker.coordinates, trace, f"{why}: slice chains on sparse systems instead")
+    return result.doubted(missed_by_walks(target, batch=False))
 
 
 def check_sparse(target: Target, why: str) -> None:
-    """Refuse what sparse walks cannot cover: improper parameters.
-
-    Raises:
-        UnsupportedError: naming what else can be asked for.
-    """
+    """Refuse what sparse walks cannot cover: improper parameters."""
     if target.improper_loops and not target.proper_only:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
@@ -213,4 +196,5 @@ def _result(coordinates: Coordinates, trace: Trace, reason: str) -> Result:
             "coordinates": coordinates.way,
             **counted,
         },
+        points=trace.points,
     )

@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from bellmanifold.report.overview import described
 from bellmanifold.report.reading import Cell
-from bellmanifold.report.text import shown
+from bellmanifold.report.text import rounded, shown
 from bellmanifold.runs.metrics import sample_sd
 
 MOST_POINTS, LEAST_POINTS = 300, 20
@@ -107,8 +107,3 @@ def _losses(cell: Cell, chosen: Int[np.ndarray, "points"]) -> dict[str, Any]:
         "true_loss": rounded(true[chosen]) if told else [],
         "stop": at_stop,
     }
-
-
-def rounded(values: np.ndarray) -> list[float | None]:
-    """Numbers for JSON with few digits; None where there is none."""
-    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]

@@ -21,12 +21,7 @@ ROUNDING = 1e-12
 
 
 def overview(contents: Contents, paper: bool = False) -> str:
-    """The table of all cells.
-
-    Args:
-        contents: of the directory.
-        paper: with the regret as the paper has it, which giving up improves: for its own runs.
-    """
+    """The table of all cells; for the `paper` also with the regret as it has it, which giving up improves."""
     head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "completed regret (sd)")
     stops = any(np.isfinite(cell.expected_loss).any() for cell in contents.cells)
     at_stop = ("stopped exploring", "expected loss then", "true loss then") if stops else ()
@@ -75,9 +70,8 @@ def own_choices(settings: RunSettings) -> dict[str, Any]:
     """What a run was told: tolerance and prior scale, and options that are not the agent's defaults."""
     kind = AGENTS.get(settings.agent)
     usual = {} if kind is None else {name: option.default for name, option in kind.options.items()}
-    main = {"epsilon": settings.epsilon, "prior_scale": settings.prior_scale}
-    others = {name: value for name, value in settings.options if name not in usual or usual[name] != value}
-    return {name: value for name, value in main.items() if value is not None} | others
+    main = ("epsilon", "prior_scale")
+    return {n: v for n, v in settings.choices().items() if n in main or n not in usual or usual[n] != v}
 
 
 def described(choices: Mapping[str, Any]) -> str:

@@ -8,8 +8,7 @@ carries a copy. Everything else is in `page.html`, `page.css` and `page.js` besi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -19,9 +18,9 @@ import bellmanifold
 from bellmanifold.formats.files import write_atomically
 from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import missing, overview, provenance
-from bellmanifold.report.reading import Contents, RunFile, read_directory
+from bellmanifold.report.reading import Contents, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
-from bellmanifold.report.text import asset, digest, embedded, escaped, filled
+from bellmanifold.report.text import asset, digest, embedded, escaped, filled, program
 
 MOST_PLAYER_BYTES = 1_500_000
 """Runs enter the player until it is this large."""
@@ -29,14 +28,7 @@ MOST_PLAYER_RUNS = 200
 
 
 def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None, ledger: str = "") -> None:
-    """Write the report of a directory.
-
-    Args:
-        directory: the --out of `learn`, `sweep`, `demo` or `reproduce`.
-        out: the HTML file.
-        one_more: called after every run that was read.
-        ledger: a section of claims, as HTML.
-    """
+    """Write the report of a directory, perhaps with a section of claims; `one_more` is called after every run read."""
     page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name), ledger)
     write_atomically(out, lambda file: file.write(page.encode("utf-8")))
 
@@ -45,8 +37,8 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
-    scripts = {"plotly": get_plotlyjs(), "program": asset("report", "shapes.js") + asset("report", "page.js")}
-    player = make_player(contents)
+    scripts = {"plotly": get_plotlyjs(), "program": program("report", "page.js")}
+    player, not_played = make_player(contents)
     runs = sum(len(cell.runs) for cell in contents.cells)
     drawn, left_out = curves(contents.cells)
     parts = {
@@ -60,27 +52,23 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
         "ledger": ledger,
         "overview": overview(contents, paper=bool(ledger)),
         "provenance": provenance(contents),
-        "missing": missing(contents) + left_out + player.remark,
+        "missing": missing(contents) + left_out + not_played,
         "curves": embedded(drawn),
-        "player": embedded(player.data),
+        "player": embedded(player),
         **scripts,
     }
     return filled(asset("report", "page.html"), parts)
 
 
-@dataclass(frozen=True)
-class Player:
-    """What the player shows, and a remark about what it does not."""
-
-    data: dict[str, Any]
-    remark: str
-
-
-def make_player(contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_bytes: int = MOST_PLAYER_BYTES) -> Player:
-    """Scenes and runs of the player: the first run of every cell, then the second of every cell, and so on."""
+def make_player(
+    contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_bytes: int = MOST_PLAYER_BYTES
+) -> tuple[dict[str, Any], str]:
+    """Scenes and runs of the player, the first run of every cell, then the second, and so on; and what is left out."""
     drawn = {name: model for name, model in contents.problems.items() if fits(model)}
     scenes = {name: number for number, name in enumerate(drawn)}
-    files = [file for file in _in_turn([cell.runs for cell in contents.cells]) if file.settings.model in scenes]
+    ordered = [sorted(cell.runs, key=lambda file: file.settings.seed) for cell in contents.cells]
+    in_turn = [file for turn in zip_longest(*ordered) for file in turn if file is not None]
+    files = [file for file in in_turn if file.settings.model in scenes]
     runs: list[dict[str, Any]] = []
     size = 0
     for file in files[:most_runs]:
@@ -98,10 +86,4 @@ def make_player(contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_byte
     large = [name for name in contents.problems if name not in drawn]
     if large:
         remark += f"<p>Too large to be drawn: {', '.join(escaped(name) for name in large[:20])}.</p>"
-    return Player(data, remark)
-
-
-def _in_turn(cells: Sequence[Sequence[RunFile]]) -> list[RunFile]:
-    """The first run of every cell, the second of every cell, and so on."""
-    ordered = [sorted(cell, key=lambda file: file.settings.seed) for cell in cells]
-    return [file for turn in zip_longest(*ordered) for file in turn if file is not None]
+    return data, remark

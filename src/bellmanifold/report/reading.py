@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -24,8 +24,8 @@ from bellmanifold.runs.metrics import first_episode
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
 from bellmanifold.sweeps.plan import RunSettings, digest
+from bellmanifold.sweeps.record import read_settings, require_fit
 from bellmanifold.sweeps.store import read_arrays
-from bellmanifold.sweeps.validate import read_settings, require_fit
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
@@ -35,21 +35,19 @@ LOSS = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
 CURVES = (*REQUIRED, *LOSS, "route", "route_probability")
 
 
-@dataclass(frozen=True, eq=False)
-class RunFile:
+class RunFile(NamedTuple):
     """Where a run is, and what it is."""
 
     path: Path
     settings: RunSettings
-    model_digest: str
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Runs of a cell that stopped exploring: how many, before which episode, and what their policies lose from then on.
+    """Runs of a cell that stopped exploring.
 
     Attributes:
-        runs: how many stopped.
+        runs: how many.
         episode: the median of the first episodes, counted from 1, before which they had.
         expected: what they expected to lose then, mean over these runs.
         true: what they lose in truth, mean over these runs; NaN where it is not known.
@@ -67,7 +65,6 @@ class Cell:
 
     Attributes:
         settings: of the first run.
-        runs: the files.
         regret: cumulative regret of each run as the paper has it, shape (runs, episodes) once stacked; likewise
         completed: cumulative completed regret;
         arrived: did the episode end at the goal? 1 or 0;
@@ -77,7 +74,6 @@ class Cell:
         expected_loss: what the agent expected its best policy to lose, NaN without `until_loss`;
         true_loss: optimal value minus that of the policy that was played, NaN where there is none.
         stopped: the first episode, counted from 1, before which each run had stopped exploring; None if it did not.
-        seconds: of each run.
     """
 
     settings: RunSettings
@@ -120,7 +116,7 @@ class Contents:
 
     Attributes:
         cells: in the order of their problems and agents.
-        problems: the problem of each reference that can be had; those in `missing` cannot, and why.
+        problems: the problem of each reference that can be had.
         missing: reference -> why its problem cannot be had.
         made_by: what made the runs -> how many of them.
     """
@@ -132,12 +128,7 @@ class Contents:
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
-    """Read all runs of a directory, which may be the --out of `learn`, `sweep`, `demo` or `reproduce`.
-
-    Args:
-        directory: runs are looked for in it and in its folder `runs`.
-        one_more: called after every run.
-    """
+    """Read all runs of a directory, the --out of `learn`, `sweep`, `demo` or `reproduce`; `one_more` counts them."""
     cells: dict[RunSettings, Cell] = {}
     problems = _Problems(directory)
     made_by: dict[tuple[str, str, str], int] = {}
@@ -154,7 +145,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
             continue
         counted.add((settings.identity, model_digest))
         cell = cells.setdefault(settings.cell, Cell(settings))
-        cell.runs.append(RunFile(path, settings, model_digest))
+        cell.runs.append(RunFile(path, settings))
         cell.regret.append(np.cumsum(found["regret"]))
         cell.completed.append(np.cumsum(found["completed_regret"]))
         cell.arrived.append(found["goal_reached"].astype(np.float64))
@@ -204,7 +195,8 @@ class _Problems:
         """Take the problem of the first place that has the right one, else of the first that has any."""
         for place in _places(reference, self._directory):
             try:
-                _require_plain_file(place)
+                if _is_file(reference) and os.path.exists(place) and not os.path.isfile(place):
+                    raise BadInputError(f"{label(place)}: is not a file")  # a pipe would keep us waiting forever
                 problem = self._load(place)
             except BellmanifoldError as error:
                 self.missing.setdefault(reference, str(error))
@@ -219,27 +211,21 @@ class _Problems:
                 break
         if reference in self.found:
             self.missing.pop(reference, None)
-        elif _is_relative(reference):
+        elif _is_file(reference) and not os.path.isabs(reference):
             self.missing[reference] += " (or give `report` where the runs were played)"
 
 
 def _places(reference: str, directory: Path) -> list[str]:
     """Where the problem of a reference may be: a relative path is looked for here, in the directory and above it."""
-    if not _is_relative(reference):
+    if not _is_file(reference) or os.path.isabs(reference):
         return [reference]
     home = directory.resolve()
     others = [str(place / reference) for place in (home, *home.parents)]
     return [reference, *(place for place in others if os.path.isfile(place))]
 
 
-def _require_plain_file(place: str) -> None:
-    """Refuse what is neither a built-in problem nor a file: a pipe would keep us waiting forever."""
-    if not place.startswith(("env:", "gym:")) and os.path.exists(place) and not os.path.isfile(place):
-        raise BadInputError(f"{label(place)}: is not a file")
-
-
-def _is_relative(reference: str) -> bool:
-    return not reference.startswith(("env:", "gym:")) and not os.path.isabs(reference)
+def _is_file(reference: str) -> bool:
+    return not reference.startswith(("env:", "gym:"))
 
 
 def losses(

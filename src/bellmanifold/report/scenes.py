@@ -14,14 +14,13 @@ from jaxtyping import Float, Int
 
 from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.formats.files import label, located
-from bellmanifold.report.curves import rounded
 from bellmanifold.report.overview import described, own_choices
 from bellmanifold.report.reading import LOSS, RunFile, losses
-from bellmanifold.report.text import LONG, SHORT, shown
+from bellmanifold.report.text import LONG, SHORT, outline, rounded, shown
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
+from bellmanifold.sweeps.record import require_fit
 from bellmanifold.sweeps.store import read_arrays
-from bellmanifold.sweeps.validate import require_fit
 
 MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
 """The largest problem that is drawn; grids may have more states than others, because they are easier to read."""
@@ -48,16 +47,10 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
         place[-1, 1] -= GOAL_BELOW
     successor, probability = model.next_state.tolist(), model.next_prob.tolist()
     return {
+        **outline(model),
         "name": shown(reference),
-        "states": [shown(name) for name in model.states],
-        "short": [shown(name, SHORT) for name in model.states],
         "goal": shown(", ".join(model.goals[:3]), SHORT),
-        "actions": [shown(name) for name in model.actions],
-        "grid": on_grid(model),
         "place": [rounded(spot) for spot in place],
-        "initial": np.flatnonzero(model.initial).tolist(),
-        "pair_state": model.pair_state.tolist(),
-        "pair_action": model.pair_action.tolist(),
         "reward": rounded(model.reward),
         "next": [
             [[successor[e], float(f"{probability[e]:.4g}")] for e in range(start[i], start[i + 1])]
@@ -67,13 +60,7 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
 
 
 def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
-    """A run, to be played.
-
-    Args:
-        file: the run.
-        model: its problem.
-        number: which of the scenes that is.
-    """
+    """A run, to be played in the scene of its problem that has this number."""
     found, _ = read_arrays(file.path, (*HAPPENED, *LOSS, *BELIEVED))
     with located(label(file.path)):
         require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
@@ -124,7 +111,9 @@ def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
     rows = np.concatenate([pie, value, on_route], axis=1, dtype=np.float32)
     changed = np.ones(episodes, dtype=bool)
     changed[1:] = [not np.array_equal(rows[k], rows[k - 1], equal_nan=True) for k in range(1, episodes)]
-    low, high = _range(value)
+    known = value[np.isfinite(value)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    high = high if high > low else low + 1.0
     return {
         "belief": (np.cumsum(changed) - 1).tolist(),
         "pie": packed(pie[changed]) if "action_probability" in found else None,
@@ -156,12 +145,6 @@ def _routes(found: dict[str, np.ndarray], model: SSP) -> dict[str, Any]:
         "routes": [[name, bool(best[k])] for name, k in zip(named, chosen.tolist(), strict=True)],
         "route_probability": packed(found["route_probability"][:, chosen].T),
     }
-
-
-def _range(value: Float[np.ndarray, "episodes pairs"]) -> tuple[float, float]:
-    known = value[np.isfinite(value)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    return (low, high) if high > low else (low, low + 1.0)
 
 
 def packed(share: Float[np.ndarray, "rows columns"]) -> str:

@@ -1,4 +1,4 @@
-"""Text of others in a page: names come from files, and a file may call a state `</script>`.
+"""Text of others in a page, and numbers: names come from files, and a file may call a state `</script>`.
 
 Whatever Python puts into the page as text goes through `escaped`; whatever the page's own program shows goes through
 `embedded`, JSON in which no character can end the element it stands in, and is then set as text, never as markup.
@@ -10,12 +10,15 @@ import base64
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
+from math import isfinite
 from typing import Any
 
 from bellmanifold.errors import unstacked
+from bellmanifold.figures.positions import on_grid
+from bellmanifold.ssp import SSP
 
 SHORT, LONG = 16, 200
 """Characters of a name in a drawing, and where there is room."""
@@ -40,8 +43,13 @@ def escaped(name: object, limit: int = LONG) -> str:
 
 
 def asset(room: str, name: str) -> str:
-    """A file of text beside the modules of a room; `shapes.js` in "report", which draws arrows and pies, serves two."""
+    """A file of text beside the modules of a room."""
     return resources.files(f"bellmanifold.{room}").joinpath(name).read_text(encoding="utf-8")
+
+
+def program(room: str, name: str) -> str:
+    """A page's own program: one beside the modules of a room, and before it what draws arrows and pies on any page."""
+    return asset("report", "shapes.js") + asset(room, name)
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
@@ -60,6 +68,24 @@ def embedded(value: Any) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def rounded(values: Iterable[float]) -> list[float | None]:
+    """Numbers for JSON with few digits; None where there is none."""
+    return [float(f"{value:.5g}") + 0.0 if isfinite(value) else None for value in values]
+
+
+def outline(model: SSP) -> dict[str, Any]:
+    """What a drawing of a problem by a page's own program begins with: names, starts and pairs."""
+    return {
+        "states": [shown(name) for name in model.states],
+        "short": [shown(name, SHORT) for name in model.states],
+        "actions": [shown(name) for name in model.actions],
+        "grid": on_grid(model),
+        "initial": model.initial.nonzero()[0].tolist(),
+        "pair_state": model.pair_state.tolist(),
+        "pair_action": model.pair_action.tolist(),
+    }
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

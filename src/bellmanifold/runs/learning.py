@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.meter import counted
 from bellmanifold.models import load_problem
 from bellmanifold.options import spoken
-from bellmanifold.runs.metrics import Spread, find_optimum, no_optimum, sample_sd, spread
+from bellmanifold.runs.metrics import Spread, find_optimum, sample_sd, spread
 from bellmanifold.runs.run import Run, check_memory, play_runs
 from bellmanifold.ssp import SSP, require_closed
 
@@ -105,20 +106,19 @@ class Learning(Shown):
         that also try moves at random, as `q-learning` does, may lose something in such an episode.
         With `until_loss` also what the agent expected to lose, beside what the policy that it played loses in truth.
         """
-        parts = []
-        for number, run in enumerate(self.runs):
-            episodes = len(run.reward)
-            parts.append(
-                {
-                    "agent": [self.agent] * episodes,
-                    "run": [number] * episodes,
-                    "seed": [run.seed] * episodes,
-                    "episode": list(range(1, episodes + 1)),
-                    **{name: getattr(run, name).tolist() for name in BY_EPISODE},
-                    **(_losses(run) if self._may_stop else {}),
-                }
-            )
-        return as_frame({name: [entry for part in parts for entry in part[name]] for name in parts[0]})
+        runs, episodes = self.runs, len(self.runs[0].reward)
+        found: dict[str, Any] = {
+            "agent": [[self.agent] * episodes for _ in runs],
+            "run": [[number] * episodes for number in range(len(runs))],
+            "seed": [[run.seed] * episodes for run in runs],
+            "episode": [range(1, episodes + 1) for _ in runs],
+            **{name: [getattr(run, name).tolist() for run in runs] for name in BY_EPISODE},
+        }
+        if self._may_stop:
+            found["expected_loss"] = [run.diagnostics["expected_loss"].tolist() for run in runs]
+            found["true_loss"] = [run.expected_regret.tolist() for run in runs]
+            found["stopped"] = [(run.diagnostics["stopped"] > 0).tolist() for run in runs]
+        return as_frame({name: list(chain.from_iterable(each)) for name, each in found.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """The `learn` object of the interface."""
@@ -205,7 +205,7 @@ def learn(
     world = open_world(problem)
     check_memory(world, episodes, runs)
     check_supported(kind, world, options)
-    best = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "the environment has no table P")
+    best = find_optimum(world.model, world.has_laws)
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
     with counted(f"learning with {kind.name}", "episodes", runs * episodes, progress) as one_more:
@@ -220,11 +220,7 @@ def learn(
 
 
 def discounted(problem: Any, discount: float | int) -> SSP:
-    """A problem as the discounted one; an environment by its transition table.
-
-    Raises:
-        BadInputError: for a discount outside (0, 1], or an environment without a table.
-    """
+    """A problem as the discounted one; an environment by its transition table, and one without is refused."""
     world = open_world(problem)
     if not world.has_laws:
         raise BadInputError("discount: the environment has no table P to discount: leave it out")
@@ -246,15 +242,6 @@ def _varying(runs: list[Run]) -> tuple[str, ...]:
                 ),
             )
     return ()
-
-
-def _losses(run: Run) -> Columns:
-    """Expected and true loss of every episode, and whether the agent had stopped exploring."""
-    return {
-        "expected_loss": run.diagnostics["expected_loss"].tolist(),
-        "true_loss": run.expected_regret.tolist(),
-        "stopped": (run.diagnostics["stopped"] > 0).tolist(),
-    }
 
 
 def _listed_pairs(ends: Float[np.ndarray, "2 n"]) -> list[list[float | None]]:

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import bootstrap, trim_mean
 
-from bellmanifold.agents.following import visited
+from bellmanifold.agents.news import visited
 from bellmanifold.graph import reachable, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
@@ -63,31 +63,18 @@ class Optimum(NamedTuple):
 
 
 class Yardstick:
-    """What episodes of one problem are measured against.
+    """What episodes of one problem are measured against; the values of `most_cached` policies are kept.
 
     Attributes:
-        model: the problem.
         reachable: pairs that can be played from the start, shape (pairs,).
         optimum: the best there is, state by state.
     """
 
     def __init__(self, model: SSP, optimum: Optimum | None = None, most_cached: int = MAX_CACHED) -> None:
-        """Measure a problem.
-
-        Args:
-            model: the problem.
-            optimum: if it is known already.
-            most_cached: maximum number of policies whose values are cached.
-        """
         self.model, self._most_cached = model, most_cached
         self.reachable: Bool[np.ndarray, "pairs"] = reachable(model, model.initial > 0)[model.pair_state]
         self.optimum = find_optimum(model) if optimum is None else optimum
         self._known: dict[bytes, float] = {}
-
-    @property
-    def optimal_value(self) -> float:
-        """Expected optimal value of an episode; NaN if there is none."""
-        return self.optimum.at_start
 
     @cached_property
     def bad_pairs(self) -> Bool[np.ndarray, "pairs"] | None:
@@ -99,7 +86,7 @@ class Yardstick:
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
         """Expected reward of an episode of a policy; -inf if it may miss the goal for ever."""
-        states = np.array(sorted(visited(self.model, policy, np.flatnonzero(self.model.initial).tolist())))
+        states = np.array(sorted(visited(self.model, policy)))
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
             if len(self._known) >= self._most_cached:
@@ -109,8 +96,8 @@ class Yardstick:
 
     def is_optimal(self, value: float) -> bool:
         """Is an exact value the optimum?"""
-        size = max(SAME_VALUE * abs(self.optimal_value), ROUNDING * float(np.abs(self.model.reward).max()))
-        return value >= self.optimal_value - size
+        best = self.optimum.at_start
+        return value >= best - max(SAME_VALUE * abs(best), ROUNDING * float(np.abs(self.model.reward).max()))
 
     def _evaluate(self, policy: Int[np.ndarray, "states"], states: Int[np.ndarray, "visited"]) -> float:
         model = self.model
@@ -120,11 +107,13 @@ class Yardstick:
         return float(model.initial[states] @ value)
 
 
-def find_optimum(model: SSP) -> Optimum:
-    """The optimal values, or the reason why there are none.
+def find_optimum(model: SSP, has_laws: bool = True) -> Optimum:
+    """The optimal values, or the reason why there are none; an environment may have no laws that could be known.
 
     Only the part of the problem that can be reached from the start is solved, and only there Assumption 2 is needed.
     """
+    if not has_laws:
+        return no_optimum(model, "the environment has no table P")
     states = reachable(model, model.initial > 0)
     part = model if states.all() else model.subproblem(states[model.pair_state])
     verdict = assumption_2(part)

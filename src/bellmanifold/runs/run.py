@@ -44,9 +44,7 @@ class Run:
     """What was measured in a run; arrays have one entry per episode.
 
     Attributes:
-        agent: name of the agent.
-        options: value of each of its options.
-        seed: the run's seed.
+        options: value of each of the agent's options.
         optimal_value: expected optimal value of an episode; NaN if it is not known.
         regret: optimal value minus the reward collected, shape (episodes,).
         completed_regret: the same, had an optimal policy gone on where an episode did not arrive.
@@ -64,7 +62,6 @@ class Run:
         action_probability, q_mean: the same of each action, and the mean of its value, shape (episodes, pairs); None if
             the agent never knew, or if that would be too many numbers to keep.
         diagnostics: numbers the agent had to say about its work, by name; NaN where it had none.
-        played: the episodes themselves.
         model: the problem with its actions in the order this run drew: what the episodes' numbers refer to.
     """
 
@@ -135,14 +132,11 @@ def play_runs(
 ) -> Iterator[Run]:
     """Play and measure runs, block by block, those of a block in step, episode by episode.
 
-    A block is always played as a whole, whichever of its runs are wanted.
+    A block is always played as a whole, whichever of its runs are wanted. A seed fixes everything but the seconds.
 
     Args:
         problem: an `SSP` or a Gymnasium environment.
-        agent: name of the agent.
-        episodes: number of episodes per run.
-        seeds: of the runs; a seed fixes everything but the seconds.
-        options: the agent's options; its defaults where they are missing or None.
+        options: the agent's defaults hold where they are missing or None.
         optimum: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
         after_episode: called after every episode, with the number of wanted runs that played one.
     """
@@ -214,6 +208,7 @@ class _Recorder:
     def run(self, kind: AgentKind, options: Options) -> Run:
         played, model = self.played, self.world.model
         reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
+        names = sorted({name for episode in played for name in episode.diagnostics})
         return Run(
             agent=kind.name,
             options=kind.resolve_options(kind.with_stated(model, options)),
@@ -223,7 +218,7 @@ class _Recorder:
             reached_goal=np.array([episode.reached_goal for episode in played]),
             coverage=_coverage(played, reachable),
             seconds=np.array(self.seconds),
-            diagnostics=_diagnostics(played),
+            diagnostics={n: np.array([float(e.diagnostics.get(n, np.nan)) for e in played]) for n in names},
             routes=self.routes,
             route_probability=np.array(self.of_routes).reshape(len(played), len(self.routes)),
             action_probability=_stacked([b.action_probability if b else None for b in self.of_pairs], model.n_pairs),
@@ -249,11 +244,6 @@ def world_of_run(problem: Any, seed: int, own_order: bool = False) -> World:
     return SteppedWorld(problem, with_action_order(world.model, seed)) if world.has_laws else world
 
 
-def _diagnostics(played: list[Episode]) -> dict[str, Float[np.ndarray, "episodes"]]:
-    names = sorted({name for episode in played for name in episode.diagnostics})
-    return {name: np.array([float(e.diagnostics.get(name, np.nan)) for e in played]) for name in names}
-
-
 def _stacked(
     rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
 ) -> Float[np.ndarray, "episodes pairs"] | None:
@@ -266,12 +256,9 @@ def _stacked(
 
 def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Float[np.ndarray, "episodes"]:
     """Share of the reachable pairs that were played up to each episode."""
-    seen: set[int] = set()
-    shares = []
-    for episode in played:
-        seen.update(episode.pairs.tolist())
-        shares.append(len(seen) / int(reachable.sum()))
-    return np.array(shares)
+    _, first = np.unique(np.concatenate([episode.pairs for episode in played]), return_index=True)
+    moves = np.cumsum([len(episode.pairs) for episode in played])
+    return np.searchsorted(np.sort(first), moves) / int(reachable.sum())
 
 
 def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:
@@ -280,7 +267,7 @@ def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> 
     best, bad, value = np.nan, None, np.full(len(played), np.nan)
     afterwards, optimal = value, np.zeros(len(played), dtype=bool)
     if yardstick is not None:
-        best, bad = yardstick.optimal_value, yardstick.bad_pairs
+        best, bad = yardstick.optimum.at_start, yardstick.bad_pairs
         value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
         afterwards = yardstick.optimum.value[[episode.last for episode in played]]
         optimal = np.array([yardstick.is_optimal(v) for v in value.tolist()])

@@ -27,12 +27,7 @@ MOST_TRIES = 100
 
 
 class Evaluation(NamedTuple):
-    """What is known of a batch of positions.
-
-    Attributes:
-        log_likelihood: shape (chains,).
-        ceiling: -inf for coordinates that matter where they are, shape (coordinates, chains).
-    """
+    """What is known of a batch of positions; a ceiling of -inf marks a coordinate that matters where it is."""
 
     log_likelihood: Float[Array, "chains"]
     ceiling: Float[Array, "coordinates chains"]

@@ -25,12 +25,7 @@ _Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
 
 
 class State(NamedTuple):
-    """Where the chains are.
-
-    Attributes:
-        position: the last axis runs over the chains.
-        log_likelihood: shape (chains,).
-    """
+    """Where the chains are."""
 
     position: Position
     log_likelihood: Float[Array, "chains"]
@@ -45,22 +40,17 @@ def _normals(key: PRNGKeyArray, like: Position) -> Position:
 
 
 def step(
-    key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood, turning: Position | None = None
+    key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood, turning: Position
 ) -> tuple[State, Int[Array, ""]]:
     """Move every chain once; also how often the slowest evaluated the likelihood.
 
-    Args:
-        key: of the random numbers.
-        state: where the chains are.
-        log_likelihood: of a batch of positions.
-        turning: which coordinates turn, a tree of masks without the axis of chains; by default all.
+    Which coordinates turn is a tree of masks without the axis of chains.
     """
     key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
     chains = state.log_likelihood.shape
     other = _normals(key_ellipse, state.position)
     level = state.log_likelihood + jnp.log(jax.random.uniform(key_level, chains))
     angle = jax.random.uniform(key_angle, chains, maxval=2 * jnp.pi)
-    turning = jax.tree.map(lambda leaf: jnp.ones(leaf.shape[:-1], dtype=bool), other) if turning is None else turning
 
     def turned(angle: Float[Array, "chains"]) -> Position:
         def turn(here: Array, there: Array, which: Array) -> Array:

@@ -36,7 +36,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-LogDensity = Callable[[Float[Array, "dimension chains"], Any], Float[Array, "chains"]]
+Positions = Float[Array, "dimension chains"]
+Numbers = Float[Array, "chains"]
+LogDensity = Callable[[Positions, Any], Numbers]
 """Log density of each chain's position, given an argument (any tree of arrays) with chains along the last axis."""
 DIVERGENT = 1000.0
 """A move that gains more energy than this has run away."""
@@ -71,13 +73,7 @@ RETUNED = Tuning(decrease=(0.5, 0.7))
 
 
 class State(NamedTuple):
-    """Tuned chains, of HMC or NUTS: what one episode hands to the next.
-
-    Attributes:
-        position: shape (chains, dimension).
-        step_size: shape (chains,).
-        variance: of each coordinate, the diagonal of the inverse mass matrix, shape (chains, dimension).
-    """
+    """Tuned chains, of HMC or NUTS: what one episode hands to the next; variances are the inverse mass matrix."""
 
     position: Float[Array, "*chains dimension"]
     step_size: Float[Array, "*chains"]
@@ -114,7 +110,7 @@ def first_step_size(epsilon: float, prior_scale: float = 10.0) -> float:
     return 10 * step if prior_scale < np.sqrt(10.0) else step
 
 
-def init(position: Float[Array, "chains dimension"], step_size: float | Float[Array, "chains"]) -> State:
+def init(position: Float[Array, "chains dimension"], step_size: float | Numbers) -> State:
     """Start chains at given positions, without preconditioning."""
     steps = jnp.asarray(step_size, dtype=position.dtype)
     return State(position, jnp.broadcast_to(steps, position.shape[:1]), jnp.ones_like(position))
@@ -123,20 +119,11 @@ def init(position: Float[Array, "chains dimension"], step_size: float | Float[Ar
 def episode(
     key: Key[Array, "chains"], state: State, log_density: LogDensity, argument: Any, draws: int, tuning: Tuning = PAPER
 ) -> tuple[State, Float[Array, "chains draws dimension"], Info]:
-    """Tune every chain and walk on.
+    """Tune every chain and walk on: the state for the next episode, the points after warm-up, and what happened.
 
-    Args:
-        key: one per chain, shape (chains,).
-        state: of all chains.
-        log_density: of all chains' positions and arguments, which it is given with chains along the last axis.
-        argument: a tree of arrays with chains along the leading axis.
-        draws: iterations after warm-up.
-        tuning: no windows: walk on with the step size as it is.
-
-    Returns:
-        The state for the next episode, the points walked through after warm-up, and what happened.
+    The argument, a tree of arrays, has chains along its leading axis; the log density is given it with chains along the
+    last. Without windows chains walk on with the step size as it is.
     """
-
     last, own = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (state, argument))
     found = _episode(key, last, lambda position: log_density(position, own), draws, tuning)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), found)
@@ -149,23 +136,25 @@ def _episode(
     warm_up = tuning.windows * tuning.window
     move = _Move(log_density, state.variance, tuning.leapfrogs)
 
-    def iterate(carry: tuple[_Chains, _Rule], drawn: _Drawn) -> tuple[tuple[_Chains, _Rule], _Record]:
-        chains, rule = carry
-        there, lost = move.propose(chains, drawn.normals, rule.step_size)
+    def iterate(
+        carry: tuple[_Chains, _Rule], drawn: tuple[Array, Array, Array]
+    ) -> tuple[tuple[_Chains, _Rule], _Record]:
+        (chains, rule), (iteration, normals, uniform) = carry, drawn
+        there, lost = move.propose(chains, normals, rule.step_size)
         chance = jnp.clip(jnp.exp(lost), max=1.0)
-        chains = jax.tree.map(partial(jnp.where, drawn.uniform < chance), there, chains)
+        chains = jax.tree.map(partial(jnp.where, uniform < chance), there, chains)
         record = _Record(chains.position, chance, -lost > DIVERGENT, rule.step_size)
         total = rule.total + chance
         adjusted = _adjust(rule, total / tuning.window, tuning)
         fixed = jnp.where(jnp.isnan(adjusted.last_good), adjusted.step_size, adjusted.last_good)
-        adjusted = adjusted._replace(step_size=jnp.where(drawn.iteration + 1 == warm_up, fixed, adjusted.step_size))
-        window_ends = (drawn.iteration < warm_up) & ((drawn.iteration + 1) % tuning.window == 0)
+        adjusted = adjusted._replace(step_size=jnp.where(iteration + 1 == warm_up, fixed, adjusted.step_size))
+        window_ends = (iteration < warm_up) & ((iteration + 1) % tuning.window == 0)
         after = jax.tree.map(partial(jnp.where, window_ends), adjusted, rule._replace(total=total))
         return (chains, after), record
 
     zero = jnp.zeros_like(state.step_size)
     rule = _Rule(state.step_size, zero, jnp.nan * zero, zero, zero > 0)
-    drawn = _draw(key, warm_up + draws, len(state.position))
+    drawn = (jnp.arange(warm_up + draws), *_draw(key, warm_up + draws, len(state.position)))
     (chains, rule), record = jax.lax.scan(iterate, (move.start(state.position), rule), drawn)
     points = record.position[warm_up:]
     spread = jnp.var(points[-tuning.kept :], axis=0)
@@ -180,51 +169,43 @@ def _episode(
     return State(chains.position, rule.step_size, variance), points, info
 
 
-class _Drawn(NamedTuple):
-    """The number of each iteration, and the random numbers it uses."""
-
-    iteration: Int[Array, "*iterations"]
-    normals: Float[Array, "*iterations dimension chains"]
-    uniform: Float[Array, "*iterations chains"]
-
-
-def _draw(key: Key[Array, "chains"], iterations: int, dimension: int) -> _Drawn:
-    """Everything that is random, ahead of all moves: drawn one by one numbers take several times as long."""
+def _draw(
+    key: Key[Array, "chains"], iterations: int, dimension: int
+) -> tuple[Float[Array, "iterations dimension chains"], Float[Array, "iterations chains"]]:
+    """The normal and uniform numbers of all moves ahead of them: drawn one by one they take several times as long."""
 
     def of_chain(key: PRNGKeyArray) -> tuple[Array, Array]:
         keys = jax.vmap(jax.random.split)(jax.random.split(key, iterations))
         normals = jax.vmap(lambda own: jax.random.normal(own, (dimension,)))(keys[:, 0])
         return normals, jax.vmap(jax.random.uniform)(keys[:, 1])
 
-    return _Drawn(jnp.arange(iterations), *jax.vmap(of_chain, out_axes=-1)(key))
+    return jax.vmap(of_chain, out_axes=-1)(key)
 
 
 class _Chains(NamedTuple):
     """Where the chains are, with the log densities there and their gradients."""
 
-    position: Float[Array, "dimension chains"]
-    log_density: Float[Array, "chains"]
-    gradient: Float[Array, "dimension chains"]
+    position: Positions
+    log_density: Numbers
+    gradient: Positions
 
 
 class _Move(NamedTuple):
     """How proposals are made: of all chains, along the last axis."""
 
     log_density: Callable[[Array], Array]
-    variance: Float[Array, "dimension chains"]
+    variance: Positions
     leapfrogs: int
 
-    def gradient(self, position: Float[Array, "dimension chains"]) -> Float[Array, "dimension chains"]:
+    def gradient(self, position: Positions) -> Positions:
         """Of each chain's log density."""
         return jax.grad(lambda x: jnp.sum(self.log_density(x)))(position)
 
-    def start(self, position: Float[Array, "dimension chains"]) -> _Chains:
+    def start(self, position: Positions) -> _Chains:
         """The chains at given positions."""
         return _Chains(position, self.log_density(position), self.gradient(position))
 
-    def propose(
-        self, chains: _Chains, normals: Float[Array, "dimension chains"], step: Float[Array, "chains"]
-    ) -> tuple[_Chains, Float[Array, "chains"]]:
+    def propose(self, chains: _Chains, normals: Positions, step: Numbers) -> tuple[_Chains, Numbers]:
         """Where the chains would go, and the energy lost on the way: minus infinity if that is not a number."""
 
         def leapfrog(_: Int[Array, ""], at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -263,14 +244,14 @@ class _Rule(NamedTuple):
         crossed: has the acceptance crossed the target?
     """
 
-    step_size: Float[Array, "chains"]
-    total: Float[Array, "chains"]
-    last_good: Float[Array, "chains"]
-    side: Float[Array, "chains"]
+    step_size: Numbers
+    total: Numbers
+    last_good: Numbers
+    side: Numbers
     crossed: Bool[Array, "chains"]
 
 
-def _adjust(rule: _Rule, acceptance: Float[Array, "chains"], tuning: Tuning) -> _Rule:
+def _adjust(rule: _Rule, acceptance: Numbers, tuning: Tuning) -> _Rule:
     """What the next window starts with, given the mean acceptance probability of this one."""
     above = acceptance > tuning.target
     side = jnp.where(above, 1.0, -1.0)

@@ -7,35 +7,20 @@ they share: where they are, and what they were tuned to.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import blackjax
 import jax
-import jax.numpy as jnp
 from blackjax.adaptation.base import get_filter_adapt_info_fn
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from bellmanifold.samplers.hmc import LogDensity, State
 
-
-class Info(NamedTuple):
-    """What happened on the way.
-
-    Attributes:
-        acceptance: mean acceptance probability along each trajectory, shape (chains, draws).
-        is_divergent: did a trajectory's energy run away? shape (chains, draws).
-    """
-
-    acceptance: Float[Array, "*chains draws"]
-    is_divergent: Bool[Array, "*chains draws"]
+Keys = Key[Array, "chains"]
 
 
 def adapt(
-    key: Key[Array, "chains"],
-    position: Float[Array, "chains dimension"],
-    log_density: LogDensity,
-    argument: Any,
-    steps: int,
+    key: Keys, position: Float[Array, "chains dimension"], log_density: LogDensity, argument: Any, steps: int
 ) -> State:
     """Walk for some steps from given positions and tune every chain on the way; keys have shape (chains,)."""
 
@@ -53,12 +38,12 @@ def adapt(
 
 
 def walk(
-    key: Key[Array, "chains"], state: State, log_density: LogDensity, argument: Any, draws: int
-) -> tuple[State, Float[Array, "chains draws dimension"], Info]:
-    """Move every chain `draws` times."""
+    key: Keys, state: State, log_density: LogDensity, argument: Any, draws: int
+) -> tuple[State, Float[Array, "chains draws dimension"], Float[Array, "chains draws"], Bool[Array, "chains draws"]]:
+    """Move every chain `draws` times: points, mean acceptance along each trajectory, and which energies ran away."""
     kernel = blackjax.nuts.build_kernel()
 
-    def one(key: PRNGKeyArray, state: State, argument: Any) -> tuple[State, Array, Info]:
+    def one(key: PRNGKeyArray, state: State, argument: Any) -> tuple[State, Array, Array, Array]:
         def density(x: Array) -> Array:
             return log_density(x, argument)
 
@@ -68,7 +53,7 @@ def walk(
 
         start = blackjax.nuts.init(state.position, density)
         chain, (points, acceptance, is_divergent) = jax.lax.scan(move, start, jax.random.split(key, draws))
-        return state._replace(position=chain.position), points, Info(jnp.asarray(acceptance), is_divergent)
+        return state._replace(position=chain.position), points, acceptance, is_divergent
 
     with jax.numpy_dtype_promotion("standard"):
         return jax.vmap(one)(key, state, argument)

@@ -27,14 +27,14 @@ def play_on_cluster(
 ) -> Generator[Played, None, None]:
     """Play units on the workers of a Dask scheduler; answers come as they are ready.
 
-    Args:
-        units: what to play.
-        address: of the scheduler.
-        patience: seconds until a scheduler that does not answer is given up.
-        without_workers: seconds after which we say that it has no worker.
+    A scheduler that does not answer is given up after `patience` seconds; after `without_workers` we say that it has
+    no worker.
     """
-    _require_dask()
-    with _quiet("distributed"):
+    try:
+        import distributed  # which sets the levels of its loggers: before they are changed
+    except ImportError:
+        raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
+    with _quiet(distributed.__name__):
         client = connect(address, patience)
         try:
             with _looking_for_workers(client, address, without_workers):
@@ -73,14 +73,6 @@ def _quiet(name: str) -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
-
-
-def _require_dask() -> None:
-    """Dask sets the levels of its loggers when it is imported, so that has to be done before they are changed."""
-    try:
-        import distributed  # noqa: F401
-    except ImportError:
-        raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
 
 
 def connect(address: str, patience: float = PATIENCE) -> Any:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from bellmanifold.errors import BellmanifoldError
+from bellmanifold.runs.run import play_run
 from bellmanifold.sweeps.plan import Plan, RunSettings
-from bellmanifold.sweeps.record import prepare, record_run
-from bellmanifold.sweeps.store import Store, load_run
+from bellmanifold.sweeps.record import prepare
+from bellmanifold.sweeps.store import Store, read_arrays
 
 TRIAL_EPISODES = 5
 BUDGET = 20.0
@@ -53,7 +54,8 @@ def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store, budget: f
     there = set(plan.runs) - set(missing)
     for run in there:
         if run.cell in wanted and run.cell not in result.seconds:
-            result.seconds[run.cell] = float(load_run(store.path(run))["seconds_total"])
+            found, _ = read_arrays(store.path(run), ["seconds_total"])
+            result.seconds[run.cell] = float(found["seconds_total"])
             result.found += 1
     deadline = time.monotonic() + budget
     for run in missing:
@@ -68,13 +70,13 @@ def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store, budget: f
 
 
 def _try(result: TimeEstimate, run: RunSettings, plan: Plan) -> None:
-    short = replace(run, episodes=min(run.episodes, TRIAL_EPISODES))
+    episodes = min(run.episodes, TRIAL_EPISODES)
     try:
-        found = record_run(short, problem=prepare(plan.problems[run.model]))
+        problem = prepare(plan.problems[run.model])
+        each = play_run(problem.source, run.agent, episodes, run.seed, run.choices(), problem.optimum).seconds
     except BellmanifoldError as error:
         result.refused[run.cell] = str(error)
     else:
-        each = found["seconds_episode"].values
         usual = float(each[1:].mean()) if len(each) > 1 else float(each[0])
         result.seconds[run.cell] = usual * run.episodes
         result.starting[run.cell] = max(float(each[0]) - usual, 0.0)

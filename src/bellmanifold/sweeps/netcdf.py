@@ -26,8 +26,6 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.limits import BYTES
 
 NOT_OURS = "holds something else than the arrays of a run: remove it; if it was one, `sweep` makes it again"
-
-
 BARE = "This is a netCDF dimension but not a netCDF variable"
 COMPRESS_ABOVE = 4096
 """Bytes from which an array is compressed: below, it takes more time than it saves."""
@@ -70,8 +68,9 @@ def _written(file: Any, name: str, values: np.ndarray) -> Any:
 def read_netcdf(content: bytes) -> xr.Dataset:
     """The data set in the bytes of a netCDF-4 file, as `xarray.load_dataset` reads it."""
     with _opened(content) as file:
-        names = [name for name in file if not _is_bare_dimension(_array(file, name))]
-        data = {name: (_dimensions(file, file[name]), _values(file[name])) for name in names}
+        arrays = {name: _array(file, name) for name in file}
+        shown = {k: v for k, v in arrays.items() if not bytes(v.attrs.get("NAME", b"")).startswith(BARE.encode())}
+        data = {name: (_dimensions(file, item), _values(item)) for name, item in shown.items()}
         return xr.Dataset(data, attrs=_attributes(file))
 
 
@@ -108,11 +107,6 @@ def _array(file: Any, name: str) -> Any:
             f"an array is larger than {BYTES.value} bytes: set {BYTES.variable} to read it all the same"
         )
     return item
-
-
-def _is_bare_dimension(item: Any) -> bool:
-    """Is it there only to say how long a dimension is?"""
-    return bytes(item.attrs.get("NAME", b"")).startswith(BARE.encode())
 
 
 def _dimensions(file: Any, item: Any) -> tuple[str, ...]:

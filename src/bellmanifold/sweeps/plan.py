@@ -37,8 +37,8 @@ from typing import Any, TypeAlias
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
-from bellmanifold.errors import BadInputError, BellmanifoldError, guess, printable, quote
-from bellmanifold.formats.files import label, located, read_bytes
+from bellmanifold.errors import BadInputError, UnsupportedError, guess, printable, quote
+from bellmanifold.formats.files import decoded, label, located, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_whole
 from bellmanifold.runs.run import check_memory
@@ -51,6 +51,8 @@ LARGEST_PLAN = 2**22
 MOST_DOTS = 50
 """In one name or value: the time TOML takes for a dotted name grows with the cube of their number."""
 LARGEST = 2**63 - 1
+_PLACE = {"model": 0, "agent": 1, "episodes": 3, "seed": 4}
+"""Runs are listed by model, then by agent and its options, and by seed in the end."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,7 @@ class RunSettings:
 
     Attributes:
         model: reference of the problem, as `load_problem` takes it.
-        agent: name of the agent.
         epsilon, prior_scale: None where the agent has no such setting.
-        episodes: how many to play.
         seed: fixes the order of actions, the agent's draws, the transitions and the noise.
         options: further options as (name, value), sorted by name.
     """
@@ -148,7 +148,6 @@ class Plan:
     """Runs to play, each once, and the problems they name.
 
     Attributes:
-        runs: the runs in the order of the plan.
         problems: what every model reference stands for: an `SSP`, or a Gymnasium environment without a table.
         notes: what the author of the plan should know.
     """
@@ -186,9 +185,8 @@ def digest(problem: SSP) -> str:
     """A digest of a problem: its names and numbers, but not its metadata."""
     plain = problem.describe()
     total = sha256(json.dumps([*plain.state_names, None, *plain.action_names]).encode())
-    for name in ("goals", "initial_state", "initial_prob", "pair_state", "pair_action", "reward", "reward_sd"):
-        total.update(getattr(plain, name).tobytes())
-    for name in ("next_start", "next_state", "next_prob"):
+    pairs, moves = ("pair_state", "pair_action", "reward", "reward_sd"), ("next_start", "next_state", "next_prob")
+    for name in ("goals", "initial_state", "initial_prob", *pairs, *moves):
         total.update(getattr(plain, name).tobytes())
     if (prior := plain.prior) is not None:
         total.update(json.dumps([prior.mean, prior.sd]).encode() + prior.pair_mean.tobytes() + prior.pair_sd.tobytes())
@@ -207,12 +205,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         entries, used = _expand(axes, overrides)
         unused = [k for k in range(len(overrides)) if k not in used]
         notes = tuple(f"{label(path)}: override {k + 1} matches no run" for k in unused)
-        try:
+        with located(f"{label(path)}: model", UnsupportedError), located("model"):
             plan = plan_entries(entries, notes)
-        except BadInputError as error:
-            raise BadInputError(f"model: {error}") from None
-        except BellmanifoldError as error:
-            raise type(error)(f"{label(path)}: model: {error}") from None
         for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
             check_memory(plan.problems[name], episodes, 1)
         return plan
@@ -225,30 +219,28 @@ class Override:
     match: dict[str, tuple[Value, ...]]
     options: dict[str, Value]
 
-    def applies(self, entry: Mapping[str, Value]) -> bool:
-        return all(name in entry and entry[name] in wanted for name, wanted in self.match.items())
-
 
 def _parse(content: bytes) -> dict[str, Any]:
     if len(content) > LARGEST_PLAN:
         raise BadInputError(f"its {len(content):,} bytes are above {LARGEST_PLAN:,}: split the plan")
     if any(piece.count(b".") > MOST_DOTS for piece in re.split(rb"[,={}\[\]\n]", content)):
         raise BadInputError(f"a name or value has more than {MOST_DOTS} dots: shorten it")
+    written = decoded(content, "save it as UTF-8 TOML")
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"not UTF-8 text (byte {error.start}): save it as UTF-8 TOML") from None
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        return tomllib.loads(written)
+    except (RecursionError, ValueError) as error:
         raise BadInputError(f"not valid TOML: {error}: fix it there") from None
 
 
-def _known_options() -> list[str]:
-    return sorted({name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"})
+def _keys() -> list[str]:
+    """All that a plan takes besides overrides."""
+    options = {name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"}
+    return ["model", "agent", "episodes", "seeds", *sorted(options)]
 
 
 def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
     """The grid: for every key the values it takes, defaults included."""
-    known = ["model", "agent", "episodes", "seeds", *_known_options()]
+    known = _keys()
     axes: dict[str, tuple[Value, ...]] = {}
     for key, given in table.items():
         if key not in known:
@@ -262,12 +254,7 @@ def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
         has = AGENTS[str(agent)].options
         _without_contradiction({name: axes[name] for name in axes if name in has}, f"for {agent} the plan")
     axes = DEFAULTS | axes
-    return {key: axes[key] for key in sorted(axes, key=_axis_order)}
-
-
-def _axis_order(key: str) -> int:
-    """Runs are listed by model, then by agent and its options, and by seed in the end."""
-    return {"model": 0, "agent": 1, "episodes": 3, "seed": 4}.get(key, 2)
+    return {key: axes[key] for key in sorted(axes, key=lambda key: _PLACE.get(key, 2))}
 
 
 def _axis(key: str) -> str:
@@ -282,8 +269,8 @@ def _override(table: Any, where: str) -> Override:
     match = given.pop("match")
     if not isinstance(match, dict):
         raise BadInputError(f"{where}: match is not a table: write match = {{agent = ...}}")
-    options = _known_options()
-    settable, matchable = ["episodes", *options], ["model", "agent", "episodes", "seeds", *options]
+    matchable = _keys()
+    settable = [key for key in matchable if key not in ("model", "agent", "seeds")]
     for key in match:
         if key not in matchable:
             raise BadInputError(f"{where}: unknown key {quote(key)} in match: it takes {', '.join(matchable)}")
@@ -339,18 +326,16 @@ def _expand(
     total = math.prod(len(values) for values in axes.values())
     RUNS.require(total, "the plan")
     used: set[int] = set()
-    entries = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    overridden = [_overridden(entry, overrides, used) for entry in entries]
-    for entry in {tuple(item for item in entry.items() if item[0] != "seed"): entry for entry in overridden}.values():
+    entries: list[dict[str, Value]] = []
+    for values in itertools.product(*axes.values()):
+        entry = dict(zip(axes, values, strict=True))
+        for k, override in enumerate(overrides):
+            if all(name in entry and entry[name] in wanted for name, wanted in override.match.items()):
+                used.add(k)
+                likelihood = {"epsilon", *NOISE} & set(override.options)
+                gone = NOISE if likelihood else ()  # of two tables that speak of the likelihood the later one wins
+                entry = {name: value for name, value in entry.items() if name not in gone} | override.options
+        entries.append(entry)
+    for entry in {tuple(item for item in entry.items() if item[0] != "seed"): entry for entry in entries}.values():
         make_settings(entry)  # options that make no sense are refused before any problem is loaded
-    return overridden, used
-
-
-def _overridden(entry: dict[str, Value], overrides: Sequence[Override], used: set[int]) -> dict[str, Value]:
-    for k, override in enumerate(overrides):
-        if override.applies(entry):
-            used.add(k)
-            likelihood = {"epsilon", *NOISE} & set(override.options)
-            gone = NOISE if likelihood else ()  # of two tables that speak of the likelihood the later one wins
-            entry = {name: value for name, value in entry.items() if name not in gone} | override.options
-    return entry
+    return entries, used

@@ -1,7 +1,10 @@
-"""What is kept of a run, as a data set that goes into its file.
+"""What is kept of a run, as a data set that goes into its file, and what is asked of one that comes from a file.
 
 Whatever order of actions a run drew, its record numbers pairs as `load_model(settings.model)` does, so that runs can be
 compared and replayed without knowing their orders.
+
+A seal says that a file was not damaged, not who wrote it. Files that may come from anywhere are checked here: that
+settings make sense, and that every array has the shape and every index the range that the program relies on.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -19,17 +23,21 @@ import numpy as np
 import xarray as xr
 
 import bellmanifold
-from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.agents.worlds import open_world
-from bellmanifold.models import load_problem
-from bellmanifold.runs.metrics import Optimum, find_optimum, no_optimum
+from bellmanifold.errors import BadInputError, quote
+from bellmanifold.formats.files import number, parse_json, text
+from bellmanifold.runs.metrics import Optimum, find_optimum
 from bellmanifold.runs.routes import filled_up
-from bellmanifold.runs.run import Run, play_run, play_seed
+from bellmanifold.runs.run import Run, play_seed
 from bellmanifold.ssp import SSP
-from bellmanifold.sweeps.plan import RunSettings, digest
+from bellmanifold.sweeps.plan import LARGEST, RunSettings, digest
 
 FORMAT = "bellmanifold.run/1"
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
+LOSSES = ("expected_regret", "diagnostic_expected_loss", "diagnostic_stopped")
+EACH_EPISODE = ("regret", "completed_regret", "optimal", "coverage", "total_reward", "goal_reached", "moves", *LOSSES)
+SINGLE = ("seconds_total", "optimal_value")
+WHOLE = ("moves", "pair", "route")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +47,6 @@ class Problem:
     Attributes:
         source: an `SSP`, or a Gymnasium environment without a table.
         model: its states and pairs in their own order.
-        digest: of the model.
-        optimum: its optimal values, as far as there are any.
     """
 
     source: Any
@@ -52,23 +58,7 @@ class Problem:
 def prepare(source: Any) -> Problem:
     """Solve a problem, so that runs on it can be judged."""
     world = open_world(source)
-    optimum = find_optimum(world.model) if world.has_laws else no_optimum(world.model, "no table P")
-    return Problem(source, world.model, digest(world.model), optimum)
-
-
-def record_run(settings: RunSettings, kind: AgentKind | None = None, problem: Problem | None = None) -> xr.Dataset:
-    """Play one run and record it.
-
-    Args:
-        settings: what to play.
-        kind: the agent, if it is not a registered one.
-        problem: the problem, if it is at hand.
-    """
-    kind = kind or find_agent(settings.agent)
-    problem = problem or prepare(load_problem(settings.model))
-    known = problem.optimum
-    run = play_run(problem.source, kind, settings.episodes, settings.seed, settings.choices(), known)
-    return record(settings, problem, run)
+    return Problem(source, world.model, digest(world.model), find_optimum(world.model, world.has_laws))
 
 
 def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
@@ -79,7 +69,7 @@ def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
     chose the policy, NaN where it did not know. Where `solved_episode` is NaN, the problem was not solved, or bsuite's
     rule does not apply.
     """
-    number = run.model.numbers_in(problem.model).astype(np.int32)
+    numbers = run.model.numbers_in(problem.model).astype(np.int32)
     each: dict[str, Any] = {
         "regret": run.regret,
         "completed_regret": run.completed_regret,
@@ -93,33 +83,29 @@ def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
         "seconds_episode": run.seconds,
     } | {f"diagnostic_{name}": values for name, values in run.diagnostics.items()}
     data: dict[str, Any] = {name: (("episode",), values) for name, values in each.items()}
-    data["policy"] = (("episode", "state"), number[np.array([episode.policy for episode in run.played])])
-    data["pair"] = (("move",), number[np.concatenate([episode.pairs for episode in run.played])])
+    data["policy"] = (("episode", "state"), numbers[np.array([episode.policy for episode in run.played])])
+    data["pair"] = (("move",), numbers[np.concatenate([episode.pairs for episode in run.played])])
     data["reward"] = (("move",), np.concatenate([episode.rewards for episode in run.played]))
     if run.routes:
         pairs = filled_up(run.routes)
-        data["route"] = (("route_number", "step"), np.where(pairs < 0, -1, number[pairs]).astype(np.int32))
+        data["route"] = (("route_number", "step"), np.where(pairs < 0, -1, numbers[pairs]).astype(np.int32))
         data["route_probability"] = (("episode", "route_number"), run.route_probability)
     for name, values in (("action_probability", run.action_probability), ("q_mean", run.q_mean)):
         if values is not None:
-            data[name] = (("episode", "pair_number"), values[:, np.argsort(number)])
+            data[name] = (("episode", "pair_number"), values[:, np.argsort(numbers)])
     data["seconds_total"] = ((), float(run.seconds.sum()))
     data["optimal_value"] = ((), run.optimal_value)
     data["solved_episode"] = ((), np.nan if run.solved_episode is None else float(run.solved_episode))
     counted = {"episode": np.arange(1, len(run.played) + 1, dtype=np.int32)}
-    return xr.Dataset(data, counted, labels(settings, problem.digest))
-
-
-def labels(settings: RunSettings, model_digest: str) -> dict[str, str]:
-    """A record's attributes: what was run, on what, and by which versions."""
-    return {
+    attributes = {
         "format": FORMAT,
         "settings": json.dumps(settings.to_dict()),
         "identity": settings.identity,
         "play_seed": str(play_seed(settings.seed)),
-        "model_digest": model_digest,
+        "model_digest": problem.digest,
         **versions(),
     }
+    return xr.Dataset(data, counted, attributes)
 
 
 @lru_cache(maxsize=1)
@@ -144,3 +130,56 @@ def _commit() -> str:
         return subprocess.run(name, capture_output=True, check=True, timeout=10, text=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def read_settings(attributes: Mapping[str, str]) -> RunSettings:
+    """The settings of a run from the attributes of its file."""
+    entry = parse_json(attributes.get("settings", "").encode("utf-8", "replace"))
+    for name in ("model", "agent"):
+        text(entry.get(name), name)
+    for name in ("episodes", "seed"):
+        value = entry.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+            raise BadInputError(f"{name} is {quote(value)}: not the settings of a run; remove the file")
+    for name, value in entry.items():
+        if not isinstance(value, (str, bool)):
+            number(value, quote(name))
+    return RunSettings.from_dict(entry)
+
+
+def require_fit(found: Mapping[str, Any], required: Iterable[str], episodes: int, pairs: int | None) -> None:
+    """Refuse arrays of a run, by name, that are missing or do not fit together; `pairs` is None without the problem."""
+    for name in required:
+        _require(name in found, f"{name} is missing")
+    for name, array in found.items():
+        _require(array.dtype.kind in ("iu" if name in WHOLE else "biuf"), f"{name} holds no such numbers")
+        if name in SINGLE:
+            _require(array.shape == (), f"{name} is not one number")
+        if name in EACH_EPISODE:
+            _require(array.shape == (episodes,), f"{name} does not have one entry per episode")
+        if name in ("action_probability", "q_mean") and pairs is not None:
+            _require(array.shape == (episodes, pairs), f"{name} does not have one entry per episode and pair")
+    if "pair" in found and "moves" in found:
+        pair, moves = found["pair"], found["moves"]
+        fits = pair.ndim == 1 and np.all((moves >= 0) & (moves <= len(pair))) and moves.sum() == len(pair)
+        _require(fits, "moves and pair disagree")
+        _require(pairs is None or np.all((pair >= 0) & (pair < pairs)), "pair is not one of the problem's")
+    if "route" in found or "route_probability" in found:
+        _require_routes(found, episodes, pairs)
+
+
+def _require_routes(found: Mapping[str, Any], episodes: int, pairs: int | None) -> None:
+    _require("route" in found and "route_probability" in found, "routes are incomplete")
+    route = found["route"]
+    _require(
+        route.ndim == 2 and route.shape[1] > 0 and found["route_probability"].shape == (episodes, len(route)),
+        "routes and their probabilities disagree",
+    )
+    filled = route >= 0
+    tidy = np.all(route >= -1) and filled[:, 0].all() and np.all(filled[:, :-1] >= filled[:, 1:])
+    _require(tidy and (pairs is None or np.all(route < pairs)), "a route is not one of the problem's")
+
+
+def _require(condition: Any, fault: str) -> None:
+    if not condition:
+        raise BadInputError(f"{fault}: not a result of this program, or of another version; remove it")

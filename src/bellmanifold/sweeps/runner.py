@@ -29,9 +29,7 @@ class Tally:
     """What became of a plan.
 
     Attributes:
-        total: runs in the plan.
-        kept: runs that were there already.
-        played: runs that were played and written.
+        total, kept, played: runs in the plan, those that were there already, and those that were played and written.
         damaged: files that were there but had to be made again, and why.
         failures: units that could not be played, and why.
         log: where the failures' tracebacks are.
@@ -62,11 +60,9 @@ def sweep(
     """Play what is missing of a plan.
 
     Args:
-        plan: what to run.
         out: the output directory; made if it does not exist, refused if it belongs to another plan.
-        player: who plays.
         show: makes the progress display from the number of runs and the number of those already there.
-        widen: a directory that belongs to another plan gets this one's runs too, instead of being refused.
+        widen: see `Store.claim`.
         cost: expected cost of a run, in any unit, for the estimate of the time left; by default all cost the same.
     """
     store = Store(Path(out))
@@ -108,25 +104,25 @@ def _play(
             if isinstance(answer, Failure):
                 tally.failures.append((unit, answer))
                 tally.log = store.log(_entry(unit, answer))
-                progress.say(f"failed: {unit.settings}: {answer.message}")
+                progress.say(f"failed: {unit.runs[0]}: {answer.message}")
                 continue
             for run in unit.runs:
                 store.write(run, answer[run.seed])
                 tally.played += 1
-            progress.advance(len(unit.seeds), sum(map(cost, unit.runs), 0.0))
+            progress.advance(len(unit.runs), sum(map(cost, unit.runs), 0.0))
 
 
 def _entry(unit: Unit, failure: Failure) -> str:
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    seeds = ", ".join(map(str, unit.seeds))
-    return f"{when} {unit.settings} (seeds {seeds})\n{failure.message}\n{failure.details.rstrip()}\n\n"
+    seeds = ", ".join(str(run.seed) for run in unit.runs)
+    return f"{when} {unit.runs[0]} (seeds {seeds})\n{failure.message}\n{failure.details.rstrip()}\n\n"
 
 
 def require_success(tally: Tally) -> None:
     """Raise what a caller should see if not everything could be played."""
     if tally.failures:
         _, first = tally.failures[0]
-        runs = sum(len(unit.seeds) for unit, _ in tally.failures)
+        runs = sum(len(unit.runs) for unit, _ in tally.failures)
         message = f"{runs} of {tally.total} runs failed, the first with: {first.message} (tracebacks: {tally.log})"
         error = BellmanifoldError(message)
         error.exit_code = tally.exit_code

@@ -45,8 +45,7 @@ from bellmanifold.runs.run import Run
 from bellmanifold.sweeps.locks import Presence, one_at_a_time
 from bellmanifold.sweeps.netcdf import read_netcdf, read_variables, write_netcdf
 from bellmanifold.sweeps.plan import Plan, RunSettings, plan_entries
-from bellmanifold.sweeps.record import FORMAT, prepare, record
-from bellmanifold.sweeps.validate import read_settings
+from bellmanifold.sweeps.record import FORMAT, prepare, read_settings, record
 
 PLAN_FILE = "plan.json"
 PLAN_LOCK = ".plan.lock"
@@ -147,11 +146,6 @@ def _canonical(entry: Any) -> str:
     return json.dumps(entry, sort_keys=True)
 
 
-def _without_links(path: str, flags: int) -> int:
-    """Open a file, but none elsewhere that a symbolic link of this name leads to."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
 @dataclass(frozen=True)
 class Store:
     """The output directory of a plan."""
@@ -166,11 +160,7 @@ class Store:
         """Make the directory this plan's while the work goes on inside.
 
         Refuses if it belongs to another plan, also to one of which nothing is there yet but which is being played, or
-        if it is closed to us.
-
-        Args:
-            plan: the runs that will be there.
-            widen: where the directory belongs to another plan, add this one's runs to it instead of refusing.
+        if it is closed to us. To `widen` it is to add this plan's runs to those of another one instead of refusing.
         """
         self._make()
         with closing(Presence(self.root)) as presence:
@@ -284,10 +274,11 @@ class Store:
             raise DiskError(f"{error}, finished runs are kept") from None
 
     def log(self, text: str) -> Path:
-        """Append to the log of failures."""
+        """Append to the log of failures, but to none elsewhere that a symbolic link of this name leads to."""
         path = self.root / LOG_FILE
         try:
-            with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_without_links) as file:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+            with open(handle, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
         except OSError as error:
             remedy = "remove it, or choose another --out"
@@ -299,10 +290,7 @@ class Store:
 def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[Callable[[Run], None]]:
     """Claim a directory for the runs of `learn`, as a sweep of them would; what is handed over writes one of them.
 
-    Args:
-        out: the directory; refused if it belongs to other runs.
-        entry: what the runs share: model, agent, episodes and the agent's options (None means not given).
-        seeds: their seeds.
+    `entry` is what the runs share: model, agent, episodes and the agent's options (None means not given).
     """
     shared = {name: value for name, value in entry.items() if value is not None}
     plan = plan_entries([{**shared, "seed": seed} for seed in seeds])

@@ -34,54 +34,44 @@ MOST_KEPT = 8
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Runs for one worker: they differ only in their seeds, which lie in one block.
+    """Runs for one worker, which differ only in their seeds: these lie in one block, and ascend.
 
     Attributes:
-        settings: of the run with the first wanted seed.
-        seeds: the wanted seeds, ascending.
         kind: the agent; it travels with the unit, so that a worker need not have registered it.
         model_digest: what the problem must be on the worker.
         model: the problem itself if it came from a file, which another machine may not have.
     """
 
-    settings: RunSettings
-    seeds: tuple[int, ...]
+    runs: tuple[RunSettings, ...]
     kind: AgentKind
     model_digest: str
     model: SSP | None = None
 
-    @property
-    def runs(self) -> list[RunSettings]:
-        return [replace(self.settings, seed=seed) for seed in self.seeds]
-
 
 def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
     """Units that play the wanted runs of a plan, in the order of the plan."""
-    blocks: dict[RunSettings, list[int]] = {}
+    blocks: dict[RunSettings, list[RunSettings]] = {}
     for run in wanted:
         width = find_agent(run.agent).width
-        blocks.setdefault(replace(run, seed=run.seed - run.seed % width), []).append(run.seed)
+        blocks.setdefault(replace(run, seed=run.seed - run.seed % width), []).append(run)
     digests = plan.models
     units = []
-    for key, seeds in blocks.items():
+    for key, runs in blocks.items():
         from_file = not key.model.startswith(("env:", "gym:"))
-        settings = replace(key, seed=min(seeds))
         model = plan.problems[key.model] if from_file else None
-        units.append(Unit(settings, tuple(sorted(seeds)), find_agent(key.agent), digests[key.model], model))
+        ordered = tuple(sorted(runs, key=lambda run: run.seed))
+        units.append(Unit(ordered, find_agent(key.agent), digests[key.model], model))
     return units
 
 
 def play_unit(unit: Unit, kept: dict[str, Problem] | None = None, most: int = MOST_KEPT) -> dict[int, xr.Dataset]:
     """Play the runs of a unit; the record of every wanted seed.
 
-    Args:
-        unit: what to play.
-        kept: problems by their digests, kept between units; by default those of this process.
-        most: how many to keep.
+    Problems are kept between units, by their digests and `most` of them: by default those of this process.
     """
     problem, settings = _problem(unit, _KEPT if kept is None else kept, most), {run.seed: run for run in unit.runs}
-    episodes, choices = unit.settings.episodes, unit.settings.choices()
-    played = play_runs(problem.source, unit.kind, episodes, unit.seeds, choices, problem.optimum)
+    episodes, choices = unit.runs[0].episodes, unit.runs[0].choices()
+    played = play_runs(problem.source, unit.kind, episodes, list(settings), choices, problem.optimum)
     return {run.seed: record(settings[run.seed], problem, run) for run in played}
 
 
@@ -92,10 +82,12 @@ def _problem(unit: Unit, kept: dict[str, Problem], most: int) -> Problem:
     """The unit's problem, kept between units."""
     found = kept.get(unit.model_digest)
     if found is None:
-        found = prepare(unit.model if unit.model is not None else load_problem(unit.settings.model))
+        name = unit.runs[0].model
+        found = prepare(unit.model if unit.model is not None else load_problem(name))
         if found.digest != unit.model_digest:
-            name = quote(unit.settings.model)
-            raise BadInputError(f"{name} is another problem on this worker: install the same versions everywhere")
+            raise BadInputError(
+                f"{quote(name)} is another problem on this worker: install the same versions everywhere"
+            )
         if len(kept) >= most:
             kept.clear()
         if isinstance(found.source, SSP):  # an environment has a state of its own: threads must not share it
@@ -108,8 +100,6 @@ class Failure:
     """Why a unit could not be played.
 
     Attributes:
-        message: one line.
-        exit_code: what the command should return.
         details: a traceback, for the log.
         final: whether trying again is pointless: the input is at fault.
     """

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -60,8 +60,7 @@ class Worker:
         self.job: tuple[Unit, int] | None = None
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=serve, args=(theirs, str(note)), daemon=True)
-        with _signals_held(), _environment(ONE_THREAD):
-            self.process.start()
+        _start(self.process)
         theirs.close()
 
     def give(self, unit: Unit, tries: int) -> None:
@@ -157,26 +156,17 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Hold Ctrl-C back while a process starts: it inherits that and prints no traceback of an interrupted import."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _start(process: BaseProcess) -> None:
+    """Start a process that uses one thread, and holds Ctrl-C back: no traceback of an interrupted import."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _environment(names: dict[str, str]) -> Iterator[None]:
-    """Environment variables for processes that start inside."""
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        yield
+        process.start()
     finally:
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
