@@ -195,11 +195,16 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     """
     target, model = coordinates.target, coordinates.target.model
     exits = np.zeros((len(coordinates.lingering), model.n_pairs), dtype=bool)
+    # To a policy that leaves a loop, staying looks better only by the leak times the gain, which for leaks of 1e-9 is
+    # close to rounding; to one that stays, leaving looks better by all of the gain. So the first policy stays.
+    leaves = np.zeros(model.n_pairs, dtype=bool)
     for row, loop in zip(exits, coordinates.lingering, strict=True):
         row[list(loop.exits)] = True
+        if loop.pairs:
+            leaves |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
+    leaves &= coordinates.solved
     closed = np.asarray(exits.any(axis=0))[coordinates.stand_in]
-    left_by = _left_by(coordinates)
-    first = chart.first_policy(coordinates.solved & ~left_by, closed | left_by)
+    first = chart.first_policy(coordinates.solved & ~leaves, closed | leaves)
     first = chart.first_policy(coordinates.solved, closed) if first is None else first
     if first is None:
         if not (coordinates.cut or coordinates.centred):
@@ -247,19 +252,6 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     )
     bound_programs(system)
     return system
-
-
-def _left_by(coordinates: Coordinates) -> Bool[np.ndarray, "pairs"]:
-    """Observed pairs that a policy which stays in a rarely left loop does not play: it should not begin with them.
-
-    To a policy that leaves, a change to staying looks better only by the leak times what is gained, which for leaks of
-    1e-9 is close to rounding and may be taken for nothing. To one that stays, leaving looks better by all of the gain.
-    """
-    model, left_by = coordinates.target.model, np.zeros_like(coordinates.solved)
-    for loop in coordinates.lingering:
-        if loop.pairs:
-            left_by |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
-    return left_by & coordinates.target.observed
 
 
 def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _"], ...]:
