@@ -19,7 +19,8 @@ from bellmanifold.posteriors.target import Target
 TIE_WIDTH, LEAST_TIE_WIDTH = 1e-8, 1e-12
 """Width of the residuals that split ties at epsilon = 0, relative to the rewards; at least, relative to the values."""
 BESIDE_PRIOR = 1e-6
-"""These residuals are no wider than this share of the least standard deviation of the prior, if rounding allows it."""
+"""Residuals are no wider than this share of the prior's least standard deviation, as long as they are 1e-8 of the values
+that compete: differences of 1e-10 of these count as ties."""
 SWALLOWED = 1e-13
 """A tolerance below this share of a value is lost when it is added to it."""
 SWEEPS = 100
@@ -29,11 +30,12 @@ SWEEPS = 100
 def tie_width(target: Target) -> float:
     """Residuals of this width are small beside the rewards and the prior, and rounding does not hide them."""
     largest = float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
+    width = TIE_WIDTH * largest
     finest = np.inf if target.prior.flat else BESIDE_PRIOR * float(target.prior.sd.min(initial=np.inf))
-    width = min(TIE_WIDTH * largest, finest)
-    if LEAST_TIE_WIDTH * max(largest, float(target.prior.likely_size.max(initial=0.0))) <= width:
+    if LEAST_TIE_WIDTH * float(target.prior.likely_size.max(initial=0.0)) <= width <= finest:
         return width
-    return max(width, LEAST_TIE_WIDTH * largest_competing(target))
+    competing = largest_competing(target)
+    return max(min(width, max(finest, TIE_WIDTH * competing)), LEAST_TIE_WIDTH * competing)
 
 
 def without_lost_tolerance(target: Target) -> Target:
