@@ -19,8 +19,8 @@ from bellmanifold.posteriors.target import Target
 TIE_WIDTH, LEAST_TIE_WIDTH = 1e-8, 1e-12
 """Width of the residuals that split ties at epsilon = 0, relative to the rewards; at least, relative to the values."""
 BESIDE_PRIOR = 1e-6
-"""Residuals are no wider than this share of the prior's least standard deviation, as long as they are 1e-8 of the values
-that compete: differences of 1e-10 of these count as ties."""
+"""Residuals are no wider than this share of the prior's least standard deviation, as long as that is 1e-8 of the values
+that compete, of which differences of 1e-10 count as ties."""
 SWALLOWED = 1e-13
 """A tolerance below this share of a value is lost when it is added to it."""
 SWEEPS = 100
