@@ -734,6 +734,24 @@ def test_sparse_walks_find_what_batches_find(name):
     assert_agrees(name, walker, rng, 80)
 
 
+def test_numbers_are_carried_from_pair_to_pair(rng):
+    """Values with priors of their own have a number each; two that share one keep it when the first of them is seen."""
+    model = crowd()
+    prior = ValuePrior.stated(model, 1.0, pairs={("s", "a1"): (0.5, 2.0), ("s", "a2"): (-0.5, 3.0)})
+    before, after = (
+        Coordinates(relaxed_target(Dataset.from_pairs(model, [("s", "a0"), ("t", "a0"), *more]), 0.0, prior))
+        for more in ([], [("t", "a1"), ("s", "a3")])
+    )
+    walker = SparseWalker(before, rng, 2)
+    carried = SparseWalker(after, rng, 2, walker)
+    free, later = ([model.pair_name(pair) for pair in one.system.free] for one in (walker, carried))
+    assert free == [("s", "a1"), ("s", "a2"), ("s", "a3"), ("t", "a1"), ("u", "a0")]
+    assert later == [("s", "a1"), ("s", "a2"), ("t", "a2"), ("u", "a0")]
+    for old, new in zip(walker.states, carried.states, strict=True):
+        number = dict(zip(free, old.x[: len(free)].tolist(), strict=True))
+        assert new.x[:4].tolist() == [number[key] for key in (("s", "a1"), ("s", "a2"), ("t", "a1"), ("u", "a0"))]
+
+
 @pytest.mark.parametrize(
     "batch",
     [pytest.param(flag, id=name, marks=pytest.mark.slow) for name, flag in (("batch", True), ("sparse", False))],
