@@ -146,16 +146,10 @@ def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pair
 
 
 def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_observed: bool = False) -> JointDraws:
-    """Draws from a posterior: by importance where that weighs well, else by walking.
+    """At most `most` draws from a posterior by importance where that weighs well, else draws by walking.
 
-    Args:
-        target: the posterior; it must leave no improper policy any mass.
-        budget: bounds the work.
-        most: no more importance draws than this.
-        only_observed: for agents, which must not look at pairs that were not observed.
-
-    Raises:
-        UnsupportedError: where no draws can be made.
+    The posterior must leave no improper policy any mass. With `only_observed` no pair is looked at that was not
+    observed. Where no draws can be made that is refused.
     """
     try:
         chart = chart_of(target, budget.chart, only_observed)
