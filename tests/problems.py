@@ -1,13 +1,17 @@
-"""Random problems for tests: small, cyclic, stochastic, with ties, self-loops and single-action states."""
+"""Random problems for tests: small, cyclic, stochastic, with ties, self-loops and single-action states; their data."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bellmanifold.assembly import assemble
+from bellmanifold.data import Dataset
 from bellmanifold.ssp import SSP, Description
 
 
@@ -54,6 +58,20 @@ def random_problem(
             name="random",
         )
     )
+
+
+def seen(model: SSP, mask: ArrayLike) -> Dataset:
+    """Some pairs, with the rewards that the problem states."""
+    pairs = np.flatnonzero(mask)
+    return Dataset(model, pairs, model.reward[pairs])
+
+
+def data_file(directory: Path, *observations: tuple[object, ...]) -> str:
+    """Observations (state, action, reward) as a data file, whose path is returned."""
+    rows = [dict(zip(("state", "action", "reward"), row, strict=False)) for row in observations]
+    path = directory / "data.json"
+    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": rows}))
+    return str(path)
 
 
 def all_policies(model: SSP) -> Iterator[np.ndarray]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import stops
+from problems import data_file
 from scipy.stats import norm
 
 import bellmanifold as bm
@@ -257,14 +258,6 @@ def test_shown_to_a_person():
     first, second = advice.sentences()
     assert first.startswith("Stopping now costs 1.")
     assert "at 2,1 could save up to 0." in second
-
-
-def data_file(directory, *observations):
-    """Observations (state, action, reward) as a data file."""
-    rows = [dict(zip(("state", "action", "reward"), row, strict=False)) for row in observations]
-    path = directory / "data.json"
-    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": rows}))
-    return str(path)
 
 
 def test_command_for_programs(cli, tmp_path):
