@@ -174,7 +174,7 @@ def test_other_agents_play_one_run_at_a_time():
 def test_a_worker_with_another_problem_is_refused():
     plan = toys(1)
     (unit,) = units.units_of(plan, plan.runs)
-    with pytest.raises(BadInputError, match="another problem on this worker"):
+    with pytest.raises(BadInputError, match="a different problem on this worker"):
         units.play_unit(replace(unit, model_digest="0" * 64), {})
 
 

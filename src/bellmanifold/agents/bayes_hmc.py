@@ -63,7 +63,7 @@ class BlockOfChains:
         self.window_acceptance: Float[np.ndarray, "runs windows"] = np.full((len(models), 0), np.nan)
 
     def move(self) -> None:
-        """Tune and sample all chains for the next episode; the first episode needs nothing but the prior draws."""
+        """Tune and sample all chains for the next episode; the first episode needs only the prior draws."""
         self.rounds += 1
         if self.rounds == 1:
             return

@@ -122,7 +122,7 @@ def play_episodes(
 
 def require_policy(model: SSP, policy: object) -> None:
     """Raise if a user's agent returned something other than a policy."""
-    wanted = "return one number of a pair per state, as model.greedy(q) does"
+    wanted = "return the number of one pair per state, as model.greedy(q) does"
     found = np.asarray(policy)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")

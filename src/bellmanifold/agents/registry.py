@@ -269,7 +269,7 @@ KINDS = (
     _kind("bayes-td-max", "Bayesian TD on the previous mean of the best", records.DrawSettings, "bayes_td.BayesTDMax"),
     _kind(
         "psrl",
-        "solves a problem drawn from a Dirichlet posterior of the laws",
+        "solves a problem drawn from a Dirichlet posterior over the laws",
         records.PSRLSettings,
         "psrl.PSRL",
         needs_laws=False,
@@ -284,7 +284,7 @@ KINDS = (
     ),
     _kind("ucb-q", "Q-learning with upper confidence bounds", records.UCBQSettings, "ucb_q.UCBQ", needs_laws=False),
     _kind(
-        "nearest", "the shortest way to what was not seen, without a posterior", records.PlanSettings, "nearest.Nearest"
+        "nearest", "the shortest way to an unseen pair, without a posterior", records.PlanSettings, "nearest.Nearest"
     ),
 )
 AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}
