@@ -104,3 +104,11 @@ def recurrent(model: SSP, policy: np.ndarray) -> np.ndarray:
     """Non-goal states that are recurrent under a policy: whoever they reach reaches them."""
     reach = closure(chain(model, policy))
     return np.array([all(reach[t, s] for t in np.flatnonzero(reach[s])) for s in range(model.n_states)])
+
+
+def mean_reward_in(model: SSP, policy: np.ndarray, members: np.ndarray) -> float:
+    """What a policy earns per move in a closed class of states, from its stationary law."""
+    matrix = chain(model, policy)[np.ix_(members, members)]
+    system = np.vstack([matrix.T - np.eye(len(members)), np.ones(len(members))])
+    law = np.linalg.lstsq(system, np.append(np.zeros(len(members)), 1.0), rcond=None)[0]
+    return float(law @ model.reward[policy[members]])

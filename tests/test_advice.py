@@ -57,6 +57,21 @@ def test_a_known_and_an_untried_action(known, prior_mean):
     assert [model.pair_name(pair) for pair in advice.trials] == [("s", "b")]
 
 
+@pytest.mark.parametrize("options", [{}, pytest.param({"noise_sd": 1e-3}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("elsewhere", [-1e4, -1e9])
+def test_a_large_reward_elsewhere_makes_nothing_certain(elsewhere, options):
+    """What one state pays says nothing about how close values of another one are; four numbers of each case."""
+    moves = {("s", "a"): Move(-1.0, {"goal": 1.0}), ("s", "b"): Move(0.0, {"goal": 1.0})}
+    model = from_moves("two", moves | {("t", "a"): Move(elsewhere, {"goal": 1.0})}, start="s")
+    data = bm.Dataset.from_pairs(model, [("s", "a"), ("t", "a")])
+    advice = bm.advise(model, data, prior_scale=1.0, tolerance=1e-3, **options).to_dict()
+    loss = largest(-1.0, 0.0, 1.0)
+    assert advice["stop"] is False
+    assert agrees(advice["expected_loss"]["mean"], advice["expected_loss"]["se"], loss)
+    assert advice["trials"][0]["action"] == "b"
+    assert agrees(advice["trials"][0]["gain"]["mean"], advice["trials"][0]["gain"]["se"], loss)
+
+
 def test_two_noisy_actions():
     """Beliefs are independent normals: the value of knowing one of them is in closed form; six comparisons."""
     model = one_state({"a": 0.0, "b": 0.0})

@@ -184,7 +184,7 @@ def test_a_wider_plan_must_mean_the_same_problems(tmp_path):
         pass
     known = json.loads((tmp_path / PLAN_FILE).read_text())
     (tmp_path / PLAN_FILE).write_text(json.dumps(known | {"models": {TOY: "another"}}))
-    with pytest.raises(BadInputError, match="was another problem"), Store(tmp_path).claim(plan, widen=True):
+    with pytest.raises(BadInputError, match="was a different problem"), Store(tmp_path).claim(plan, widen=True):
         pass
 
 

@@ -73,6 +73,14 @@ def test_how_wide_residuals_are_that_split_ties():
     assert tie_width(target_of([("s", "a")], scale=1e6)) == pytest.approx(3e-8), "nothing competes"
 
 
+def test_residuals_that_split_ties_are_small_beside_the_prior():
+    """1e-6 of its narrowest sd, unless rounding of values that compete would hide that; a flat prior has none."""
+    assert tie_width(target_of(TWO, scale=1e-3)) == pytest.approx(1e-9)
+    assert tie_width(target_of(TWO, scale=1e-7)) == pytest.approx(1e-12 * 3.0)
+    flat = target_of(TWO, scale=1e-3)
+    assert tie_width(replace(flat, prior=replace(flat.prior, flat=True))) == pytest.approx(3e-8)
+
+
 @pytest.mark.parametrize(("epsilon", "is_lost"), [(1e-13 * 500_003, True), (1.01e-13 * 500_003, False), (1e-5, False)])
 def test_a_tolerance_that_rounding_swallows_is_none(epsilon, is_lost):
     """Below 1e-13 of the largest value that competes."""

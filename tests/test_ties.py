@@ -26,8 +26,8 @@ def two_actions(gap, reward=-1.0, unseen=0):
     return Dataset.from_pairs(model, [("s", "a"), ("s", "b")])
 
 
-def found(data, epsilon=0.0):
-    target = relaxed_target(data, epsilon, 10.0)
+def found(data, epsilon=0.0, scale=10.0):
+    target = relaxed_target(data, epsilon, scale)
     return near_ties(Coordinates(target), batch_chart(target.model), 0)
 
 
@@ -43,7 +43,15 @@ def test_near_is_between_rounding_and_ten_widths(reward):
     """Relative to the reward: below 1e-10 a tie, up to ten times 1e-8 too near to tell, above clearly different."""
     size = abs(reward)
     for gap, near in ((0.0, False), (0.5e-10, False), (2e-10, True), (1e-8, True), (0.9e-7, True), (1.1e-7, False)):
-        assert found(two_actions(gap * size, reward)) == (["s"] if near else []), gap
+        assert found(two_actions(gap * size, reward), scale=10.0 * size) == (["s"] if near else []), gap
+
+
+def test_near_beside_a_prior_that_is_narrow_for_the_reward():
+    """Residuals are 1e-6 of the prior's sd wide then: what differs by more than ten times that is clearly different."""
+    for gap, near in ((0.5e-4, False), (0.9e-4, False), (1.1e-4, False), (2e-2, False)):
+        assert found(two_actions(gap, reward=-1e6)) == (["s"] if near else []), gap
+    for gap, near in ((0.5e-6, False), (2e-6, True), (0.9e-4, True), (1.1e-4, False)):
+        assert found(two_actions(gap, reward=-1e4)) == (["s"] if near else []), gap
 
 
 def test_near_ties_are_seen_where_observed_actions_are_rarely_best():
