@@ -1,7 +1,7 @@
 """What is news to an agent, and the shortest way to it.
 
-`Knowledge` says which pairs have laws that the agent knows and which would be informative if they were played. At
-present news are the pairs that were never played (`unseen`); other kinds of uncertainty, such as the mean of a noisy
+`Knowledge` says which pairs have known laws and which are *news*, that is, would be informative if they were played. At
+present these are the pairs that were never played (`unseen`); other kinds of uncertainty, such as the mean of a noisy
 reward or a law seen only a few times, could enter as another mask, since a pair may be both known and news.
 
 **The way** to news is a shortest path problem on the known pairs. A move by a known pair costs 1 and a state with a

@@ -2,8 +2,7 @@
 
 Each field is an option: its name is the one used in plans and on the command line, and the function that makes the
 field defines its default, its valid values and what an error message asks for. So a new option is one line here; the
-agent reads it from its settings record. An option shared by several agents belongs in a record that theirs inherit
-from.
+agent reads it from its settings record. An option shared by several agents belongs in a common base record.
 
 All records are in this module, which imports nothing heavy: `learn` and plans check options without the agents.
 """

@@ -7,7 +7,7 @@ a pair that was never tried, if a blind try is worth it; the agent learns from t
 
 Where the draws come from chains, these may not have mixed: chains that stay in one part of the posterior see little to
 lose. The halves of the draws come from different chains (a middle one is in both), so there the loss must be small
-enough in either half. This detects halves that disagree, but not a part that no chain has found.
+enough in both halves. This detects halves that disagree, but not a part that no chain has found.
 
 Parameters that are known to be improper have no loss and are left out. Where no draws can be made the agent continues
 to explore, and its diagnostic `expected_loss` is NaN.
