@@ -340,7 +340,7 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
 
 
 def check_proper(target: Target) -> None:
-    """Refuse posteriors that give improper policies any probability."""
+    """Raise if the posterior gives improper policies any probability."""
     if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(

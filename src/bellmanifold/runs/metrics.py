@@ -169,7 +169,7 @@ class Spread:
 def spread(values: Float[np.ndarray, "runs episodes"]) -> Spread:
     """Mean, standard deviation, interquartile mean and bootstrap intervals over runs.
 
-    Runs are resampled whole, 1,000 times with a fixed seed, and intervals are percentiles.
+    Whole runs are resampled, 1,000 times with a fixed seed, and intervals are percentiles.
     """
     intervals = _interval(values, np.mean), _interval(values, _middle_mean)
     return Spread(values.mean(axis=0), sample_sd(values), _middle_mean(values, axis=0), *intervals)
@@ -192,7 +192,7 @@ def _interval(values: Float[np.ndarray, "runs episodes"], statistic: object) -> 
     runs, episodes = values.shape
     if runs < 2 or not np.isfinite(values).all():
         return np.full((2, episodes), np.nan)
-    found: Any = bootstrap(  # type: ignore[call-overload]  # the stubs know no data of two dimensions
+    found: Any = bootstrap(  # type: ignore[call-overload]  # the stubs reject two-dimensional data
         (values,),
         statistic,
         n_resamples=RESAMPLES,

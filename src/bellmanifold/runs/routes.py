@@ -48,7 +48,7 @@ def read_routes(model: SSP, pairs: Int[np.ndarray, "routes steps"]) -> Routes:
 
 
 def filled_up(routes: Sequence[Sequence[int]]) -> Int[np.ndarray, "routes steps"]:
-    """Routes as rows of equal length, filled up with -1."""
+    """Routes as rows of equal length, padded with -1."""
     longest = max(map(len, routes))
     return np.array([[*route, *[-1] * (longest - len(route))] for route in routes])
 

@@ -225,7 +225,7 @@ class _Move(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """One iteration."""
+    """Record of one iteration."""
 
     position: Float[Array, "*iterations dimension chains"]
     acceptance: Float[Array, "*iterations chains"]
