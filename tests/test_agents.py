@@ -606,7 +606,7 @@ def test_one_unlucky_reward_is_not_believed_for_good():
 
 
 def test_stated_noise_needs_a_problem_that_states_it():
-    with pytest.raises(UnsupportedError, match="no table that says it: use noise_sd"):
+    with pytest.raises(UnsupportedError, match="no table that states it: use noise_sd"):
         make_agent("bayes-br", Tableless(), {"stated_noise": True, "laws": "deterministic"})
 
 

@@ -165,7 +165,7 @@ class Lottery(Corridor):
 def test_rewards_that_vary_are_spoken_of():
     options = {"episodes": 12, "runs": 1, "laws": "deterministic", "prior_mean": -5.0}
     learning = bm.learn(Lottery(), agent="manifold", **options)
-    said = "what a pair pays varies, and its mean is taken for exact"
+    said = "the rewards of a pair vary, and their mean is taken to be exact"
     assert any(message.startswith(said) for message in learning.messages)
     assert any(warning.startswith(said) for warning in learning.to_dict()["warnings"])
 
@@ -174,4 +174,4 @@ def test_rewards_that_vary_are_spoken_of():
 def test_rewards_that_vary_are_noise_to_whoever_expects_it():
     options = {"episodes": 12, "runs": 1, "laws": "deterministic", "prior_mean": -5.0}
     noisy = bm.learn(Lottery(), agent="bayes-br", noise_sd=0.5, **options)
-    assert not any(message.startswith("what a pair pays varies") for message in noisy.messages)
+    assert not any(message.startswith("the rewards of a pair vary") for message in noisy.messages)

@@ -133,7 +133,7 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
         ("model = 'env:swirl'\nagent = 'magic'", 'agent: unknown agent "magic": choose from bayes-br'),
         ("model = 'env:magic'\nagent = 'bayes-br'", 'model: env:magic: unknown environment "magic"'),
         ("model = 'nothing.json'\nagent = 'bayes-br'", "model: nothing.json: no such file"),
-        ("model = 3\nagent = 'bayes-br'", "model is 3: give a text"),
+        ("model = 3\nagent = 'bayes-br'", "model is 3: give a string"),
         (GOOD + "epsilon = -1", "epsilon is -1: give a number that is not negative"),
         (GOOD + "epsilon = nan", "epsilon is nan"),
         (GOOD + "epsilon = true", "epsilon is True"),
@@ -164,7 +164,7 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
         ("model = ", "not valid TOML"),
         ("model = 'a'\nmodel = 'b'", "not valid TOML"),
         ("", "the file is empty"),
-        ("#" * (2**22 + 1), "its 4,194,305 bytes are above 4,194,304: split the plan"),
+        ("#" * (2**22 + 1), "its 4,194,305 bytes exceed 4,194,304: split the plan"),
         (GOOD + "a." * 51 + "b = 1", "a name or value has more than 50 dots: shorten it"),
     ],
 )

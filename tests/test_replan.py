@@ -256,7 +256,7 @@ def test_taxi_is_known_within_sixty_episodes():
 
 def test_who_cannot_replan_says_so(cli):
     model = envs.two_state()
-    with pytest.raises(BadInputError, match=r"chooses every move on its own .*: leave replan out"):
+    with pytest.raises(BadInputError, match=r"chooses every move individually .*: leave replan out"):
         run_episodes(model, make_agent("q-learning", model), 1, replan=True)
     code, out, err = cli("learn", "env:two-state", "--agent", "q-learning", "--replan")
     assert (code, out) == (2, "")

@@ -553,7 +553,7 @@ def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypa
     ("found", "fault"),
     [
         ({}, "moves is missing"),
-        ({"moves": np.ones(2)}, "moves holds no such numbers"),
+        ({"moves": np.ones(2)}, "moves has the wrong type of numbers"),
         ({"moves": np.ones(3, dtype=int)}, "moves does not have one entry per episode"),
         ({"moves": np.array([1, 2]), "pair": np.array([0, 1])}, "moves and pair disagree"),
         ({"moves": np.array([1, 1]), "pair": np.array([0, 9])}, "pair is not one of the problem's"),

@@ -150,7 +150,7 @@ def test_a_figure_with_runs_end_to_end(cli, tmp_path, monkeypatch):
     assert len(before) == 2
     code, _, err = cli("reproduce", "deep-sea-3-episodes", "--out", str(tmp_path), "--runs", "1")
     assert code == 0
-    assert "1 of 1 runs are there already" in err
+    assert "1 of 1 runs are already there" in err
     assert {path: path.read_bytes() for path in tmp_path.glob("*.p*")} == before
 
 
@@ -184,7 +184,7 @@ def test_a_wider_plan_must_mean_the_same_problems(tmp_path):
         pass
     known = json.loads((tmp_path / PLAN_FILE).read_text())
     (tmp_path / PLAN_FILE).write_text(json.dumps(known | {"models": {TOY: "another"}}))
-    with pytest.raises(BadInputError, match="was another problem"), Store(tmp_path).claim(plan, widen=True):
+    with pytest.raises(BadInputError, match="was a different problem"), Store(tmp_path).claim(plan, widen=True):
         pass
 
 
@@ -267,7 +267,7 @@ def test_a_record_is_read_as_xarray_reads_it(played):
     content = encode(played)
     xr.testing.assert_identical(read_netcdf(content), xr.load_dataset(io.BytesIO(content), engine="h5netcdf"))
     named = played.assign(name=("letter", np.array(["a", "b"])))
-    with pytest.raises(BadInputError, match="something else than the arrays of a run"):
+    with pytest.raises(BadInputError, match="something other than the arrays of a run"):
         read_netcdf(bytes(named.to_netcdf(engine="h5netcdf")))
 
 

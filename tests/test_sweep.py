@@ -174,7 +174,7 @@ def test_other_agents_play_one_run_at_a_time():
 def test_a_worker_with_another_problem_is_refused():
     plan = toys(1)
     (unit,) = units.units_of(plan, plan.runs)
-    with pytest.raises(BadInputError, match="another problem on this worker"):
+    with pytest.raises(BadInputError, match="a different problem on this worker"):
         units.play_unit(replace(unit, model_digest="0" * 64), {})
 
 
@@ -270,7 +270,7 @@ def test_a_problem_file_that_changed_is_another_plan(tmp_path):
     out = tmp_path / "out"
     sweep(plan_runs([toy(model=str(path))]), out, play_here)
     assert command(["env", "export", "env:swirl?depth=4", "--out", str(path)]) == 0
-    with pytest.raises(BadInputError, match="was another problem when this began"):
+    with pytest.raises(BadInputError, match="was a different problem when this began"):
         sweep(plan_runs([toy(model=str(path))]), out, play_here)
 
 
@@ -582,7 +582,7 @@ def test_plain_progress_says_how_far_it_is(capfd):
             now[0] += 4.0
             progress.advance(1)
     assert capfd.readouterr().err.splitlines() == [
-        "2 of 10 runs are there already",
+        "2 of 10 runs are already there",
         "5 of 10 runs done, about 20 s left",
         "8 of 10 runs done, about 8 s left",
         "10 of 10 runs done",

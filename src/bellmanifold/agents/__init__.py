@@ -1,4 +1,4 @@
-"""Agents: whatever chooses what to play and learns from what happened."""
+"""Agents: objects that choose policies or moves and learn from the outcomes."""
 
 from bellmanifold.agents.agent import Acts, Agent, Beliefs, Believes, Diagnosed, SeesMoves, ShowsBeliefs
 from bellmanifold.agents.episodes import Episode, run_episodes

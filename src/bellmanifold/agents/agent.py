@@ -1,7 +1,7 @@
-"""What the loop of episodes asks of an agent, and what an agent may have besides (`bellmanifold.agents.episodes`).
+"""The protocol of agents: what the episode loop (`bellmanifold.agents.episodes`) requires, and optional capabilities.
 
-What an agent has besides is one member each, which the functions at the end look for. `isinstance` would find the same,
-but takes so long that small problems would spend a tenth of their time on it, as it is asked at every move.
+Each optional capability is a single member, and the functions at the end test for it. `isinstance` would do the same,
+but this is tested at every move, and small problems would spend a tenth of their time on it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 
 @runtime_checkable
 class Agent(Protocol):
-    """What the loop asks of every agent."""
+    """The methods every agent must have."""
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The pair each state plays in the next episode."""
+        """The pair to play in each state during the next episode."""
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Learn from an episode: the pairs played, in order, and what they paid."""
+        """Learn from an episode: the pairs played, in order, and their rewards."""
 
 
 @runtime_checkable
@@ -29,32 +29,32 @@ class SeesMoves(Protocol):
     """An agent that is shown every move."""
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        """A pair was played, paid, and led to a state in which these pairs can be played (none at the goal)."""
+        """Take note of a move: the pair, its reward, the next state and the pairs playable there (none at the goal)."""
 
 
 @runtime_checkable
 class Acts(Protocol):
-    """An agent that chooses every move on its own.
+    """An agent that chooses every move individually.
 
-    Then `policy` is only what it would play if it stopped learning (the measures judge that), and loops do not end an
-    episode: the agent may leave them by itself.
+    Then `policy` is only what it would play if it stopped learning (the policy that is evaluated), and loops do not end
+    an episode: the agent may leave them by itself.
     """
 
     def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
-        """Which of these pairs of the current state to play."""
+        """The pair to play next, out of the playable pairs of the current state."""
 
 
 @runtime_checkable
 class Looks(Protocol):
-    """An agent that can make up its mind again in the middle of an episode; others are asked for a `policy`."""
+    """An agent with its own way of replanning in the middle of an episode; others are asked for a new `policy`."""
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The pair each state plays from now on, being in this state, after something new was seen."""
+        """The pair to play in each state from now on; called in `state`, after something new was seen."""
 
 
 @runtime_checkable
 class Diagnosed(Protocol):
-    """An agent that has something to say about its work."""
+    """An agent that reports diagnostics."""
 
     @property
     def diagnostics(self) -> Mapping[str, float]:
@@ -63,10 +63,10 @@ class Diagnosed(Protocol):
 
 @runtime_checkable
 class Believes(Protocol):
-    """An agent that knows how probable it thinks routes are."""
+    """An agent that can compute posterior probabilities of routes."""
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
-        """The probability that each route is optimal, in the belief the last policy was drawn from; NaN if unknown."""
+        """The probability that each route is optimal under the last policy's posterior; NaN if unknown."""
 
 
 class Beliefs(NamedTuple):
@@ -74,7 +74,7 @@ class Beliefs(NamedTuple):
 
     Attributes:
         action_probability: probability that the pair is optimal in its state, shape (pairs,).
-        q_mean: mean of its value, shape (pairs,).
+        q_mean: posterior mean of its value, shape (pairs,).
     """
 
     action_probability: Float[np.ndarray, "pairs"]
@@ -86,7 +86,7 @@ class ShowsBeliefs(Protocol):
     """An agent that can show what it believes."""
 
     def beliefs(self) -> Beliefs | None:
-        """The belief the last policy was drawn from; None if it is not known. Drawing nothing, changing nothing."""
+        """The beliefs the last policy was drawn from, or None if unknown; must not draw or change anything."""
 
 
 def _having(member: str) -> Any:

@@ -1,11 +1,11 @@
 """`bayes-br-hmc`: Thompson sampling from the relaxed posterior by Hamiltonian Monte Carlo, as the paper ran it.
 
-Before every episode a chain starts from a prior draw, is tuned and walks on (`bellmanifold.samplers.hmc`); its last
+Before every episode a chain starts from a prior draw, is tuned and then sampled (`bellmanifold.samplers.hmc`); its last
 point is played. Step size and preconditioner carry over to the next episode. The first episode plays a prior draw.
 
-A chain of one run keeps a processor waiting, so the runs of a block are played in step and their chains are moved by
-one program. Each chain has its own key, data and tuning: nothing passes between runs. The first run that asks for a
-policy of the next episode moves all chains; the others find theirs ready.
+A single chain does not keep a processor busy, so the runs of a block are played in lockstep and one program moves all
+of their chains. Each chain has its own key, data and tuning, and runs share no information. The first run that asks for
+its next policy moves all chains; the others find theirs ready.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from bellmanifold.samplers import hmc
 from bellmanifold.ssp import SSP
 
 DRAWS = 1000
-"""Iterations after tuning, in every episode."""
+"""Iterations after warm-up, in every episode."""
 
 
 class BlockOfChains:
-    """The chains of several runs of one problem (`models` have its actions in each run's order).
+    """The chains of several runs of one problem; `models` holds the problem with each run's order of actions.
 
     Pairs are numbered as in the first run.
     """
@@ -63,7 +63,7 @@ class BlockOfChains:
         self.window_acceptance: Float[np.ndarray, "runs windows"] = np.full((len(models), 0), np.nan)
 
     def move(self) -> None:
-        """Tune and move all chains for their runs' next episode; before the first one there is nothing to do."""
+        """Tune and sample all chains for the next episode; the first episode needs only the prior draws."""
         self.rounds += 1
         if self.rounds == 1:
             return
@@ -89,11 +89,11 @@ def _folded_each(keys: Key[Array, "runs"], purpose: Int[Array, ""]) -> Key[Array
 
 
 class BayesHMC:
-    """One run's agent: its view of the block's chains, in its own numbering of pairs.
+    """The agent of one run: a view of its chain in the block, with its own numbering of pairs.
 
     Args:
-        block: the chains it is one of; by default its own, whose seed is drawn when it first plays.
-        run: which of them it is.
+        block: the block its chain belongs to; by default a block of its own, whose seed is drawn when it first plays.
+        run: index of its chain in the block.
     """
 
     def __init__(self, model: SSP, settings: HMCSettings, block: BlockOfChains | None = None, run: int = 0) -> None:
@@ -108,19 +108,19 @@ class BayesHMC:
 
     @cached_property
     def number(self) -> Int[np.ndarray, "pairs"]:
-        """Of each of its pairs in the block."""
+        """Number of each of its pairs in the block."""
         return self.model.numbers_in(self.block.model)
 
     @property
     def diagnostics(self) -> dict[str, float]:
-        """Acceptance and step size of the last episode's chain."""
+        """Mean acceptance probability and step size in the last episode."""
         if self._block is None:
             return {}
         found = {"acceptance": self.block.acceptance[self.run], "step_size": self.block.step_size[self.run]}
         return {name: float(value) for name, value in found.items()}
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The greedy policy of the chain's last point, or of the most promising of a few."""
+        """The greedy policy of the chain's last point, or, with optimism, of the most promising of several."""
         if self._block is None:
             self._block = BlockOfChains([self.model], self.settings, [int(rng.integers(2**63))])
         if self.asked == self.block.rounds:
@@ -134,18 +134,18 @@ class BayesHMC:
         self.block.memories[self.run].add(self.number[pairs], rewards)
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
-        """The share of the chain's points whose greedy policy plays each route."""
+        """The fraction of the chain's points whose greedy policy plays each route."""
         is_best = np.ascontiguousarray(self._view()[1].T)
         played = [np.count_nonzero(np.logical_and.reduce(is_best[list(route)])) for route in routes]
         return np.array(played) / is_best.shape[1]
 
     def beliefs(self) -> Beliefs:
-        """The share of the chain's points in which each pair is its state's best, and the mean of its value."""
+        """The fraction of the chain's points in which each pair is the best of its state, and its mean value."""
         points, is_best = self._view()
         return Beliefs(is_best.mean(axis=0), points.mean(axis=0))
 
     def _view(self) -> tuple[Float[np.ndarray, "draws pairs"], Bool[np.ndarray, "draws pairs"]]:
-        """The chain's points, and which pairs are best in each; kept until the chains move again."""
+        """The chain's points, and which pairs are best at each; cached until the chains move again."""
         if self._seen is not self.block.points:
             points = self.block.points[self.run][:, self.number]
             self._seen, self._kept = self.block.points, (points, self.model.is_best(points))
@@ -153,6 +153,6 @@ class BayesHMC:
 
 
 def block_of_agents(models: Sequence[SSP], settings: HMCSettings, seeds: Sequence[int]) -> list[BayesHMC]:
-    """The agents of several runs, which are to be played in step; see `BlockOfChains`."""
+    """The agents of several runs, which must be played in lockstep; see `BlockOfChains`."""
     block = BlockOfChains(models, settings, seeds)
     return [BayesHMC(model, settings, block, run) for run, model in enumerate(models)]

@@ -1,8 +1,8 @@
-"""Bayesian temporal differences as agents: `bayes-td`, `bayes-td-max` and `bayes-td-en`, the paper's comparisons.
+"""Bayesian temporal-difference agents: `bayes-td`, `bayes-td-max` and `bayes-td-en`, the paper's baselines.
 
 Each plays the greedy policy of a draw from its posterior (`bellmanifold.posteriors.td`). The first episode plays a draw
-from the prior; then there is one update per episode, also when the episode showed nothing new, because the guess about
-what comes next has changed. The update is made when the next policy is asked for.
+from the prior. After that there is one update per episode, even if the episode showed nothing new, because the
+bootstrapped values of the next states have changed. The update happens when the next policy is requested.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 MOST_INTEGRALS = 500
-"""Comparisons of more than two Gaussians that showing a belief may cost: there is no closed form for them."""
+"""Most comparisons of three or more Gaussians, which have no closed form, that showing beliefs may take."""
 
 
 class BayesTD:
-    """`bayes-td`; the other two differ in `updated` alone."""
+    """`bayes-td`; the other two differ only in `updated`."""
 
     def __init__(self, model: SSP, settings: DrawSettings) -> None:
         self.model, self.settings = model, settings
@@ -55,7 +55,7 @@ class BayesTD:
         return td.route_probabilities(self.model, self.posterior, routes)
 
     def beliefs(self) -> Beliefs | None:
-        """What is believed about every pair; None if that would take longer than learning does."""
+        """Beliefs about every pair; None if they would take longer to compute than learning does."""
         integrals = len(self.posterior.weights) * int((np.diff(self.model.pair_start) > 2).sum())
         if integrals > MOST_INTEGRALS:
             return None

@@ -1,7 +1,7 @@
-"""What visits make an agent believe, under the likelihood it was told to use; and what draws say about every pair.
+"""The posterior target of an agent's visits, under the likelihood of its settings; and beliefs from posterior draws.
 
-Unknown pairs of a state that share a prior are exchangeable, so draws only tell that one of them is the best. Each of k
-such pairs then has an equal share of the probability.
+Unknown pairs of a state that share a prior are exchangeable, so a draw only says that one of them is the best, and the
+probability of that is divided equally among them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bellmanifold.ssp import SSP
 
 
 def target_of(memory: Memory, settings: DrawSettings) -> Target:
-    """The posterior of what was visited: every repeat counts with noise, mean rewards are taken as exact without."""
+    """The posterior target of the visits: with noise every visit counts; without, mean rewards are taken as exact."""
     prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
     if settings.noise_sd is not None:
         return noisy_target(memory, settings.noise_sd, prior)
@@ -30,9 +30,9 @@ def shares(
     policy: Int[np.ndarray, "states draws"],
     probability: Float[np.ndarray, "draws"],
 ) -> Float[np.ndarray, "pairs"]:
-    """The probability that each pair is the best of its state, from greedy pairs of draws.
+    """The probability that each pair is the best of its state, from the greedy pairs of draws.
 
-    These are -1 where any unknown pair is the best (and no other stands for them).
+    An entry of -1 in `policy` means that one of the state's unknown pairs is the best, without saying which.
     """
     any_unknown = model.n_pairs + np.arange(model.n_states)[:, None]
     where = np.where(policy < 0, any_unknown, policy)
@@ -44,6 +44,6 @@ def shares(
 
 
 def known_only(target: Target, policy: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
-    """The policy with -1 for any of several unobserved pairs that share a prior; others keep their number."""
+    """The policy with unobserved pairs that share a prior replaced by -1; all others keep their numbers."""
     alike = target.prior.exchangeable(target.model, ~target.observed)[target.model.pair_state]
     return np.where((target.observed | ~alike)[policy], policy, -1)

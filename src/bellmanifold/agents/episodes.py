@@ -1,22 +1,22 @@
 """Playing episodes: the loop of Algorithm 1 around any agent.
 
-Before each episode the agent names a policy, one pair per state. It is played from a random start; then the agent is
-shown the pairs that were played and what they paid. An episode ends
+Before each episode the agent chooses a policy, one pair per state. It is played from a random start; then the agent is
+shown the pairs that were played and their rewards. An episode ends
 
 - at the goal;
-- for a deterministic problem, when a state repeats, as in the paper: the same loop would follow for ever;
-- for any other problem whose laws are known, as soon as the policy can reach neither the goal nor a pair that was never
-  played before. That is a question about the graph of the pairs played so far, and it is asked after every move;
-- when an environment outside cuts it off;
+- in a deterministic problem, when a state repeats, as in the paper: the same loop would be repeated forever;
+- in any other problem with known laws, as soon as the policy can reach neither the goal nor a pair that was never
+  played before. This depends only on the graph of the pairs played so far, and is checked after every move;
+- when an external environment truncates it;
 - after `cap` moves, by default ten times the number of states and at least 1,000.
 
-With `replan` an episode goes on instead. Whenever a pair was played that was never played before, the agent learns from
-what it saw since it last looked, and looks again: it names another policy. A policy that can reach neither the goal nor
-anything new gives way to the best way home by what is known; if there is none, to the shortest way to something new; if
-there is neither, the episode ends as a loop. New pairs run out and ways home arrive, so episodes end. Where laws are
-unknown this cannot be checked, and only the cap on moves ends an episode.
+With `replan` an episode continues instead of ending in a loop. Whenever a pair is played for the first time, the agent
+learns from what it has seen since it last learnt, and chooses a new policy. A policy that can reach neither the goal
+nor anything new is replaced by the best known way to the goal; if there is none, by the shortest way to something new;
+if there is neither, the episode ends as a loop. New pairs run out and known ways reach the goal, so episodes end. Where
+laws are unknown this cannot be checked, and only the cap on moves ends such an episode.
 
-Agents need no base class; `bellmanifold.agents.agent` says what one may have besides `policy` and `observe`.
+Agents need no base class; `bellmanifold.agents.agent` lists the optional methods besides `policy` and `observe`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ End = Literal["goal", "loop", "cut off", "cap"]
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """What happened.
+    """Record of an episode.
 
     Attributes:
         pairs: pairs played, in order, shape (moves,).
-        rewards: what they paid, shape (moves,).
-        end: why it ended.
-        policy: the policy it was played with, shape (states,); at its start, if another took over.
-        last: the state it ended in; the number of states is the goal.
-        diagnostics: what the agent had to say.
-        changed: did another policy take over on the way?
+        rewards: their rewards, shape (moves,).
+        end: why the episode ended.
+        policy: the policy at its start, shape (states,).
+        last: the state in which it ended; the number of states stands for the goal.
+        diagnostics: the agent's diagnostics.
+        changed: whether another policy took over on the way.
     """
 
     pairs: Int[np.ndarray, "moves"]
@@ -66,12 +66,12 @@ class Episode:
 
     @property
     def reached_goal(self) -> bool:
-        """False if the episode was cut short."""
+        """Whether the episode ended at the goal."""
         return self.end == "goal"
 
 
 def default_cap(model: SSP) -> int:
-    """The number of moves after which an episode is given up."""
+    """The default limit on the number of moves in an episode."""
     return max(LEAST_CAP, MOVES_PER_STATE * model.n_states)
 
 
@@ -86,13 +86,13 @@ def run_episodes(
     """Let an agent play and learn for a number of episodes.
 
     Args:
-        problem: an `SSP`, a Gymnasium environment with numbers for observations and actions, or a `World`; the agent
-            is shown no more of it than what it plays.
+        problem: an `SSP`, a Gymnasium environment with integer observations and actions, or a `World`; the agent
+            is shown only what it plays.
         agent: see `Agent`; made for the same problem (`bellmanifold.agents.registry.make_agent`).
-        episodes: how many.
+        episodes: number of episodes.
         seed: fixes the agent's draws, the starts, the transitions and the noise of rewards.
-        cap: most moves of an episode; by default ten times the number of states and at least 1,000.
-        replan: let episodes go on when a state repeats, and the agent look again when it has seen something new.
+        cap: maximum number of moves in an episode; by default ten times the number of states and at least 1,000.
+        replan: continue episodes when a state repeats, and let the agent replan when it has seen something new.
     """
     return list(play_episodes(problem, agent, episodes, seed, cap, replan))
 
@@ -105,13 +105,13 @@ def play_episodes(
     cap: int | None = None,
     replan: bool = False,
 ) -> Iterator[Episode]:
-    """The same, one episode at a time: each is handed over once the agent has learnt from it."""
+    """Like `run_episodes`, but an iterator: each episode is yielded once the agent has learnt from it."""
     world = open_world(problem)
     cap = default_cap(world.model) if cap is None else cap
     if cap < 1:
         raise BadInputError(f"cap is {cap}: an episode needs at least one move")
     if replan and acts(agent):
-        raise BadInputError("this agent chooses every move on its own and has no plan to make again: leave replan out")
+        raise BadInputError("this agent chooses every move individually and has no plan to revise: leave replan out")
     rng = np.random.default_rng(seed)
     memory = Memory(world.model if world.has_laws else world.model.opened())
     for _ in range(episodes):
@@ -121,8 +121,8 @@ def play_episodes(
 
 
 def require_policy(model: SSP, policy: object) -> None:
-    """Refuse what an agent of one's own may return by mistake."""
-    wanted = "return one number of a pair per state, as model.greedy(q) does"
+    """Raise if a user's agent returned something other than a policy."""
+    wanted = "return the number of one pair per state, as model.greedy(q) does"
     found = np.asarray(policy)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
@@ -132,7 +132,7 @@ def require_policy(model: SSP, policy: object) -> None:
 
 
 class _Trip:
-    """One episode while it is played; `memory`, all that was ever played, is kept up to date."""
+    """An episode in progress; `memory`, the record of everything played in the run, is kept up to date."""
 
     def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator, replan: bool) -> None:
         self.world, self.agent, self.memory, self.rng, self.replan = world, agent, memory, rng, replan
@@ -173,7 +173,7 @@ class _Trip:
         self.hopeful: States | None = None
 
     def _choose(self, state: int) -> int:
-        """The pair to play: the agent's choice, or its policy's."""
+        """The pair to play: chosen by the agent's `act` if it has one, otherwise by its policy."""
         agent, world = self.agent, self.world
         if acts(agent):
             return int(agent.act(world.playable(state), self.rng))
@@ -192,7 +192,7 @@ class _Trip:
         return pair
 
     def _step(self, pair: int) -> tuple[int, bool]:
-        """Play a pair; where that led, and whether the episode was cut off."""
+        """Play a pair; the next state, and whether the episode was truncated."""
         reward, landing, cut_off = self.world.step(pair, self.rng)
         self.pairs.append(pair)
         self.rewards.append(reward)
@@ -204,10 +204,10 @@ class _Trip:
         return landing, cut_off
 
     def _hopeless(self, state: int, landing: int, is_new: bool) -> bool:
-        """After a move from a state to another, with a pair that was new or not: can nothing new or good follow?
+        """Whether, after this move, the policy can reach neither the goal nor anything new.
 
-        Where laws are unknown this is a guess from past landings: good enough to look again, not to give up. Agents
-        that choose every move may leave loops by themselves.
+        Where laws are unknown this is a guess from past landings: good enough to replan, not to give up. Agents that
+        choose every move may leave loops by themselves.
         """
         world, model = self.world, self.world.model
         if not self.may_loop:
@@ -228,7 +228,7 @@ class _Trip:
         )
 
     def _look_again(self, state: int) -> None:
-        """Let the agent make up its mind again."""
+        """Let the agent learn and choose a new policy."""
         self._learn()
         self.looks += 1
         self.changed = True
@@ -236,7 +236,7 @@ class _Trip:
         self._follow(agent.look(state, self.rng) if looks(agent) else agent.policy(self.rng))
 
     def _give_way(self, state: int) -> bool:
-        """Play the best way home, or the shortest to something new; False if there is neither."""
+        """Switch to the best way home, or to the shortest way to something new; False if there is neither."""
         knowledge = unseen(self.memory)
         model = knowledge.model
         policy = way_home(model, knowledge.known, self.memory.mean_reward)

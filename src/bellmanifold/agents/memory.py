@@ -1,7 +1,7 @@
-"""What an agent keeps of its visits: how often it played each pair, the mean of what that paid, and its scatter.
+"""An agent's record of its visits: the count, mean reward and sum of squared deviations of each pair.
 
-Means are kept by steps, mean += (reward - mean) / count, so that a pair that always pays the same keeps exactly that
-number. A reward that depends on the next state is averaged here. No reward that an agent is paid has an sd of its own.
+Means are updated incrementally, mean += (reward - mean) / count, so a pair that always pays the same has exactly that
+mean. A reward that depends on the next state is averaged here. Rewards paid to an agent have no sd of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bellmanifold.ssp import SSP
 
 
 class Memory:
-    """Counts, mean rewards and scatters, one entry per pair: the `Visits` an agent has made."""
+    """An agent's `Visits`: counts, mean rewards and scatters (sums of squared deviations), one entry per pair."""
 
     def __init__(self, model: SSP) -> None:
         self.model = model
@@ -29,16 +29,16 @@ class Memory:
 
     @property
     def landing_counts(self) -> csr_array:
-        """How often each pair led to each state, the goal last, as far as the agent was told."""
+        """How often each pair was recorded as leading to each state, with the goal last."""
         keys = np.array(list(self._landings), dtype=np.int64).reshape(-1, 2)
         counts = np.array(list(self._landings.values()), dtype=np.int64)
         return csr_array((counts, (keys[:, 0], keys[:, 1])), shape=(self.model.n_pairs, self.model.n_states + 1))
 
     @property
     def known_model(self) -> SSP:
-        """The problem as far as it is known; a law that the agent was not told is how often the pair led where.
+        """The problem as far as it is known; laws not given to the agent are the observed transition frequencies.
 
-        Pairs without any landing lead to the goal: of pairs that were not played nothing is looked at.
+        Pairs without a recorded transition lead to the goal: nothing is read about pairs that were not played.
         """
         landed = self.landing_counts.astype(np.float64)
         pairs = np.flatnonzero(np.diff(landed.indptr))
@@ -50,12 +50,12 @@ class Memory:
         return self.model.with_rows(pairs, rows.indptr, rows.indices, rows.data).closed_at_goal()
 
     def land(self, pair: int, landing: int) -> None:
-        """A pair led to a state."""
+        """Record that a pair led to a state."""
         self._landings[pair, landing] = self._landings.get((pair, landing), 0) + 1
 
     @property
     def observed(self) -> Bool[np.ndarray, "pairs"]:
-        """Which pairs were played at all?"""
+        """Which pairs have been played."""
         return np.asarray(self.count > 0, dtype=np.bool_)
 
     def add(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
@@ -64,7 +64,7 @@ class Memory:
             self.add_one(pair, reward)
 
     def add_one(self, pair: int, reward: float) -> None:
-        """Add one of them."""
+        """Add a single observation."""
         self.count[pair] += 1
         deviation = reward - self.mean_reward[pair]
         self.mean_reward[pair] += deviation / self.count[pair]

@@ -1,8 +1,8 @@
-"""The shortest way to what was not seen, and no posterior: what counting alone can do.
+"""`nearest`: always take the shortest way to an unseen pair; a baseline that needs counts but no posterior.
 
-While a pair that was never played can be reached, the agent goes the shortest way to one (`bellmanifold.agents.news`),
-whatever that costs; afterwards it plays the best way home by the mean rewards it saw. It never weighs what it might
-find against what looking costs: the comparison shows what a posterior adds.
+While a pair that was never played can be reached, the agent takes the shortest way to one (`bellmanifold.agents.news`),
+whatever it costs; afterwards it plays the best way to the goal under the observed mean rewards. It never weighs the
+value of information against its cost, so comparing with it shows what a posterior adds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Nearest:
         self._home = model.pair_start[:-1]
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """Towards news from wherever an episode may start, else home; home, too, from where a look finds no news."""
+        """The shortest way to news if some start can reach any, with the way home elsewhere; otherwise the way home."""
         knowledge = unseen(self.memory)
         home = way_home(self.model, knowledge.known, self.memory.mean_reward)
         self._home = np.where(home < 0, self.model.pair_start[:-1], home)
@@ -36,7 +36,7 @@ class Nearest:
         return knowledge.towards_news(self._home, rng) if explores else self._home
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """Towards news from here, while there is any; the way home is found anew only when there is none."""
+        """The way to news if this state can reach any; the way home is recomputed only if it cannot."""
         return news_or_home(self.memory, state, self._home, rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:

@@ -1,26 +1,26 @@
 """What is news to an agent, and the shortest way to it.
 
-`Knowledge` says which pairs an agent knows the laws of and which would tell it something if they were played. Today
-news are the pairs that were never played (`unseen`); whatever else an agent may be unsure about, such as the mean of a
-noisy reward or a law of which it saw little, enters as another mask, and a pair may be known and news at once.
+`Knowledge` says which pairs have known laws and which are *news*, that is, would be informative if they were played. At
+present these are the pairs that were never played (`unseen`); other kinds of uncertainty, such as the mean of a noisy
+reward or a law seen only a few times, could enter as another mask, since a pair may be both known and news.
 
-**The way** to news is a shortest path problem on the known pairs. A move by a known pair costs 1, a state with a pair
-that is news is a goal, and where news cannot be reached any more, at the goal of the problem too, a whole episode is
-lost, counted as as many moves as there are states:
+**The way** to news is a shortest path problem on the known pairs. A move by a known pair costs 1 and a state with a
+pair that is news is a goal. Where news can no longer be reached, including at the goal of the problem, a whole episode
+is lost, which costs as many moves as there are states:
 
     m(s) = 0                                      if s has a pair that is news,
     m(s) = n                                      if news cannot be reached from s (n: the number of states),
     m(s) = min over known pairs i of s of 1 + sum over s' of p_i(s') m(s')   elsewhere.
 
-Every move costs, and from wherever news can be reached some policy comes to an end, so the equations have one solution.
-Where no known move is random it is found by a breadth-first search, since every way is shorter than n; else by policy
-iteration with sweeps between, from the policy that may come nearer to news in every state. What known moves pay does
-not matter: to prefer, of equally short ways, the one that pays more would look last where an agent is lured away from.
+Every move has a positive cost, and some policy is proper wherever news can be reached, so the solution is unique. If no
+known move is random, breadth-first search finds it, since every way is shorter than n; otherwise policy iteration with
+sweeps in between does, starting from a policy that may come nearer to news in every state. Rewards of known moves do
+not matter: breaking ties between equally short ways by reward would explore last where rewards lure the agent away.
 
-**The coin is Thompson's, the way is the shortest.** Before an episode a policy is drawn from the posterior. If it plays
-nothing that is news on its way from the start, it is played. Otherwise, in every state, the shortest way to news is;
-pairs of a state that are news come in random order; where news cannot be reached the draw is played. The coin is tossed
-once: deciding anew in every state would mix two plans into a bad one.
+**Thompson sampling decides whether to explore, the shortest way decides where.** Before an episode a policy is drawn
+from the posterior. If it cannot meet news on its way from the start, it is played. Otherwise the shortest way to news
+is played in every state; among pairs of a state that are news one is chosen at random; where news cannot be reached the
+draw is played. The decision is made once per episode: deciding anew in every state would mix two plans into a bad one.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
 SWEEPS = 50
-"""Of value iteration between two policies, as in `bellmanifold.solver`."""
+"""Sweeps of value iteration between two policies, as in `bellmanifold.solver`."""
 MOST_POLICIES = 100
 STRICTLY = 1e-9
-"""A way must be shorter by this share to count as shorter."""
+"""Relative difference in length above which a way counts as shorter."""
 
 
 class Way(NamedTuple):
@@ -62,12 +62,12 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an agent knows about where pairs lead, and what would be news.
+    """What an agent knows about the transition laws, and what would be news.
 
     Attributes:
-        model: states, pairs and starts; laws of known pairs, others are not looked at.
+        model: states, pairs, starts and the laws of known pairs; other laws are not read.
         known: pairs whose laws are known, shape (pairs,).
-        news: pairs that would tell something new, shape (pairs,).
+        news: pairs that would be informative, shape (pairs,).
     """
 
     model: SSP
@@ -76,7 +76,7 @@ class Knowledge:
 
     @cached_property
     def has_news(self) -> States:
-        """Which states have a pair that is news?"""
+        """Which states have a pair that is news."""
         return np.asarray(np.logical_or.reduceat(self.news, self.model.pair_start[:-1]), dtype=np.bool_)
 
     @cached_property
@@ -86,12 +86,12 @@ class Knowledge:
         return _search(self) if (successors == 1).all() else _plan(self)
 
     def meets_news(self, policy: Policy) -> bool:
-        """May a policy, -1 for any pair that is not known, play news on its way from where episodes begin?"""
+        """Whether a policy may play news on its way from a start; -1 stands for any unknown pair."""
         telling = (policy < 0) | self.news[policy] | ~self.known[policy]
         return any(telling[state] for state in visited(self.model, policy))
 
     def towards_news(self, otherwise: Policy, rng: np.random.Generator) -> Policy:
-        """The policy that goes the shortest way to news, and plays something else where there is none to reach."""
+        """The policy that takes the shortest way to news, and plays `otherwise` where none can be reached."""
         moves, pair = self.way
         chance = np.where(self.news, rng.random(self.model.n_pairs), -1.0)
         policy = np.where(self.has_news, self.model.greedy(chance), pair)
@@ -99,12 +99,12 @@ class Knowledge:
 
 
 def unseen(memory: Memory) -> Knowledge:
-    """What an agent knows: news is what it never played; a law that it is not told is what it saw of it so far."""
+    """What an agent knows, with unplayed pairs as news; laws not given to it are the frequencies it has observed."""
     return Knowledge(memory.known_model, memory.observed, ~memory.observed)
 
 
 def news_or_home(memory: Memory, state: int, otherwise: Policy, rng: np.random.Generator) -> Policy:
-    """The policy that goes to news while there is any to reach from a state, then home; something else elsewhere."""
+    """The way to news if `state` can reach any, otherwise the way home; `otherwise` where neither exists."""
     knowledge = unseen(memory)
     if np.isfinite(knowledge.way.moves[state]):
         return knowledge.towards_news(otherwise, rng)
@@ -113,7 +113,7 @@ def news_or_home(memory: Memory, state: int, otherwise: Policy, rng: np.random.G
 
 
 def visited(model: SSP, policy: Policy) -> Iterator[int]:
-    """The states that a policy may come to in an episode."""
+    """The states that a policy may visit in an episode."""
     start, after, goal = model.next_start, model.next_state, model.n_states
     found = set(np.flatnonzero(model.initial).tolist())
     waiting = list(found)
@@ -128,7 +128,7 @@ def visited(model: SSP, policy: Policy) -> Iterator[int]:
 
 
 def _search(knowledge: Knowledge) -> Way:
-    """Breadth-first from the states with news, against the moves."""
+    """Breadth-first search from the states with news, backwards along the moves."""
     model = knowledge.model
     pairs = np.flatnonzero(knowledge.known & ~knowledge.has_news[model.pair_state])
     landing = model.next_state[model.next_start[pairs]]
@@ -169,8 +169,8 @@ class _Part:
     """The known pairs of states on the way to news, as rows of a matrix; values have an entry per state and the goal.
 
     Attributes:
-        pairs, states: which they are, ascending.
-        law: where each of the pairs leads.
+        pairs, states: their numbers, in ascending order.
+        law: transition probabilities of these pairs.
     """
 
     def __init__(self, model: SSP, pairs: Int[np.ndarray, "known"]) -> None:
@@ -181,11 +181,11 @@ class _Part:
         self.states, self._first, self._own = np.unique(model.pair_state[pairs], return_index=True, return_inverse=True)
 
     def ahead(self, value: Float[np.ndarray, "states_and_goal"]) -> Float[np.ndarray, "known"]:
-        """The moves that are left when each pair is played."""
+        """The expected number of moves when each pair is played."""
         return np.asarray(1.0 + self.law @ value)
 
     def swept(self, value: Float[np.ndarray, "states_and_goal"]) -> Float[np.ndarray, "states_and_goal"]:
-        """Some sweeps of value iteration: they start from a policy's value, so they only fall."""
+        """The values after some sweeps of value iteration; starting from a policy's value, they can only decrease."""
         value = value.copy()
         for _ in range(SWEEPS):
             value[self.states] = np.minimum.reduceat(self.ahead(value), self._first)
@@ -194,13 +194,13 @@ class _Part:
     def better(
         self, played: Int[np.ndarray, "own"], value: Float[np.ndarray, "states_and_goal"]
     ) -> Bool[np.ndarray, "own"]:
-        """Where is some pair better than the one that is played?"""
+        """The states in which some pair is better than the one played."""
         ahead = self.ahead(value)
         now = ahead[played]
         return np.asarray(np.minimum.reduceat(ahead, self._first) < now - STRICTLY * np.maximum(now, 1.0))
 
     def greedy(self, value: Float[np.ndarray, "states_and_goal"]) -> Int[np.ndarray, "own"]:
-        """The first best row of every state."""
+        """The first of the best rows of every state."""
         ahead = self.ahead(value)
         best = np.minimum.reduceat(ahead, self._first)[self._own]
         return np.minimum.reduceat(np.where(ahead <= best, np.arange(len(ahead)), len(ahead)), self._first)

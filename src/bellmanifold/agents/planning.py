@@ -1,14 +1,14 @@
-"""Solving the problems that agents make up: small, new in every episode, and never quite closed; and the way home.
+"""Solving the problems that agents sample, which are small, leaky and new in every episode; and the way home.
 
-A made-up problem pays reward_i for pair i and moves to state s with probability law[i, s]. The rows of `law` sum to
-*less* than 1: from every pair the problem may end. Then every policy ends, the Bellman equations have one solution
-whatever the rewards are, and policy iteration finds it; Assumption 2, which a sampled problem need not satisfy, is not
-needed. Where the law is sparse, a few sweeps of value iteration before each switch carry news several states far at a
-fraction of the price of a linear system: they start from a policy's value, so they only rise, and what is greedy at
-their end is better still.
+A sampled problem pays reward_i for pair i and moves to state s with probability law[i, s]. The rows of `law` sum to
+*less* than 1: the problem may end after any pair. So every policy is proper, the Bellman equations have a unique
+solution whatever the rewards are, and policy iteration finds it; Assumption 2, which a sampled problem may violate, is
+not needed. Where the law is sparse, a few sweeps of value iteration before each switch propagate values over several
+states at a fraction of the cost of a linear system: they start from a policy's value, so values only increase, and the
+greedy policy at their end is better still.
 
-The best way home by known pairs, in contrast, is an ordinary problem: that of the states from which known pairs reach
-the goal surely. From elsewhere there may be a way that reaches it with luck.
+The best way home by known pairs, in contrast, is an ordinary problem on the states from which known pairs reach the
+goal with probability 1. From other states there may be a way that reaches it with positive probability.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from bellmanifold.solver import solve
 from bellmanifold.ssp import SSP
 
 Law: TypeAlias = csr_array | np.ndarray
-"""Probabilities of the next states, one row per pair; sparse or dense."""
+"""Transition probabilities, one row per pair; sparse or dense."""
 
 DENSE = 60
-"""Sparse problems with at most this many states are solved densely: it is faster."""
+"""Sparse problems with at most this many states are solved densely, which is faster."""
 MAX_POLICIES = 1000
 SWEEPS = 20
 
 
 def solve_leaky(model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Policy) -> Float[np.ndarray, "pairs"]:
-    """Optimal action values of a made-up problem, by policy iteration from a policy.
+    """Optimal action values of a sampled problem, by policy iteration from a given policy.
 
-    `model` says which pairs a state has; nothing else of it is used.
+    Of `model` only the assignment of pairs to states is used.
     """
     for _ in range(MAX_POLICIES):
         value = _policy_value(reward[policy], law[policy])
@@ -65,16 +65,16 @@ def _policy_value(reward: Float[np.ndarray, "states"], law: Law) -> Float[np.nda
 
 
 def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float[np.ndarray, "pairs"]:
-    """The draw of action values that promises most at the start (optimism; one draw is plain posterior sampling)."""
+    """The draw with the highest value at the start (optimism; a single draw is plain posterior sampling)."""
     at_start = model.best(draws) @ model.initial
     return draws[int(np.argmax(at_start))]
 
 
 def way_home(model: SSP, known: Pairs, reward: Float[np.ndarray, "pairs"]) -> Policy:
-    """The pair that each state plays on the best way to the goal by known pairs; -1 where they do not lead there.
+    """The pair to play in each state on the best way to the goal by known pairs; -1 where they do not lead there.
 
-    States that cannot be sure to arrive play a pair that may bring them nearer, and so do all if known loops pay, or
-    cost so little that no best way can be told. Of pairs that are not known nothing is looked at.
+    States that cannot reach the goal with probability 1 play a pair that may bring them nearer; so do all states if
+    known loops pay, or cost so little that no optimal policy can be determined. Nothing is read about unknown pairs.
     """
     policy = steps_to_goal(model, known)
     sure, proper = reach_goal(model, known)

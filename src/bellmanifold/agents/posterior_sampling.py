@@ -4,26 +4,26 @@
 made in the chart of the *known* pairs (`bellmanifold.chart.batch.known_chart`), in one of two ways
 (`bellmanifold.agents.sources`, `bellmanifold.agents.walking`):
 
-- By importance. A few thousand points of the reference distribution are weighed, and policies are drawn in proportion
-  to the weights: this is method B of the paper. They are weighed anew only when something was learnt; until then
-  further policies are drawn from the same points.
-- By a walk. Where the weights have become too uneven the agent walks instead, from then on: chains of slice
-  steps that go on from where the last episode left them. Large problems whose known moves are random and cyclic are
-  walked on sparse systems, and so are exact posteriors of large problems without known cycles, which one sweep
-  solves. Known loops that could only be cut open by many pairs (`bellmanifold.posteriors.cuts`) are walked too, within
-  the parameters that are not known to be improper; the diagnostic `proper_only` says so.
+- By importance sampling. A few thousand points of the reference distribution are weighted, and policies are drawn in
+  proportion to their weights: this is method B of the paper. New points are weighted only when something was learnt;
+  until then further policies are drawn from the same points.
+- By a walk. Once the weights have become too uneven, the agent switches to chains of slice steps that continue from
+  episode to episode. Large problems whose known moves are random and cyclic are walked on sparse systems, and so are
+  exact posteriors of large problems without known cycles, which one sweep solves. Known loops that could only be cut
+  open by many pairs (`bellmanifold.posteriors.cuts`) are walked, too, within the parameters that are not known to be
+  improper; the diagnostic `proper_only` says so.
 
-Method A of the paper computes the probability of every route first and then draws a route. It looks at the transitions
-of all pairs to enumerate routes, so it is an option for deterministic problems only.
+Method A of the paper first computes the probability of every route and then draws a route. It reads the transitions of
+all pairs to enumerate routes, so it is an option for deterministic problems only.
 
-A pair that was never played has an unknown law and an unknown value; nothing of the problem but which pairs a state has
-is looked at beyond what was played. Unknown pairs of a state are exchangeable: which of them is the best is drawn.
-With optimism M the most promising of M draws is played.
+A pair that was never played has an unknown law and an unknown value; of the unplayed part of the problem the agent sees
+only which pairs a state has. Unknown pairs of a state are exchangeable: the best of them is drawn at random. With
+optimism M the most promising of M draws is played.
 
 With `until_loss` the agent stops exploring once its best policy is good enough (`bellmanifold.agents.stopping`).
 
-With `explore="directed"` a draw decides whether to explore, not where: if it wants something unseen on its way, the
-shortest way to the unseen is played instead (`bellmanifold.agents.news`).
+With `explore="directed"` a draw decides whether to explore, not where: if it plays something unseen on its way, the
+shortest way to an unseen pair is played instead (`bellmanifold.agents.news`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.ssp import SSP
 
 Source: TypeAlias = WeighedPoints | DrawnRoutes | Walk
-"""Where draws come from: each can `draw` a policy, and says what it believes of routes and of pairs."""
+"""A source of draws: it can `draw` a policy and reports its beliefs about routes and pairs."""
 
 
 class PosteriorSampling:
@@ -85,7 +85,7 @@ class PosteriorSampling:
         self._stopping = None if settings.until_loss is None else Stopping(settings.until_loss)
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The greedy policy of a posterior draw; the best policy from the moment the agent has explored enough."""
+        """The greedy policy of a posterior draw, or the best policy once the agent has explored enough."""
         stopping = self._stopping
         if stopping is not None and (self._stale or np.isnan(stopping.loss)):
             stopping.look(self._target(), rng)
@@ -110,18 +110,18 @@ class PosteriorSampling:
         return self._filled(drawn, rng)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        """Remember where a pair led, if its law is not shown."""
+        """Record the next state of a pair whose law is not shown."""
         if self.settings.laws != "known":
             self.memory.land(pair, landing)
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """How to go on in an episode that is replanned: still exploring, then home; or by another draw."""
+        """The policy for the rest of a replanned episode: explore, then go home; or a new draw."""
         if not self._explores:
             return self.policy(rng)
         return self._filled(news_or_home(self.memory, state, self._drawn, rng), rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Remember the visits; believe something else only if they said something new."""
+        """Record the visits; the posterior is updated only if they brought new information."""
         settings = self.settings
         noisy = settings.noise_sd is not None or settings.infer_noise or settings.laws == "dirichlet"
         is_new, before = self.memory.count[pairs] == 0, self.memory.mean_reward[pairs]
@@ -129,15 +129,15 @@ class PosteriorSampling:
         self._stale |= noisy or bool((is_new | (self.memory.mean_reward[pairs] != before)).any())
 
     def route_probabilities(self, routes: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "routes"]:
-        """The probability that each route is optimal; NaN while the agent walks and has but one draw."""
+        """The probability that each route is optimal; NaN while the agent walks and has only one draw."""
         return self._source.route_probabilities(tuple(routes))
 
     def beliefs(self) -> Beliefs:
-        """What is believed about every pair; while the agent walks, the one draw it has."""
+        """Beliefs about every pair; while the agent walks, those of its one draw."""
         return self._source.beliefs()
 
     def _directed(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The draw, or the shortest way to what was not seen if the draw wants any of that."""
+        """The draw, or the shortest way to an unseen pair if the draw may play one."""
         knowledge = unseen(self.memory)
         self._explores, self._drawn = knowledge.meets_news(drawn), drawn
         self.diagnostics["explores"] = float(self._explores)
@@ -168,7 +168,7 @@ class PosteriorSampling:
         return target
 
     def _renewed(self, target: Target, rng: np.random.Generator) -> Source:
-        """Where the next draws come from."""
+        """The source of the next draws."""
         if self.settings.method == "A":
             return DrawnRoutes(target, int(rng.integers(2**31)))
         if is_swept(target):

@@ -1,14 +1,14 @@
 """PSRL, posterior sampling for reinforcement learning (Strens 2000; Osband, Russo and Van Roy 2013).
 
-Nothing is known of the transition laws. A pair's law has a Dirichlet prior with weight 1 on every state and on the
-goal, its expected reward the prior N(0, 1), and rewards are taken to be normal with sd `noise_sd`, 1 unless given: the
-defaults of Osband's code (alpha0 = 1, mu0 = 0, tau0 = 1, tau = 1 in TabulaRL). Before each episode one problem is drawn
-from the posterior, solved, and its optimal policy played.
+The transition laws are unknown. A pair's law has a Dirichlet prior with weight 1 on every state and on the goal, its
+expected reward has the prior N(0, 1), and rewards are taken to be normal with sd `noise_sd`, 1 unless given: the
+defaults of Osband's code (alpha0 = 1, mu0 = 0, tau0 = 1, tau = 1 in TabulaRL). Before each episode a problem is drawn
+from the posterior and solved, and its optimal policy is played.
 
-The published algorithm has a fixed horizon. Here episodes have none, and a sampled problem may come close to breaking
-Assumption 2, or break it up to rounding (rewards that are drawn positive make loops pay). So it is solved with the
-discount 1 - 1/H, H the number of moves after which an episode is given up: values are bounded and one policy serves all
-times.
+The published algorithm has a fixed horizon. Here episodes have none, and a sampled problem may come close to violating
+Assumption 2, or violate it up to rounding (loops pay if their rewards are drawn positive). So it is solved with the
+discount 1 - 1/H, where H is the limit on the number of moves in an episode: values are bounded, and one stationary
+policy suffices.
 """
 
 from __future__ import annotations

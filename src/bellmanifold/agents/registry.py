@@ -1,8 +1,8 @@
-"""Agents by name: what each is made with (`bellmanifold.agents.settings`), and what it needs of a problem.
+"""Agents by name: the settings record of each (`bellmanifold.agents.settings`), and what it requires of a problem.
 
-To add an agent, write it in a file of its own as a class that is made with a problem and a settings record, state its
-options in that record, and give it an entry in `KINDS`; `learn` and plans find it there. Its module is imported only
-when one is made.
+To add an agent, write it in a file of its own as a class that takes a problem and a settings record, declare its
+options in that record, and add an entry to `KINDS`, where `learn` and plans find it. Its module is imported only
+when an agent is made.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bellmanifold.limits import NUMBERS
 from bellmanifold.ssp import SSP
 
 NUMBERS_OF_DRAW = 1000
-"""What a draw takes besides its action values, at most."""
+"""Upper bound on the numbers that a draw stores in addition to its action values."""
 WIDTH = 10
-"""Runs in a block: those with seeds 10 k, ..., 10 k + 9. Changing it changes the last bits of runs in blocks."""
+"""Number of runs in a block, with seeds 10 k, ..., 10 k + 9. Changing it changes the last bits of runs in blocks."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class AgentKind:
     """A kind of agent.
 
     Attributes:
-        name: what the command line and plans call it.
-        about: what it is, in a few words.
-        settings: the record that states its options (`bellmanifold.agents.settings`).
-        make: builds one from a problem and such a record: its class, or anything else that can be pickled.
-        fixed: fields of the record that are no options of this kind, and the values they have.
-        needs_laws: does it use the transition laws of visited pairs?
-        needs_exact_rewards: does it take every reward for the pair's expected reward?
-        own_order: play the problem with its actions in their own order, because the agent was made for these.
-        make_block: for agents whose runs are played in step by one program: builds those of a block of runs, from the
-            problem in each run's order, the settings and the runs' seeds.
+        name: its name on the command line and in plans.
+        about: a short description.
+        settings: the record that declares its options (`bellmanifold.agents.settings`).
+        make: builds an agent from a problem and such a record: its class, or another callable that can be pickled.
+        fixed: fields of the record that are not options of this kind, with their values.
+        needs_laws: whether it uses the transition laws of visited pairs.
+        needs_exact_rewards: whether it takes every reward to be the pair's expected reward.
+        own_order: whether the actions keep the problem's order, because the agent was made for it.
+        make_block: for agents whose runs are played in lockstep by one program: builds the agents of a block of runs
+            from the problem in each run's order, the settings and the runs' seeds.
     """
 
     name: str
@@ -58,35 +58,35 @@ class AgentKind:
 
     @property
     def options(self) -> dict[str, Option]:
-        """The options it has, by name."""
+        """Its options, by name."""
         return {name: option for name, option in options_of(self.settings).items() if name not in self.fixed}
 
     @property
     def width(self) -> int:
-        """How many runs are played in step: all of a block, or one at a time."""
+        """Number of runs played in lockstep: a whole block, or one."""
         return 1 if self.make_block is None else WIDTH
 
     def build(self, model: SSP, given: Options) -> Agent:
         return self.make(model, self.settings_for(model, given))
 
     def settings_for(self, model: SSP, given: Options) -> Any:
-        """Its settings record: the given options, what the problem states where they are silent, else the defaults."""
+        """Its settings record: options as given, otherwise as the problem states them, otherwise the defaults."""
         options = options_of(self.settings)
         values = self.resolve_options(self.with_stated(model, given))
         return self.settings(**self.fixed, **{name: options[name].typed(value) for name, value in values.items()})
 
     def with_stated(self, model: SSP, given: Options) -> Options:
-        """The options that are given, and what the problem states about all action values where they are silent."""
+        """The given options, completed by what the problem states about the prior of all action values."""
         told = model.prior
         stated = {} if told is None else {"prior_scale": told.sd, "prior_mean": told.mean}
         stated = {name: value for name, value in stated.items() if name in self.options and value is not None}
         return stated | {name: value for name, value in given.items() if value is not None}
 
     def resolve_options(self, given: Options) -> dict[str, Value]:
-        """The value of every option: those given (None means not given), the defaults of the others.
+        """The value of every option: as given (None means not given), otherwise the default.
 
         Raises:
-            BadInputError: for an option it does not have, or a value that makes no sense.
+            BadInputError: for an option it does not have, or an invalid value.
         """
         options = self.options
         chosen = {name: value for name, value in given.items() if value is not None}
@@ -106,18 +106,18 @@ class AgentKind:
 
 
 def find_agent(name: str) -> AgentKind:
-    """The kind of agent that has a name."""
+    """The kind of agent with the given name."""
     if name not in AGENTS:
         raise BadInputError(f"unknown agent {quote(name)}: choose from {', '.join(AGENTS)}")
     return AGENTS[name]
 
 
 def kind_of(agent: Any) -> AgentKind:
-    """The kind of an agent: by its name, or of a person's own.
+    """The kind of an agent given by name, or of a user's own agent.
 
     Args:
-        agent: a name; an object with `policy` and `observe` (`bellmanifold.agents.agent.Agent`), every run learns
-            with a copy of it; or a class or function that makes one from a problem.
+        agent: a name; an object with `policy` and `observe` (`bellmanifold.agents.agent.Agent`), of which every run
+            uses a copy; or a class or function that makes one from a problem.
 
     Raises:
         BadInputError: for anything else.
@@ -142,7 +142,7 @@ def kind_of(agent: Any) -> AgentKind:
 
 
 def _takes(call: Callable[..., Any], number: int) -> bool:
-    """Can it be called with this many arguments? True where that is not known."""
+    """Whether it can be called with this many arguments; True if that is unknown."""
     try:
         signature(call).bind(*range(number))
     except ValueError:  # it has no signature
@@ -153,7 +153,7 @@ def _takes(call: Callable[..., Any], number: int) -> bool:
 
 
 def _require_agent(agent: Any, what: str) -> None:
-    """Refuse what cannot be asked for a policy and shown what was played."""
+    """Raise unless the object has the methods `policy` and `observe` with the right numbers of arguments."""
     remedy = "give it the methods policy(rng) and observe(pairs, rewards)"
     if not isinstance(agent, Agent):
         raise BadInputError(f"{what} is {kind_of_value(agent)}: {remedy}")
@@ -168,7 +168,7 @@ def _copied(agent: Agent, model: SSP, settings: Any) -> Agent:
 
 def _made(make: Callable[[SSP], Any], model: SSP, settings: Any) -> Agent:
     if not _takes(make, 1):
-        raise BadInputError("the agent cannot be made of a problem: give a class or a function that takes it alone")
+        raise BadInputError("the agent cannot be made from a problem: give a class or a function that takes it alone")
     agent = make(model)
     _require_agent(agent, "the agent that was made")
     return agent
@@ -180,11 +180,11 @@ def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = No
     Args:
         kind: its name or its entry in `AGENTS`.
         problem: an `SSP`, a Gymnasium environment or a `World`.
-        options: values of its options; the defaults where they are missing or None.
+        options: values of its options; missing ones and None stand for the defaults.
 
     Raises:
         BadInputError: for an unknown agent, option or value.
-        UnsupportedError: if the problem is not one this agent can learn.
+        UnsupportedError: if this agent cannot learn the problem.
 
     >>> from bellmanifold import envs
     >>> make_agent("bayes-td", envs.two_state(), {"epsilon": 0.1}).settings.epsilon
@@ -197,7 +197,7 @@ def make_agent(kind: str | AgentKind, problem: Any, options: Options | None = No
 
 
 def check_supported(kind: AgentKind, world: World, given: Options) -> None:
-    """Raise if the agent with these options cannot learn this problem, and name one that can."""
+    """Raise if the agent with these options cannot learn this problem; the message names one that can."""
     name, resolved = world.model.name, kind.resolve_options(given)
     noise = any(resolved.get(name) not in (None, False) for name in NOISE)
     for option in ("optimism", "members"):
@@ -216,18 +216,18 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
         )
     if resolved.get("stated_noise") and not world.has_laws:
         raise UnsupportedError(
-            f"stated_noise is told the noise of rewards by the problem, and {quote(name)} has no table that says it: "
+            f"stated_noise reads each reward's noise from the problem, and {quote(name)} has no table that states it: "
             "use --noise-sd or --infer-noise"
         )
     if exact and world.has_laws and (world.model.reward_sd > 0).any():
         raise UnsupportedError(
             f"{kind.name} takes rewards to be exact, and rewards of {quote(name)} are noisy (reward_sd): "
-            "use bayes-br with --stated-noise, which is told how noisy each is, or --noise-sd"
+            "use bayes-br with --stated-noise, which knows the noise of each, or --noise-sd"
         )
 
 
 def _call(path: str, *arguments: Any) -> Any:
-    """Call a class or function of a module in this room, `module.Name`, which is imported only then."""
+    """Import a module of this package and call its class or function, given as `module.Name`."""
     module, name = path.split(".")
     return getattr(import_module(f"bellmanifold.agents.{module}"), name)(*arguments)
 
@@ -269,7 +269,7 @@ KINDS = (
     _kind("bayes-td-max", "Bayesian TD on the previous mean of the best", records.DrawSettings, "bayes_td.BayesTDMax"),
     _kind(
         "psrl",
-        "solves a problem drawn from a Dirichlet posterior of the laws",
+        "solves a problem drawn from a Dirichlet posterior over the laws",
         records.PSRLSettings,
         "psrl.PSRL",
         needs_laws=False,
@@ -284,7 +284,7 @@ KINDS = (
     ),
     _kind("ucb-q", "Q-learning with upper confidence bounds", records.UCBQSettings, "ucb_q.UCBQ", needs_laws=False),
     _kind(
-        "nearest", "the shortest way to what was not seen, without a posterior", records.PlanSettings, "nearest.Nearest"
+        "nearest", "the shortest way to an unseen pair, without a posterior", records.PlanSettings, "nearest.Nearest"
     ),
 )
 AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}

@@ -1,15 +1,15 @@
 """RLSVI, randomised least-squares value iteration, for tables (Osband, Van Roy and Wen 2016).
 
-Nothing is known of the transition laws. A pair that was played n times, paid r on average and led to the states s' with
-frequencies f(s') is taken to have the value
+The transition laws are unknown. A pair that was played n times, paid r on average and led to the states s' with
+relative frequencies f(s') is given the value
 
     q = shrink (r + sum f(s') max_a q(s', a)) + w,    w ~ N(0, 1 / precision),
     precision = n / noise_sd^2 + 1 / prior_scale^2,   shrink = (n / noise_sd^2) / precision,
 
-which is Bayesian regression on the value of what came next, with one parameter per pair; w is drawn anew for each
-episode. The authors solve it backwards from a fixed horizon. Here there is none: the equations are solved for the q on
-both sides. There is exactly one, because shrink < 1 makes the right-hand side a contraction; where it rounds to 1 it is
-taken a little less. prior_scale and noise_sd are 1 unless given, as in Osband's code (lam = 1, sigma = 1 in TabulaRL).
+which is Bayesian regression on the rewards and values of the next states, with one parameter per pair; w is drawn anew
+for each episode. The authors solve it backwards from a fixed horizon. Here there is none: q is the fixed point of the
+equations, which is unique because shrink < 1 makes the right-hand side a contraction; where shrink would round to 1 it
+is capped just below. prior_scale and noise_sd are 1 unless given, as in Osband's code (lam = 1, sigma = 1 in TabulaRL).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RLSVI:
         return self._last
 
     def draws(self, rng: np.random.Generator) -> Float[np.ndarray, "draws pairs"]:
-        """Perturbed action values, as many as optimism compares."""
+        """Perturbed action values: `optimism` draws."""
         seen = self.memory.count / self.settings.noise_sd**2
         precision = seen + 1.0 / self.settings.prior_scale**2
         shrink = np.minimum(seen / precision, MOST_SHRINK)
@@ -58,7 +58,7 @@ class RLSVI:
         self.memory.add(pairs, rewards)
 
     def _frequencies(self, shrink: Float[np.ndarray, "pairs"]) -> csr_array:
-        """How often each pair led to each state, times `shrink`; the goal, worth 0, is left out."""
+        """Observed transition frequencies times `shrink`; the goal, whose value is 0, is left out."""
         times = self.memory.landing_counts[:, :-1]
         pair = np.repeat(np.arange(self.model.n_pairs), np.diff(times.indptr))
         return csr_array(

@@ -1,11 +1,10 @@
-"""What can be set about each agent: one frozen record per agent, and nothing is said about an option anywhere else.
+"""Options of agents: one frozen record per agent, the only place where its options are declared.
 
-A field is an option: its name is what plans and the command line call it, its default is what holds unless it is given,
-and the function that makes the field says which values are sound and what to ask for instead. So a new option is one
-line here; the agent reads it from the record it is made with. An option that several agents share
-belongs in a record that theirs inherit.
+Each field is an option: its name is the one used in plans and on the command line, and the function that makes the
+field defines its default, its valid values and what an error message asks for. So a new option is one line here; the
+agent reads it from its settings record. An option shared by several agents belongs in a common base record.
 
-Records live together in this module, which imports nothing heavy: `learn` and plans check options without the agents.
+All records are in this module, which imports nothing heavy: `learn` and plans check options without the agents.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ Options: TypeAlias = Mapping[str, Value]
 """Option name -> value; None means not given."""
 
 LARGEST = 1e100
-"""Numbers are squared and multiplied on the way."""
+"""Largest option value: numbers are squared and multiplied in the computations."""
 MEMBERS = 100
-"""Samples of `bayes-td-en`: the paper's number for deterministic problems (it takes 10 for the stochastic one)."""
+"""Ensemble size of `bayes-td-en`: the paper's for deterministic problems (it uses 10 for the stochastic one)."""
 NOISE = ("noise_sd", "infer_noise", "stated_noise")
-"""Options that replace `epsilon`, and exclude each other."""
+"""Options that replace `epsilon` and are mutually exclusive."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class Option:
 
     Attributes:
         default: its value unless given.
-        allows: is this value sound?
-        wanted: what to say if it is not.
-        is_real: is it a real number, which may be given as a whole one?
+        allows: whether a value is valid.
+        wanted: what the error message asks for if it is not.
+        is_real: whether it is a real number, which may also be given as an integer.
     """
 
     default: Value
@@ -45,13 +44,13 @@ class Option:
     is_real: bool = False
 
     def typed(self, value: Value) -> Value:
-        """A sound value as the record holds it."""
+        """A valid value, converted to the type of the field."""
         return float(value) if self.is_real and value is not None else value
 
 
 @cache
 def options_of(record: Any) -> Mapping[str, Option]:
-    """The options that a settings record (the class) states, by name."""
+    """The options that a settings record (the class) declares, by name."""
     return {entry.name: entry.metadata["option"] for entry in fields(record)}
 
 
@@ -61,7 +60,7 @@ def option(default: Value, allows: Callable[[Any], bool], wanted: str, is_real: 
 
 
 def choice(*words: str, wanted: str = "") -> Any:
-    """An option that is one of a few words, the first unless given."""
+    """An option that is one of several words; the first is the default."""
     return option(words[0], words.__contains__, wanted or f"{', '.join(words[:-1])} or {words[-1]}")
 
 
@@ -82,9 +81,9 @@ number = partial(_real, allows=_is_number, wanted="a finite number")
 positive = partial(_real, allows=_is_positive, wanted="a positive number, at most 1e100 in size")
 not_negative = partial(_real, allows=lambda x: x == 0 or _is_positive(x), wanted="a number that is not negative")
 moderate = partial(_real, allows=_within(1e-6, 1e6), wanted="a number from 1e-6 to 1e6")
-"""A positive number whose square, and its inverse, stay far from rounding."""
+"""A positive number whose square and inverse square are not affected by rounding."""
 concentrated = partial(_real, allows=_within(1e-12, 1e12), wanted="a number from 1e-12 to 1e+12")
-"""As `bellmanifold.posteriors.laws` takes concentrations."""
+"""The range of concentrations in `bellmanifold.posteriors.laws`."""
 share = partial(_real, allows=_within(0.0, 1.0), wanted="a number from 0 to 1")
 whole = partial(option, allows=lambda x: type(x) is int and x >= 1, wanted="a whole number, at least 1")
 flag = partial(option, allows=lambda x: isinstance(x, bool), wanted="true or false")
@@ -92,10 +91,10 @@ flag = partial(option, allows=lambda x: isinstance(x, bool), wanted="true or fal
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """What agents that name policies share; all that `nearest`, and agents of one's own, have.
+    """Options shared by agents that choose policies; the only ones of `nearest` and of users' own agents.
 
     Attributes:
-        replan: episodes go on when a state repeats, and the agent looks again when it has seen something new.
+        replan: continue episodes when a state repeats, and let the agent replan when it has seen something new.
     """
 
     replan: bool = flag(False)
@@ -103,14 +102,14 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class DrawSettings(PlanSettings):
-    """What agents that draw action values from a posterior share; all that `bayes-td` and `bayes-td-max` have.
+    """Options shared by agents that draw action values from a posterior; all options of `bayes-td` and `bayes-td-max`.
 
     Attributes:
-        epsilon: tolerance: sd of what an observed pair's value may miss its equation (or its TD target) by; 0 is exact.
-        prior_scale: sd of the prior of every action value.
-        prior_mean: mean of that prior.
-        noise_sd: known sd of the rewards' noise; if given, it replaces epsilon by noise_sd / sqrt(visits of the pair).
-        optimism: play the most promising of this many draws; 1 is the paper.
+        epsilon: tolerance: sd of the residual of an observed pair's equation (or TD target); 0 is exact.
+        prior_scale: prior sd of every action value.
+        prior_mean: prior mean of every action value.
+        noise_sd: known sd of the rewards' noise; if given, noise_sd / sqrt(visits to the pair) replaces epsilon.
+        optimism: play the most promising of this many draws; the paper uses 1.
     """
 
     epsilon: float = not_negative(0.01)
@@ -125,7 +124,7 @@ class EnsembleSettings(DrawSettings):
     """`bayes-td-en`.
 
     Attributes:
-        members: samples of the previous posterior, each of which makes its own guess.
+        members: ensemble size: number of samples of the previous posterior, each with its own TD targets.
     """
 
     members: int = whole(MEMBERS)
@@ -136,14 +135,14 @@ class SamplingSettings(DrawSettings):
     """`bayes-br`, and `manifold`, which has epsilon 0 and no noise.
 
     Attributes:
-        infer_noise: unknown sd of the rewards' noise, half-normal prior of scale 1; replaces epsilon.
-        stated_noise: every reward comes with the sd that the problem states (`reward_sd`), exact where that is 0;
-            replaces epsilon.
+        infer_noise: infer the sd of the rewards' noise, with a half-normal prior of scale 1; replaces epsilon.
+        stated_noise: every reward has noise with the sd that the problem states (`reward_sd`), and is exact where that
+            is 0; replaces epsilon.
         method: "B" draws action values, "A" routes.
-        laws: "known" is shown the whole law of every pair it plays, the others only where they land: "deterministic"
-            takes that for the law, "dirichlet" learns it.
-        concentration: of the Dirichlet prior of a law; inferred unless given.
-        explore: what to play if a draw wants something unseen: the draw, or the shortest way to the unseen.
+        laws: with "known" the agent is shown the whole law of every pair it plays, otherwise only the next states:
+            "deterministic" takes these to be the law, "dirichlet" learns it.
+        concentration: concentration of the Dirichlet prior of a law; inferred unless given.
+        explore: what to play if a draw plays something unseen: the draw, or the shortest way to an unseen pair.
         until_loss: stop exploring once the expected loss of the best policy is at most this; never unless given.
     """
 
@@ -187,7 +186,7 @@ class RLSVISettings(PlanSettings):
 
     Attributes:
         prior_scale: sd of the prior of every action value.
-        noise_sd: sd of the noise of what a move pays and leads to.
+        noise_sd: sd of the noise of a move's reward plus the value of its next state.
         optimism: play the most promising of this many draws.
     """
 
@@ -201,9 +200,9 @@ class QLearningSettings:
     """`q-learning`.
 
     Attributes:
-        exploration: probability that a move is any of the state's pairs alike.
-        step_size: how far a value goes towards what a move paid and promises.
-        start_value: what every value begins at.
+        exploration: probability that a move is uniform over the state's pairs.
+        step_size: fraction of the way that a value moves towards its target at each update.
+        start_value: initial value of every pair.
     """
 
     exploration: float = share(0.1)
@@ -216,9 +215,9 @@ class UCBQSettings:
     """`ucb-q`.
 
     Attributes:
-        bonus: what is added for a pair that was seen once, in units of the square root of the horizon.
-        horizon: how many moves an episode is thought to have; the number of states unless given.
-        start_value: what every value begins at, and the most a state is hoped to be worth.
+        bonus: bonus of a pair that was visited once, in units of the square root of the horizon.
+        horizon: assumed number of moves in an episode; the number of states unless given.
+        start_value: initial value of every pair, and upper bound on the value of a state.
     """
 
     bonus: float = not_negative(0.001)

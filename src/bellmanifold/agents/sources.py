@@ -1,4 +1,4 @@
-"""Where an agent's draws come from: weighed points, or routes with their probabilities (method A of the paper).
+"""Sources of an agent's draws: weighted points, or routes with their probabilities (method A of the paper).
 
 Walks are a third source (`bellmanifold.agents.walking`).
 """
@@ -31,15 +31,15 @@ from bellmanifold.posteriors.weight import propose
 from bellmanifold.ssp import SSP
 
 POINTS, LAW_POINTS = 1024, 128
-"""Points weighed at a time in each component of a mixture; fewer where each draws laws, which takes longer."""
+"""Points per batch in each component of a mixture; fewer where every point draws laws, which takes longer."""
 TIMES, LAW_TIMES = (4, 8, 32), (1, 4, 16)
-"""How many times that many points are tried before the agent begins to walk, the second only where it cannot."""
+"""Numbers of batches to try before the agent walks instead; the middle one is tried only where it cannot walk."""
 ENOUGH, ENOUGH_OF_LAWS = 100.0, 16.0
-"""Effective points that policies are drawn from, where laws are given and where they are drawn."""
+"""Effective sample sizes that suffice for drawing policies, where laws are given and where they are drawn."""
 MOST_COORDINATES = 150
-"""More coordinates than this are walked without trying importance,"""
+"""Posteriors with more coordinates than this are walked without trying importance sampling,"""
 MOST_PAIRS = 1000
-"""and so are problems with more pairs: the program that weighs takes longer to compile than a walk takes."""
+"""and so are problems with more pairs: compiling the importance weights would take longer than a walk."""
 
 
 class Pool(NamedTuple):
@@ -47,9 +47,9 @@ class Pool(NamedTuple):
 
     Attributes:
         policy: greedy pairs, -1 where any unknown pair is the best, shape (states, draws).
-        at_start: expected best value at the start, shape (draws,).
-        probability: shape (draws,).
-        effective: how many draws of equal weight these are worth.
+        at_start: expected optimal value at the start, shape (draws,).
+        probability: normalised weights, shape (draws,).
+        effective: effective sample size.
         q_mean: mean of each pair's value, shape (pairs,).
     """
 
@@ -61,7 +61,7 @@ class Pool(NamedTuple):
 
 
 def prior_pool(model: SSP, prior: ValuePrior) -> Pool:
-    """What an agent that has seen nothing plays: any pair where priors are the same, else what its prior prefers."""
+    """Draws of an agent that has seen nothing: any pair where a state's priors are equal, else greedy prior draws."""
     alike = prior.exchangeable(model, np.ones(model.n_pairs, dtype=bool))
     if alike.all():
         return Pool(np.full((model.n_states, 1), -1), np.zeros(1), np.ones(1), 1.0, prior.mean)
@@ -72,13 +72,13 @@ def prior_pool(model: SSP, prior: ValuePrior) -> Pool:
 
 
 def is_swept(target: Target) -> bool:
-    """Is it a large exact posterior that one sweep solves at a point? Then nothing has to be compiled."""
+    """Whether this is a large exact posterior whose points take one sweep to solve; then nothing has to be compiled."""
     given = target.is_exact and target.laws is None and target.model.n_pairs > MOST_PAIRS
     return given and not has_cycle(target.model, target.observed)
 
 
 class WeighedPoints:
-    """Draws from weighed points."""
+    """Draws from weighted points."""
 
     def __init__(self, pool: Pool, observed: Bool[np.ndarray, "pairs"], model: SSP) -> None:
         self.pool, self.observed, self.model = pool, observed, model
@@ -107,7 +107,7 @@ class WeighedPoints:
         return self._beliefs
 
     def _plays(self, pair: int) -> Float[np.ndarray, "draws"]:
-        """The probability that each draw plays a pair: 0, 1, or a share if any unknown pair is as good."""
+        """The probability that each draw plays a pair: 0, 1, or an equal share where any unknown pair is the best."""
         state, observed = int(self.model.pair_state[pair]), self.observed
         here = self.pool.policy[state]
         own = slice(self.model.pair_start[state], self.model.pair_start[state + 1])
@@ -116,7 +116,7 @@ class WeighedPoints:
 
 
 def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoints | None:
-    """Weighed points of the posterior, if enough of them count, or if walks could not cover it."""
+    """Weighted points of the posterior, if their effective sample size suffices or if walks could not cover it."""
     try:
         cover = covering(target)
     except LargeCutError:
@@ -130,7 +130,7 @@ def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoint
         return None
     tried: list[WeighedPoints] = []
     found = [Weighing(way, chart, seed) for way in cover.ways]
-    for times in often if unwalkable else often[::2]:  # where a walk would do, it is cheaper than trying once more
+    for times in often if unwalkable else often[::2]:  # where a walk is possible, it is cheaper than another try
         if tried and often[-1] / often[0] * max(source.pool.effective for source in tried) < enough:
             break  # more points would not help
         for weighing in found:
@@ -144,14 +144,14 @@ def weighed_points(target: Target, chart: BatchChart, seed: int) -> WeighedPoint
 
 
 class _Part(NamedTuple):
-    """Batches of points: all that an agent keeps of them.
+    """What an agent keeps of batches of points.
 
     Attributes:
         choice: greedy action of each of the layout's states, shape (batches, states, batch).
-        at_start: expected best value at the start, shape (batches, batch).
-        log_weight: shape (batches, batch).
-        total, log_scale: weighted sum of the action values, shape (batches, pairs), and the log of what the weights in
-            it are relative to, shape (batches,).
+        at_start: expected optimal value at the start, shape (batches, batch).
+        log_weight: log importance weights, shape (batches, batch).
+        total, log_scale: weighted sum of the action values, shape (batches, pairs), with weights relative to
+            exp(log_scale), shape (batches,).
     """
 
     choice: Int[np.ndarray, "batches states batch"]
@@ -162,7 +162,7 @@ class _Part(NamedTuple):
 
 
 class Weighing:
-    """Points of a mixture, whose components are `way`, weighed batch after batch; those weighed before stay."""
+    """Points of a mixture with components `way`, weighted batch by batch; earlier batches are kept."""
 
     def __init__(self, way: list[Coordinates], chart: BatchChart, seed: int) -> None:
         self.way, self.chart, self.seed, self.target = way, chart, seed, way[0].target
@@ -173,7 +173,7 @@ class Weighing:
         return [system_of(coordinates, self.chart) for coordinates in self.way]
 
     def pool(self, times: int) -> Pool:
-        """The points of the first batches of each component."""
+        """The points of the first `times` batches of each component."""
         laws = self.target.laws
         if laws is None:
             for number, parts in enumerate(self.parts):
@@ -199,7 +199,7 @@ class Weighing:
 def _weigh_batches(
     system: System, initial: Float[Array, "states"], keys: Key[Array, "batches"], batch: int, laws: Drawn | None
 ) -> tuple[Array, ...]:
-    """Draw and weigh batches of points; nothing is kept of them but what `_Part` says."""
+    """Draw and weight batches of points, as the fields of `_Part`."""
 
     def one(key: PRNGKeyArray) -> tuple[Array, ...]:
         found = propose(system, key, batch, laws)
@@ -213,7 +213,7 @@ def _weigh_batches(
 
 
 def _pool(target: Target, first: Coordinates, chart: BatchChart, parts: list[_Part]) -> Pool:
-    """All points of a mixture's parts together; those of weight 0 are left out."""
+    """The pooled points of all parts of a mixture, without those of weight 0."""
     log_weight = np.concatenate([part.log_weight.ravel() for part in parts])
     top = log_weight.max()
     reference = top if np.isfinite(top) else 0.0

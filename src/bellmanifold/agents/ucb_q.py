@@ -1,16 +1,16 @@
 """Q-learning with upper confidence bounds (Jin, Allen-Zhu, Bubeck and Jordan 2018, the Hoeffding version).
 
-After the t-th visit of a pair
+After the t-th visit to a pair
 
     q(pair) += a_t (reward + min(start_value, max q(next state)) + b_t - q(pair)),
     a_t = (H + 1) / (H + t),   b_t = bonus sqrt(H / t),
 
-the goal being worth 0, and every move is greedy, any of the best alike. Values begin at `start_value`, which is to be
-above what any policy earns, 1 unless given. The authors' episodes have H moves, a table of values for each of them, and
-the bonus c sqrt(H^3 log(S A T / p) / t) for rewards from 0 to 1, whose values range from 0 to H: `bonus` stands for
-c sqrt(log(...)) times the range of values. Here episodes have no fixed length, so one table serves all times, and H is
-an option, the number of states unless given. Of the bonuses 0.001, 0.01, 0.1 and 1 the first is the best on deep sea of
-depth 5 and 10, where it does as well as none: the optimistic start does the work.
+with value 0 at the goal, and every move is greedy, with ties broken at random. Values are initialised to `start_value`,
+1 unless given, which should exceed the return of any policy. The authors' episodes have H moves, a table of values for
+each of them, and the bonus c sqrt(H^3 log(S A T / p) / t) for rewards from 0 to 1, with values from 0 to H: `bonus`
+stands for c sqrt(log(...)) times the range of values. Here episodes have no fixed length, so there is one table for all
+times, and H is an option, the number of states unless given. Of the bonuses 0.001, 0.01, 0.1 and 1 the first is best on
+deep sea of depths 5 and 10, where it does as well as no bonus: the optimistic initial values do the work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bellmanifold.ssp import SSP
 
 
 class UCBQ:
-    """Learns move by move, and is greedy for what it hopes."""
+    """Learns move by move and is greedy with respect to its optimistic values."""
 
     def __init__(self, model: SSP, settings: UCBQSettings) -> None:
         self.model, self.settings = model, settings
@@ -34,17 +34,17 @@ class UCBQ:
         self.count = np.zeros(model.n_pairs, dtype=np.int64)
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The greedy policy, which is what the measures judge; moves are chosen by `act`."""
+        """The greedy policy, which is the one evaluated; moves are chosen by `act`."""
         return self.model.greedy(self.q)
 
     def act(self, playable: Int[np.ndarray, "actions"], rng: np.random.Generator) -> int:
-        """The pair that promises most; any of those that do."""
+        """A pair of highest value, with ties broken at random."""
         hoped = self.q[playable]
         best = playable[hoped == hoped.max()]
         return int(best[rng.integers(len(best))])
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        """One step towards what the move paid and promises, and a bonus for having seen little of it."""
+        """Update the pair's value towards its reward plus the value of the next state plus the bonus."""
         self.count[pair] += 1
         visits, horizon = int(self.count[pair]), self.horizon
         ahead = min(self.settings.start_value, float(self.q[playable].max())) if len(playable) else 0.0
@@ -52,4 +52,4 @@ class UCBQ:
         self.q[pair] += (horizon + 1) / (horizon + visits) * (hoped - self.q[pair])
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
-        """Nothing is left to learn at the end of an episode."""
+        """Do nothing: every move was learnt from in `moved`."""

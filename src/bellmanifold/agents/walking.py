@@ -1,13 +1,13 @@
-"""Walking through a posterior from episode to episode: draws where importance weights are too uneven.
+"""Draws from Markov chains that continue from episode to episode, where importance weights are too uneven.
 
-Chains of slice steps (`bellmanifold.posteriors.walk`) go on from where the last episode left them. What becomes known
-in between changes the posterior, not the numbers that belong to pairs, so the chains need not begin anew. Where the
-problem fits a batch a few chains walk side by side, which costs little more than one, and take turns at being played:
-by the time a chain is played again it has made as many visits as there are unobserved pairs. A walk has one draw at a
-time: it knows no probabilities of routes, and its belief about actions is that draw.
+Chains of slice steps (`bellmanifold.posteriors.walk`) continue from where the last episode left them. New observations
+change the posterior but not the coordinates of the pairs, so the chains need not be restarted. Where the problem fits a
+batch, several chains run side by side, which costs little more than one, and take turns at being played: by the time a
+chain is played again it has made as many visits as there are unobserved pairs. A walk has one draw at a time, so route
+probabilities are unknown and its beliefs about actions are those of that draw.
 
 Walks stay within the parameters that are not known to be improper, and may miss loops that are rarely left; the
-diagnostic `proper_only` says whether that leaves anything out.
+diagnostic `proper_only` says whether anything is left out.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from bellmanifold.posteriors.walk import walker_of
 from bellmanifold.posteriors.walker import Draw, Walker
 
 CHAINS = 4
-"""Chains that take turns; on sparse systems there is one."""
+"""Number of chains that take turns; on sparse systems there is one."""
 FIRST_SWEEPS = 4
-"""How often a chain visits every unobserved pair on average before it is first played."""
+"""Average number of visits to every unobserved pair before a chain is first played."""
 FIRST_TURNS, TURNS = 200, 50
-"""Steps before the first episode and before each where residuals matter: in a step they turn once, all together."""
+"""Least steps before the first and each later episode where residuals matter: each step turns them all once."""
 
 
 class Walk:
-    """Draws from chains of slice steps; with optimism, from several chains and points of an episode's stretch of them.
+    """Draws from chains of slice steps; with optimism, from several chains and several points of each.
 
     Args:
-        target: what is believed now.
-        chart: of the known pairs; None if they do not fit a batch.
-        rng: fixes where chains begin.
-        before: where draws came from before.
+        target: the current posterior.
+        chart: chart of the known pairs; None if they do not fit a batch.
+        rng: fixes the starting points of the chains.
+        before: the previous source of draws.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Walk:
 
     @property
     def steps(self) -> int:
-        """Steps of every chain before an episode."""
+        """Number of steps of every chain before an episode."""
         steps = int(np.clip(self.walker.sweep // self.walker.chains, self.walker.least, self.walker.most))
         return steps if self.walker.ignores_residuals else max(steps, TURNS)
 
@@ -81,7 +81,7 @@ class Walk:
         return self.turn
 
     def beliefs(self) -> Beliefs:
-        """What the last draw says about every pair."""
+        """Beliefs about every pair, from the last draw."""
         assert self._drawn is not None, "an agent draws before it is asked"
         policy = known_only(self.target, self._drawn.policy)
         share = shares(self.target.model, self.target.observed, policy[:, None], np.ones(1))
@@ -89,5 +89,5 @@ class Walk:
         return Beliefs(share, np.where(coupled, self._drawn.q_mean, self.target.prior.mean))
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
-        """Not known: there is a single draw."""
+        """NaN: a single draw has no route probabilities."""
         return np.full(len(routes), np.nan)

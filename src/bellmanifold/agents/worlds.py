@@ -1,14 +1,13 @@
-"""What episodes are played in: a problem that is simulated, or a Gymnasium environment that is stepped from outside.
+"""Worlds in which episodes are played: a simulated problem, or a Gymnasium environment that is stepped.
 
-A world speaks of states and pairs by their numbers in `model`. Where its transition laws are unknown (`has_laws` is
-False) `model` is only a table of states and actions, and its laws and rewards mean nothing.
+A world refers to states and pairs by their numbers in `model`. Where its transition laws are unknown (`has_laws` is
+False), `model` is only a table of states and actions, and its laws and rewards are meaningless.
 
-Any environment can be stepped whose observations and actions are whole numbers, one or several
+Any environment can be stepped whose observations and actions are integers or tuples of integers
 (`bellmanifold.formats.numbered`). States and actions are named by those numbers and a terminated step leads to the
 goal, as in `bellmanifold.formats.gymnasium`. An environment that exposes its transition table `P` has laws; of any
-other one only its sizes are known and, if it tells, which actions a state has (`info["action_mask"]`, as Gymnasium's
-own convention is). Where there is a table it decides which pairs exist, and masks, which there mark moves that are
-merely useless, are not looked at.
+other, only the sizes of its spaces are known and, if it provides `info["action_mask"]` (Gymnasium's convention), which
+actions a state has. A table decides which pairs exist; masks, which then only mark useless moves, are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LARGEST_SEED = 2**31
 
 
 class Step(NamedTuple):
-    """What one move did: what it paid, the state it led to (the number of states is the goal), cut off from outside?"""
+    """The outcome of a move: its reward, the next state (`n_states` is the goal), and whether it was cut off."""
 
     reward: float
     landing: int
@@ -37,23 +36,23 @@ class Step(NamedTuple):
 
 @runtime_checkable
 class World(Protocol):
-    """What the loop of episodes asks of a world."""
+    """What the episode loop requires of a world."""
 
     model: SSP
     has_laws: bool
 
     def start(self, rng: np.random.Generator) -> int:
-        """Begin an episode and say in which state."""
+        """Begin an episode; its first state."""
 
     def step(self, pair: int, rng: np.random.Generator) -> Step:
         """Play a pair of the current state."""
 
     def playable(self, state: int) -> Int[np.ndarray, "actions"]:
-        """The pairs that may be played in a state; none at the goal."""
+        """The pairs that can be played in a state; none at the goal."""
 
     @property
     def may_loop(self) -> bool:
-        """Could an episode come to a state twice, as far as anybody knows?"""
+        """Whether an episode might visit a state twice, as far as is known."""
 
 
 class SimulatedWorld:
@@ -78,7 +77,7 @@ class SimulatedWorld:
         return self._state
 
     def step(self, pair: int, rng: np.random.Generator) -> Step:
-        """Draw the reward's noise, if it has any, and the next state."""
+        """Draw the reward's noise, if any, and the next state."""
         model, first, last = self.model, self._next_start[pair], self._next_start[pair + 1]
         reward = self._reward[pair]
         if self._sd[pair] > 0:
@@ -92,13 +91,13 @@ class SimulatedWorld:
 
 
 class SteppedWorld:
-    """A Gymnasium environment as a world; its first episode seeds it."""
+    """A Gymnasium environment as a world; it is seeded at the start of its first episode."""
 
     may_loop = True
-    """Unless its table says otherwise, anything can repeat."""
+    """Any state might be visited again."""
 
     def __init__(self, env: Any, model: SSP | None = None) -> None:
-        """Wrap an environment; `model` may give its pairs in another order (as `with_action_order` does)."""
+        """Wrap an environment; `model` may have its pairs in another order (as `with_action_order` returns them)."""
         from bellmanifold.formats.gymnasium import from_gymnasium, has_table, label_of
         from bellmanifold.formats.numbered import numbered
 
@@ -125,7 +124,7 @@ class SteppedWorld:
         answer = self.env.step(np.int64(action))
         if not isinstance(answer, tuple) or len(answer) != 5:
             what = f"{len(answer)} entries" if isinstance(answer, tuple) else kind_of_value(answer)
-            wanted = "return observation, reward, terminated, truncated and info, as Gymnasium wants"
+            wanted = "return observation, reward, terminated, truncated and info, as Gymnasium requires"
             raise BadInputError(f"gym:{self.label}: step returned {what}: {wanted}")
         observation, reward, terminated, truncated, info = answer
         if not np.isfinite(float(reward)):
@@ -134,7 +133,7 @@ class SteppedWorld:
         return Step(float(reward), landing, bool(truncated))
 
     def playable(self, state: int) -> Int[np.ndarray, "actions"]:
-        """The pairs of the state that its last mask allowed."""
+        """The pairs of the state that its most recent mask allows."""
         pairs = pairs_of(self.model, state)
         return pairs[self._masks[state]] if state in self._masks else pairs
 
@@ -156,7 +155,7 @@ class SteppedWorld:
 
 
 def open_world(problem: Any) -> World:
-    """The world of a problem or of a Gymnasium environment; a world stays what it is."""
+    """The world of a problem or a Gymnasium environment; a world is returned unchanged."""
     if isinstance(problem, SSP):
         return SimulatedWorld(problem)
     if isinstance(problem, World):
@@ -168,19 +167,19 @@ def open_world(problem: Any) -> World:
 
 
 def pairs_of(model: SSP, state: int) -> Int[np.ndarray, "actions"]:
-    """The pairs of a state, none for the goal."""
+    """The pairs of a state; none at the goal."""
     if state == model.n_states:
         return np.zeros(0, dtype=np.int64)
     return np.arange(model.pair_start[state], model.pair_start[state + 1])
 
 
 def _drawn(cumulative: np.ndarray, rng: np.random.Generator) -> int:
-    """An index drawn with the probabilities whose running sums are given."""
+    """An index drawn with the probabilities whose cumulative sums are given."""
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
 
 
 def _table_of_pairs(env: Any, label: str) -> SSP:
-    """Every state with every action, for an environment whose laws are unknown; where the pairs lead means nothing."""
+    """All pairs of states and actions of an environment whose laws are unknown; the model's laws are meaningless."""
     spaces = (env.observation_space, env.action_space)
     first_state, states = int(spaces[0].start), int(spaces[0].n)
     first_action, actions = int(spaces[1].start), int(spaces[1].n)

@@ -1,1 +1,1 @@
-"""What to do with a posterior: the best policy, what stopping now costs, and what to try next."""
+"""Decisions from a posterior: the best policy, the expected loss of stopping now, and what to try next."""

@@ -1,16 +1,16 @@
-"""Advice from a posterior: which policy is the best now, what stopping costs, and what to try next.
+"""Advice from a posterior: the best policy now, the expected loss of stopping, and what to try next.
 
-The best policy pi maximises E[V^pi(s_0)], the posterior mean of its value at the start. Even it has a *loss* to expect,
+The best policy pi maximises E[V^pi(s_0)], the posterior mean of its value at the start. Even it has an expected *loss*,
 
     E[V*(s_0)] - max_pi E[V^pi(s_0)] = E[V*(s_0) - V^pi(s_0)]:
 
-the Bayes risk of acting on what is known now. It is 0 where everything that matters is known, and it is what any amount
-of further trials could save at most. If it is at most what trials cost, stop. The *gain* of a pair is how much of it
-would be saved if that pair's value were known (`bellmanifold.decisions.trials`).
+the Bayes risk of acting on what is known now. It is 0 where everything that matters is known, and it is an upper bound
+on what any number of further trials could save. If it does not exceed the cost of trials, stop. The *gain* of a pair is
+the part of the loss that would be saved if that pair's value were known (`bellmanifold.decisions.trials`).
 
-The best policy is chosen on one half of the draws and judged on the other, both ways round where both choose the same:
-on the draws it was chosen on, its loss would look too small. So the estimates err on the side of caution: the policy
-that half of the draws prefer is at most as good as the best, and the loss is not understated.
+The best policy is chosen on one half of the draws and evaluated on the other, in both directions if both halves choose
+the same one: on the draws it was chosen on, its loss would look too small. So the estimates are conservative: the
+policy preferred by half of the draws is at most as good as the best, and the loss is not understated.
 
 Draws whose greedy policy is improper have no values, so posteriors that give probability to such policies are refused.
 """
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     import pandas
 
 SHOWN = 5
-"""Moves of the best policy that the text of an advice shows."""
+"""Number of moves of the best policy that are printed."""
 LAW_POLICIES = 24
-"""Greedy policies of draws that are candidates where every draw has laws of its own."""
+"""Number of draws whose greedy policies are candidates where every draw has its own laws."""
 NOTHING = -1e6
-"""Value of free pairs, relative to others, where only solved pairs are to be played."""
+"""Value of free pairs, relative to others, where only solved pairs should be played."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,12 @@ class Decision:
     """The best policy under a posterior.
 
     Attributes:
-        policy: the pair that each state plays, shape (states,).
+        policy: the pair to play in each state, shape (states,).
         by_half: the best policy of each half of the draws, shape (2, states).
-        value: its expected value at the start.
-        loss: what stopping with it costs, in expectation.
-        loss_by_half: that of the policy of each half of the draws, as the other half judges it.
-        optimal: the probability that nothing is better at any start.
+        value: the policy's expected value at the start.
+        loss: its expected loss.
+        loss_by_half: the expected loss of each half's policy, evaluated on the other half.
+        optimal: the probability that the policy is optimal at every start.
     """
 
     policy: Int[np.ndarray, "states"]
@@ -72,10 +72,10 @@ class Decision:
 
 
 def decide(draws: JointDraws) -> Decision:
-    """The best policy of some draws, with its value and its expected loss.
+    """The best policy under some draws, with its value and expected loss.
 
-    Where both halves choose the same, each judges it. Where they do not, their choices are about equally good: the one
-    that is better on all draws is taken, and the half that did not choose it judges it alone.
+    If both halves choose the same policy, it is evaluated on all draws. If not, their choices are about equally good:
+    the one that is better on all draws is taken, and evaluated only on the half that did not choose it.
     """
     model, valuation = draws.target.model, Valuation(draws)
     by_half = np.array([_best(draws, half) for half in draws.halves])
@@ -93,7 +93,7 @@ def decide(draws: JointDraws) -> Decision:
     gap = draws.at_start - value
     loss = draws.estimate(np.where(gap > draws.tie, gap, 0.0), judges)
     crossed = np.maximum(draws.at_start - values, 0.0)
-    judged = [draws.mean(crossed, half) for half in draws.halves]  # by half, policy by policy
+    judged = [draws.mean(crossed, half) for half in draws.halves]  # one entry per half, of both policies
     missed = resolution_of(draws.effective) if (draws.sd > 0).any() else 0.0
     return Decision(
         policy,
@@ -106,12 +106,12 @@ def decide(draws: JointDraws) -> Decision:
 
 
 def _at_least(found: Estimate, least: float) -> Estimate:
-    """With a standard error of at least so much."""
+    """The estimate with its standard error raised to at least `least`."""
     return Estimate.of(found.value, np.maximum(found.se, least))
 
 
 def _best(draws: JointDraws, half: Half) -> Int[np.ndarray, "states"]:
-    """The policy of the largest mean value over some draws."""
+    """The policy with the largest mean value over half of the draws."""
     planner, mean = Planner(draws), draws.mean(draws.pay, half)
     share = (draws.weight * half / (draws.weight @ half))[:, None]
     if draws.law is None:
@@ -133,11 +133,11 @@ class Advice(Shown):
 
     Attributes:
         summary: the posterior.
-        decision: the best policy, and what stopping with it costs.
-        gain: the value of a trial of every pair.
-        uncertain: pairs whose value is not known, shape (pairs,).
-        tried: how often each pair was tried, shape (pairs,).
-        tolerance: an expected loss up to which to stop; None if not given.
+        decision: the best policy, with its expected loss.
+        gain: the value of a trial of each pair.
+        uncertain: pairs whose value is uncertain, shape (pairs,).
+        tried: number of trials of each pair, shape (pairs,).
+        tolerance: the expected loss up to which to stop; None if not given.
     """
 
     summary: Summary
@@ -149,7 +149,7 @@ class Advice(Shown):
 
     @property
     def expected_loss(self) -> Estimate:
-        """What stopping now costs, in expectation."""
+        """The expected loss of stopping now."""
         return self.decision.loss
 
     @property
@@ -159,42 +159,42 @@ class Advice(Shown):
 
     @property
     def stop(self) -> bool | None:
-        """Whether the expected loss is at most the tolerance, and may be believed; None without a tolerance."""
+        """Whether the expected loss is at most the tolerance and is trustworthy; None without a tolerance."""
         if self.tolerance is None:
             return None
         return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
 
     @property
     def verdict(self) -> str:
-        """The same as the first words of a text; empty where the posterior decides nothing."""
+        """`stop` in words, to begin a text; empty without a tolerance or if the posterior is not trustworthy."""
         return "" if self.stop is None or not self.trustworthy else "Stop. " if self.stop else "Go on. "
 
     @property
     def target(self) -> Target:
-        """The posterior that the advice is about."""
+        """The posterior on which the advice is based."""
         return self.summary.target
 
     @cached_property
     def policy(self) -> dict[str, str]:
-        """The best policy in the states that it is known to reach: state -> action."""
+        """The best policy, state -> action, in the states that it is known to reach."""
         model, own = self.target.model, self.decision.policy
         reached = Walks(self.target.support, self.target.observed).reached(own[None], model.initial)[0]
         return dict(model.pair_name(own[state]) for state in np.flatnonzero(reached))
 
     @cached_property
     def trials(self) -> Int[np.ndarray, "uncertain"]:
-        """Pairs whose value is uncertain, the largest gain first."""
+        """Pairs whose value is uncertain, in order of decreasing gain."""
         pairs = np.flatnonzero(self.uncertain)
         return pairs[np.argsort(-self.gain.value[pairs], kind="stable")]
 
     @cached_property
     def telling(self) -> Bool[np.ndarray, "pairs"]:
-        """Pairs about which another trial would be informative: not those whose reward and law are known."""
+        """Pairs of which another trial would be informative: all except those whose reward and law are known."""
         target = self.target
         return ~target.observed | target.open | ((target.scale > 0) & (not target.epsilon))
 
     def to_dict(self) -> dict[str, Any]:
-        """The `advise` object of the interface."""
+        """The JSON object of `advise`."""
         model, warnings = self.target.model, self.summary.warnings
         found: dict[str, Any] = {"warnings": warnings} if warnings else {}
         return found | {
@@ -221,13 +221,13 @@ class Advice(Shown):
         }
 
     def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]:
-        """For pictures: pairs that the best policy plays, gains of informative trials, pairs that were tried."""
+        """For figures: pairs that the best policy plays, gains of informative trials, pairs that were tried."""
         played = np.zeros(len(self.uncertain), dtype=bool)
         played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
         return played, np.where(self.telling, self.gain.value, 0.0), np.asarray(self.tried > 0, dtype=np.bool_)
 
     def words(self) -> Words:
-        """For pictures: what they show."""
+        """For figures: title and legend."""
         verdict = self.verdict
         optimal = min(1.0, max(0.0, float(self.decision.optimal.value)))
         doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
@@ -240,7 +240,7 @@ class Advice(Shown):
         )
 
     def sentences(self) -> tuple[str, str]:
-        """The advice in two plain sentences."""
+        """The advice in two sentences."""
         loss = float(self.expected_loss.value)
         if not self.uncertain.any() or loss <= 0.0:
             return "Stopping now costs nothing.", "No trial could improve on the best policy."
@@ -260,7 +260,7 @@ class Advice(Shown):
         return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
 
     def card(self) -> Card:
-        """Text and table for display: what to do, what stopping costs, what to try."""
+        """Text and table for display: the policy, the expected loss of stopping, and what to try."""
         loss, best = self.expected_loss, self.decision
         stop = "" if self.stop is None else ", stop" if self.stop else ", go on"
         title = f"Advice(expected loss {measured(float(loss), float(loss.se))}{stop})"
@@ -273,7 +273,7 @@ class Advice(Shown):
         return Card(title, facts, self.summary.warnings, self._worth_trying, lambda: picture("advice", model, self))
 
     def _worth_trying(self) -> Columns:
-        """Trials that tell something and may save something."""
+        """Informative trials with a positive gain."""
         return self._columns(self.trials[self.telling[self.trials] & (self.gain.value[self.trials] > 0.0)])
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
@@ -285,7 +285,7 @@ class Advice(Shown):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair whose value is uncertain, the largest gain first; `tells`: is a trial of it informative?"""
+        """A row per pair of uncertain value, by decreasing gain; `tells` says whether a trial of it is informative."""
         return as_frame({**self._columns(self.trials), "tells": self.telling[self.trials].tolist()})
 
 
@@ -301,18 +301,18 @@ def advise(
     progress: bool | None = None,
     **options: Any,
 ) -> Advice:
-    """Advise on the best policy now, on its expected loss, and on what to try next.
+    """Advise on the best policy now, its expected loss, and what to try next.
 
     Args:
         model: the problem.
-        data: observations of it; without any, advice is based on the prior.
-        tolerance: an expected loss up to which to stop.
-        progress: show progress, once it takes more than two seconds; by default on terminals and in notebooks.
-        options: keywords of `bellmanifold.posterior`.
+        data: observations of it; without any, the advice is based on the prior.
+        tolerance: the expected loss up to which to stop.
+        progress: show progress after two seconds; by default on terminals and in notebooks.
+        options: keyword arguments of `bellmanifold.posterior`.
 
     Raises:
-        BadInputError: for wrong arguments or contradicting data.
-        UnsupportedError: if the posterior gives improper policies any probability, or has no draws.
+        BadInputError: for invalid arguments or contradictory data.
+        UnsupportedError: if the posterior gives improper policies any probability, or cannot be sampled.
 
     >>> from bellmanifold import envs
     >>> model = envs.two_state()
@@ -331,7 +331,7 @@ def advise(
 
 
 def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: float | None = None) -> Advice:
-    """The advice that a posterior gives; `tried` counts the trials of each pair, `tolerance` is as in `advise`."""
+    """Advice based on a posterior; `tried` counts the trials of each pair, `tolerance` is as in `advise`."""
     check_proper(summary.target)
     draws = _draws(summary)
     decision = decide(draws)
@@ -340,7 +340,7 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
 
 
 def check_proper(target: Target) -> None:
-    """Refuse posteriors that give improper policies any probability."""
+    """Raise if the posterior gives improper policies any probability."""
     if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
@@ -351,7 +351,7 @@ def check_proper(target: Target) -> None:
 
 def _draws(summary: Summary) -> JointDraws:
     target, budget, own = summary.target, summary.budget, summary.result.draws
-    if summary.result.points is not None and target.laws is None:  # else a policy's value depends on each draw's laws
+    if summary.result.points is not None and target.laws is None:  # otherwise values depend on each draw's laws
         return given_draws(target, budget, point_draws(target, summary.result.points, budget.seed))
     if own is None:
         return joint_draws(target, budget)

@@ -1,13 +1,13 @@
-"""Draws from a posterior with all that the value of a policy depends on: action values, payments and laws.
+"""Posterior draws of everything that the value of a policy depends on: action values, payments and laws.
 
-In a draw theta a solved pair i pays what its equation says, payment_i = theta_i - sum p_i(s') max_a theta(s', a), with
-the law p_i of the draw; for an exact reward that is the reward. A free pair pays its value theta_u and ends: what comes
-after it is unknown, and theta_u is what it is worth under optimal play. So each draw is a whole
-decision problem M~, in which every policy has a value, and the best has V*(s) = max_a theta(s, a).
+In a draw theta a solved pair i pays what its equation implies, payment_i = theta_i - sum p_i(s') max_a theta(s', a),
+with the law p_i of the draw; if its reward is exact, that is the reward. A free pair pays its value theta_u and ends:
+its successors are unknown, and theta_u is its value under optimal play. So each draw is a complete decision problem M~,
+in which every policy has a value, and the optimal value is V*(s) = max_a theta(s, a).
 
-Draws come from importance sampling where that weighs well, else from chains; they are independent, or follow each other
-in the order of chains. They fall into blocks of neighbours, and the blocks into two halves: what is chosen on one half
-is judged on the other, and the spread between blocks gives standard errors.
+Draws come from importance sampling where the weights are even enough, otherwise from chains; they are independent, or
+ordered chain by chain. They are divided into blocks of neighbours, and the blocks into two halves: what is chosen on
+one half is evaluated on the other, and the variance between blocks gives standard errors.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_fou
 
 PerDraw = Float[np.ndarray, "draws"]
 Half = Bool[np.ndarray, "draws"]
-"""Which draws are in a half of them."""
+"""Mask of the draws that belong to a half."""
 BLOCKS = 64
-"""Blocks of draws; half of them choose, the other half judges."""
+"""Number of blocks of draws; half of them choose, the other half evaluate."""
 MOST_DRAWS, LEAST_DRAWS, NUMBERS = 2**15, 2**12, 2**21
-"""Bounds for the number of importance draws, and for the numbers that they hold."""
+"""Bounds on the number of importance draws, and on the number of values they hold."""
 MORE = 2**17
-"""Uneven draws are resampled from this many, or fewer if memory does not allow it."""
+"""Number of points from which draws of uneven weight are resampled; fewer if memory is short."""
 LAW_DRAWS, LAW_NUMBERS = 2**11, 2**23
-"""Draws that keep laws of their own, and numbers of the laws that they are resampled from."""
+"""Number of draws that keep their own laws, and of probabilities in the laws from which they are resampled."""
 STRETCHES, STRETCH, LEAST_STRETCH, FULL = 16, 50, 10, 8
-"""Points kept per chain, steps between two of them (most and least), and the number of rounds that allows the most."""
+"""Points kept per chain, steps between two of them (most and least), and the number of rounds for the most steps."""
 LEAST_STRETCHES, SPARSE_STRETCH = 16, 4
-"""The least number of points per chain on sparse systems, and the steps between them."""
+"""Least number of points per chain on sparse systems, and the steps between them."""
 TIE, WIDTHS = 1e-6, 100.0
-"""Values that differ by less than this share of their size are the same, or by less than so many widths of the
-residuals that split ties at epsilon 0."""
+"""Values count as equal if they differ by less than this fraction of their size, or by less than this many widths of
+the residuals that split ties at epsilon 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +57,12 @@ class JointDraws:
 
     Attributes:
         target: the posterior.
-        chart: of its problem; None if it does not fit a batch.
+        chart: chart of its problem; None if it does not fit a batch.
         q: action values of every pair, shape (draws, pairs).
-        weight: sums to 1, shape (draws,).
-        law: of open pairs, as they are listed in the target's laws; None if all laws are given, shape
-            (rows, nexts, draws).
-        walked: do they follow each other in the order of chains? Then each half has chains of its own.
+        weight: normalised weights, shape (draws,).
+        law: laws of open pairs in the order of the target's laws, shape (rows, nexts, draws); None if all laws are
+            given.
+        walked: whether the draws are ordered chain by chain; then each half has its own chains.
     """
 
     target: Target
@@ -74,7 +74,7 @@ class JointDraws:
 
     @cached_property
     def effective(self) -> float:
-        """How many draws of equal weight these are worth."""
+        """Effective sample size."""
         return effective_size(self.weight)
 
     @cached_property
@@ -89,7 +89,7 @@ class JointDraws:
 
     @cached_property
     def pay(self) -> Float[np.ndarray, "pairs draws"]:
-        """What each pair pays when it is played: solved pairs their payment, free pairs all they are worth."""
+        """What each pair pays when it is played: its payment if it is solved, its whole value if it is free."""
         target = self.target
         ahead = target.model.expected_next(self.best)
         if self.law is not None and target.laws is not None:
@@ -100,7 +100,7 @@ class JointDraws:
 
     @cached_property
     def tie(self) -> float:
-        """Values closer than this are the same."""
+        """Difference below which values count as equal."""
         return max(WIDTHS * tie_width(self.target), TIE * float(self.weight @ np.abs(self.at_start)))
 
     @cached_property
@@ -112,12 +112,12 @@ class JointDraws:
 
     @cached_property
     def block(self) -> Int[np.ndarray, "draws"]:
-        """The block of every draw: neighbours share one."""
+        """The block of every draw: consecutive draws share one."""
         return np.arange(len(self.weight)) * BLOCKS // len(self.weight)
 
     @cached_property
     def halves(self) -> tuple[Half, Half]:
-        """The two halves."""
+        """The two halves of the draws."""
         first = self.block < BLOCKS // 2
         return first, ~first
 
@@ -127,7 +127,7 @@ class JointDraws:
         return values[..., half] @ weight / max(float(weight.sum()), 1e-300)
 
     def estimate(self, values: PerDraw, judges: Half | None = None) -> Estimate:
-        """Weighted mean over all draws, or some blocks of them, its standard error from the spread between blocks."""
+        """Weighted mean over all draws or some blocks, with its standard error from the variance between blocks."""
         weight = self.weight if judges is None else self.weight * judges
         used = np.unique(self.block[weight > 0]) if judges is not None else slice(None)
         part = np.bincount(self.block, weight * values, BLOCKS)[used]
@@ -135,7 +135,7 @@ class JointDraws:
 
 
 def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pairs"]) -> JointDraws:
-    """Draws that an engine made itself, of equal weight, in the order of its chains."""
+    """Draws made by an engine, with equal weights, ordered chain by chain."""
     try:
         chart = chart_of(target, budget.chart)
     except TooLargeError:
@@ -144,10 +144,10 @@ def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pair
 
 
 def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_observed: bool = False) -> JointDraws:
-    """At most `most` draws from a posterior by importance where that weighs well, else draws by walking.
+    """At most `most` importance draws from a posterior if their weights are even enough, otherwise draws from chains.
 
-    The posterior must leave no improper policy any mass. With `only_observed` no pair is looked at that was not
-    observed. Where no draws can be made that is refused.
+    Improper policies must have posterior mass 0. With `only_observed` nothing is read about unobserved pairs. Raises
+    UnsupportedError if no draws can be made.
     """
     try:
         chart = chart_of(target, budget.chart, only_observed)
@@ -169,7 +169,7 @@ def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_obs
 
 
 def sizes(wanted: int, more: int) -> list[int]:
-    """How many points to weigh: as many as are wanted, and only if these are too uneven more.
+    """Numbers of points to weight: as many as are wanted, then more in case their weights are too uneven.
 
     >>> sizes(20_971, 131_072)
     [20971, 131072]
@@ -178,7 +178,7 @@ def sizes(wanted: int, more: int) -> list[int]:
 
 
 def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
-    """The same for an agent, which must not look at pairs it does not know: in a chart of known pairs.
+    """`joint_draws` for an agent, which must not read unknown pairs: in a chart of the known pairs.
 
     Parameters that are known to be improper are left out.
     """
@@ -188,7 +188,7 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
 
 
 def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
-    """Importance draws in random order, resampled where they are more than are wanted."""
+    """Importance draws in random order, resampled if there are more than are wanted."""
     rng = np.random.default_rng([seed, 1])
     if target.laws is not None:
         count = min(count, LAW_DRAWS)
@@ -236,7 +236,7 @@ def _sparse(target: Target, budget: Budget, why: str) -> JointDraws:
 def _points(
     target: Target, chart: BatchChart | None, budget: Budget, chains: int, warm: int, stretches: int, stretch: int
 ) -> JointDraws:
-    """Where chains are after each of some stretches, chain by chain."""
+    """Positions of the chains after each stretch of steps, ordered chain by chain."""
     walker, rng = fresh_walker(target, chart, budget, chains)
     walker.advance(rng, warm)
     kept = walker.ends().kept

@@ -1,19 +1,18 @@
-"""What it is worth to know the value of a pair: the expected value of partial perfect information.
+"""The value of knowing the value of a pair: the expected value of partial perfect information.
 
 Knowing theta_i before choosing a policy is worth
 
     gain_i = E[ max_pi E[V^pi | theta_i] ] - max_pi E[V^pi],
 
-at least 0 and at most the whole expected loss. Given draws it is estimated by *learning a rule on one half and judging
-it on the other*. On the first half the draws are grouped by theta_i, and the best policy of each group is found. The
-advantage V^pi - V^best of each is regressed on theta_i (continuous, linear between a few quantiles); where that
-explains no more than chance would, its mean is taken. The rule plays, at each theta_i, the policy whose predicted
-advantage is the largest, or the best policy if none is positive. On the second half the rule collects
-V^rule(theta_i) - V^best, draw by draw. The mean of that is never above the loss, since no rule beats V*; it is at most
-gain_i in expectation, as no rule beats the best one, and its standard error is that of a mean. Then the halves change
-places.
+at least 0 and at most the whole expected loss. Given draws, it is estimated by *learning a rule on one half and
+evaluating it on the other*. On the first half the draws are grouped by theta_i, and the best policy of each group is
+found. The advantage V^pi - V^best of each is regressed on theta_i (continuous, piecewise linear between quantiles);
+where this explains no more than chance, the mean is used. At each theta_i the rule plays the policy with the largest
+predicted advantage, or the best policy if none is positive. On the second half the rule earns V^rule(theta_i) - V^best
+in each draw. The mean of this never exceeds the loss, since no rule beats V*; its expectation is at most gain_i, as no
+rule beats the best one, and its standard error is that of a mean. Then the halves are swapped.
 
-Exchangeable pairs have the same gain: one of each group is looked at.
+Exchangeable pairs have the same gain, so only one of each group is evaluated.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from bellmanifold.posteriors.coordinates import stand_ins
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 
 EDGES, FEW_EDGES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98), (0.1, 0.5, 0.9)
-"""Quantiles of theta_i between groups of draws; fewer where policies are found one by one."""
+"""Quantiles of theta_i that separate groups of draws; fewer where policies are found one by one."""
 KNOTS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
-"""Quantiles between which advantages are linear in theta_i."""
+"""Quantiles between which predicted advantages are linear in theta_i."""
 SURE = 4.0
-"""A group's mean payment counts as its own if it is SURE standard errors from the mean of all draws."""
+"""A group's own mean payment is used if it is more than this many standard errors from the mean of all draws."""
 CHANCE = 5.0
-"""A regression explains more than chance if its F statistic is CHANCE standard deviations above its mean."""
+"""A regression explains more than chance if its F statistic is this many standard deviations above its mean."""
 
 
 class Trials:
-    """Values of trials, given the best policy of each half of the draws, chosen on it."""
+    """Values of trials, given the best policy of each half of the draws."""
 
     def __init__(self, draws: JointDraws, best: Policies) -> None:
         self.draws, self.best = draws, best
@@ -50,7 +49,7 @@ class Trials:
         self._powers = [np.concatenate([one, one**2]) for one in centred]
 
     def gains(self, loss: float) -> Estimate:
-        """The value of a trial of each pair; 0 where its value is certain, or where there is no expected loss."""
+        """The value of a trial of each pair; 0 where the pair's value is certain or the expected loss is 0."""
         target, draws = self.draws.target, self.draws
         value, se = np.zeros((2, target.model.n_pairs))
         alike = stand_ins(target, ~target.observed)
@@ -66,7 +65,7 @@ class Trials:
         return Estimate(value[alike], se[alike])
 
     def advantage(self, pair: int) -> PerDraw:
-        """What the rule for a pair collects more than the best policy, in every draw: each half by the other's rule."""
+        """The advantage of a pair's rule over the best policy in every draw; the rule was learnt on the other half."""
         draws, known = self.draws, self.draws.q[:, pair]
         collected = np.zeros(len(known))
         for k, (learns, judges) in enumerate((draws.halves, draws.halves[::-1])):
@@ -80,7 +79,7 @@ class Trials:
         return collected
 
     def _candidates(self, k: int, learns: Half, known: PerDraw) -> Policies:
-        """The best policies of groups of draws by theta_i, among those that learn; not the best of all of these."""
+        """The best policies of groups of the learning draws by theta_i, without the best policy of that half."""
         draws = self.draws
         edges = EDGES if draws.chart is not None else FEW_EDGES
         weight = draws.weight * learns
@@ -95,7 +94,7 @@ class Trials:
         return self._distinct(k, self.planner.plan(own, pays))
 
     def _distinct(self, k: int, policies: Policies) -> Policies:
-        """Policies that differ from each other, and from the best one of a half, where they can come to."""
+        """Policies that differ from each other, and from the best one of a half, in states that they reach."""
         start = self.draws.target.model.initial
         both = np.concatenate([self.best[k : k + 1], policies])
         shown = np.where(self.valuation.walks.reached(both, start), both, -1)
@@ -104,14 +103,14 @@ class Trials:
 
 
 def _quantiles(known: PerDraw, weight: PerDraw, levels: tuple[float, ...]) -> Float[np.ndarray, "_"]:
-    """Quantiles of weighted values, each of them once."""
+    """Distinct quantiles of weighted values."""
     order = np.argsort(known, kind="stable")
     below = np.cumsum(weight[order]) / max(float(weight.sum()), 1e-300)
     return np.unique(known[order][np.minimum(np.searchsorted(below, levels), len(order) - 1)])
 
 
 def _regressed(known: PerDraw, advantage: Values, weight: PerDraw, tie: float) -> Values:
-    """Predicted advantages, by least squares over draws with a weight; their means where chance explains as much."""
+    """Advantages predicted by weighted least squares; their means where chance would explain as much."""
     some, knots = np.flatnonzero(weight), _quantiles(known, weight, KNOTS)
     scale = max(float(np.ptp(knots)), tie) or 1.0
     basis = np.maximum((known - knots[:, None]) / scale, 0.0)

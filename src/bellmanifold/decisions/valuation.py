@@ -1,21 +1,19 @@
-"""What policies are worth in each of many draws.
+"""Values of policies in each of many draws.
 
-In a draw (`bellmanifold.decisions.joint_draws`) a policy walks a chain: where it plays a solved pair it is paid and
-moves on by the pair's law, where it plays a free pair it is paid that pair's value and ends. With x_s the expected
-number of visits to state s its value at the start is
+In a draw (`bellmanifold.decisions.joint_draws`) a policy defines a Markov chain: a solved pair pays and leads on by its
+law; a free pair pays its value and ends the episode. With x_s the expected number of visits to state s, the value at
+the start is
 
     V^pi = sum_s x_s pay(pi(s)),      x_s = initial_s + sum_{s'} x_{s'} p(s | s', pi(s')).
 
-Where all laws are given, visits are the same in all draws, and the values of many policies in many draws are one
-product of matrices: known pay until the first free pair, and what that is worth. Where laws are open, each draw has
-visits of its own. Systems are eliminated without subtraction (`bellmanifold.subtraction_free`), on those states alone
-that a policy can come to.
+Where all laws are given, visits are the same in all draws, and the values of many policies in many draws are a single
+matrix product. Where laws are open, each draw has its own visits. The linear systems are solved by elimination without
+subtraction (`bellmanifold.subtraction_free`), restricted to the states that a policy can reach.
 
-*The best policy.* The expected value of a policy over draws is linear in what pairs pay, if all laws are given: it is
-the policy's value in the problem where every pair pays its mean. So the best policy of a half of the draws, among all
-policies there are, is found by solving that one problem; given that theta_i is known, likewise with means given
-theta_i (`Planner`). Where laws are open this is only a good guess, since visits and payments vary together: it is a
-candidate beside others.
+*The best policy.* If all laws are given, the expected value of a policy over draws is linear in the payments: it is
+the policy's value in the problem in which every pair pays its mean. So the best of all policies on half of the draws is
+found by solving that one problem; if theta_i is known, likewise with means given theta_i (`Planner`). Where laws are
+open this is only a good guess, since visits and payments are correlated: it is one candidate among others.
 """
 
 from __future__ import annotations
@@ -38,19 +36,19 @@ from bellmanifold.ssp import SSP
 from bellmanifold.subtraction_free import expected_visits
 
 Policies = Int[np.ndarray, "_ states"]
-"""The pair that each state plays, policy by policy."""
+"""The pair to play in each state, one row per policy."""
 Values = Float[np.ndarray, "policies draws"]
-"""What policies are worth in draws."""
+"""Values of policies in draws."""
 PerState = Float[np.ndarray, "states"]
 HELD = 2**23
-"""Numbers in an array of transition probabilities that is eliminated at a time."""
+"""Most transition probabilities that are held in one batch of eliminations."""
 WORST = 1e15
-"""No policy is taken to be worse than the best by more than this, in units of a tie: a law of a draw may rarely
-leave a loop."""
+"""Bound on how much worse than the best a policy can be, in units of a tie: a drawn law may leave a loop only with
+tiny probability."""
 DENSE = 300
-"""Chains on more states are factorised one by one."""
+"""Chains with more states than this are factorised one by one."""
 BATCH = 16
-"""Problems that are solved in one call of a compiled program."""
+"""Number of problems solved in one call of a compiled program."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,7 @@ class Walks:
 
     Attributes:
         model: the problem.
-        solved: pairs that lead on; all others end.
+        solved: pairs that lead to their successors; all others end the episode.
     """
 
     model: SSP
@@ -71,7 +69,7 @@ class Walks:
         return successor, np.where(self.solved[:, None], law, 0.0)
 
     def reached(self, policies: Policies, start: PerState) -> Bool[np.ndarray, "policies states"]:
-        """The states that each policy can come to."""
+        """The states that each policy can reach."""
         successor, law = self._padded
         found = np.zeros((len(policies), self.model.n_states + 1), dtype=bool)
         found[:, :-1] = start > 0
@@ -86,7 +84,7 @@ class Walks:
         return found[:, :-1]
 
     def visits(self, policies: Policies, start: PerState) -> Float[np.ndarray, "policies states"]:
-        """Expected visits of each policy to each state."""
+        """Expected number of visits of each policy to each state."""
         reached = self.reached(policies, start)
         total = np.zeros(policies.shape)
         size = reached.sum(axis=1)
@@ -103,9 +101,9 @@ class Walks:
         successor, law = self._padded
         size = reached.sum(axis=1)[:, None]
         most, rows = max(1, int(size.max(initial=0))), np.arange(len(policies))[:, None]
-        own = np.argsort(~reached, axis=1, kind="stable")[:, :most]  # states that are reached come first
+        own = np.argsort(~reached, axis=1, kind="stable")[:, :most]  # reached states come first
         inside = np.arange(most) < size
-        place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)  # the goal, and what is not reached, come last
+        place = np.where(reached, np.cumsum(reached, axis=1) - 1, most)  # the goal and unreached states come last
         place = np.append(place, np.full((len(policies), 1), most), axis=1)
         pair = policies[rows, own]
         moves = np.zeros((len(policies), most, most + 1))
@@ -135,7 +133,7 @@ class Walks:
 
 
 def _chunks(size: Int[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
-    """Rows that are eliminated together: of similar size, few enough to be held."""
+    """Groups of rows to eliminate together: of similar size, and few enough to hold in memory."""
     order = np.argsort(size, kind="stable")
     chunks, begin = [], 0
     while begin < len(order):
@@ -152,7 +150,7 @@ class Valuation:
         self.draws, self.walks = draws, Walks(draws.target.model, draws.target.observed)
 
     def at_start(self, policies: Policies, start: PerState | None = None) -> Values:
-        """Values of some policies that begin in a random state, by default where episodes do."""
+        """Values of policies under an initial distribution, by default that of the problem."""
         start = self.draws.target.model.initial if start is None else start
         if self.draws.law is not None:
             return np.array([self._in_laws(policy, start) for policy in policies])
@@ -162,7 +160,7 @@ class Valuation:
         return visits[:, used] @ self.draws.pay[used]
 
     def _in_laws(self, policy: Int[np.ndarray, "states"], start: PerState) -> PerDraw:
-        """Values of a policy where every draw has laws of its own."""
+        """Values of a policy where every draw has its own laws."""
         target, law = self.draws.target, self.draws.law
         assert law is not None, "only asked where laws are open"
         assert target.laws is not None, "then the target has them"
@@ -187,7 +185,7 @@ class Valuation:
 
 
 class Planner:
-    """Solves M~, the problem of some draws, for other payments."""
+    """Solver of M~, the problem of some draws, for other payments."""
 
     def __init__(self, draws: JointDraws) -> None:
         self.draws, self.target = draws, draws.target
@@ -201,9 +199,9 @@ class Planner:
         self._first = first
 
     def plan(self, weight: Float[np.ndarray, "draws n"], pay: Float[np.ndarray, "pairs n"]) -> Policies:
-        """The best policies for some payments, and for the mean of open laws; those that have none are left out.
+        """Optimal policies for given payments and the mean of open laws; problems that have none are left out.
 
-        A column belongs to a problem; weights of draws, by which laws are averaged, sum to 1 in each.
+        Each column is a problem; its weights of the draws, by which laws are averaged, sum to 1.
         """
         starts = range(0, pay.shape[1], BATCH)
         parts = [self._solve(weight[:, k : k + BATCH], pay[:, k : k + BATCH]) for k in starts]

@@ -1,4 +1,4 @@
-"""What the built-in problems share: moves by name, action order, and checks of their parameters."""
+"""Shared parts of the built-in problems: moves by name, action order, and parameter checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOAL = "goal"
 
 @dataclass(frozen=True)
 class Move:
-    """What one pair does: its reward, where it leads with which probability, and its reward's noise."""
+    """The outcome of one pair: its reward, the probabilities of its successors, and the sd of the reward's noise."""
 
     reward: float
     successors: Mapping[str, float]
@@ -26,7 +26,7 @@ class Move:
 def from_moves(
     name: str, moves: Mapping[tuple[str, str], Move], start: str, goal: str = GOAL, action_seed: int | None = None
 ) -> SSP:
-    """Build a problem from a table (state, action) -> `Move` that starts in one state.
+    """Build a problem with a single start state from a table (state, action) -> `Move`.
 
     >>> from_moves("one step", {("home", "walk"): Move(-1.0, {"goal": 1.0})}, start="home")
     SSP("one step", 1 state, 1 pair)
@@ -66,7 +66,7 @@ def from_moves(
 
 
 def with_action_order(model: SSP, seed: int) -> SSP:
-    """The same problem with the actions of every state in a random order, so that ties favour none of them."""
+    """The same problem with the actions of every state in random order, so that ties favour no action."""
     require_count(action_seed=seed)
     require(seed >= 0, f"action_seed is {seed}: give a whole number that is not negative")
     return model.subproblem(np.lexsort((np.random.default_rng(seed).random(model.n_pairs), model.pair_state)))

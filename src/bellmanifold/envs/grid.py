@@ -1,8 +1,8 @@
 """A slippery grid world: walk from one cell to another around walls.
 
-Four moves, `up`, `down`, `left` and `right`, each paying -move_cost. With probability `slip` a move goes
-sideways instead, to either side alike. A move into a wall or off the grid stays where it is. Cells the start
-cannot reach are left out.
+There are four moves, `up`, `down`, `left` and `right`, each paying -move_cost. With probability `slip` a move goes
+sideways instead, to either side with equal probability. A move into a wall or off the grid stays in its cell. Cells
+that cannot be reached from the start are left out.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def grid(
     Args:
         rows, columns: size of the grid.
         slip: probability that a move goes sideways.
-        move_cost: what every move costs.
+        move_cost: cost of every move.
         walls: cells that cannot be entered, as "1,1;2,3".
-        start: first cell.
-        goal: last cell; by default the bottom-right one.
-        action_seed: draws the order of each state's actions; by default up, down, left, right.
+        start: the cell in which episodes start.
+        goal: the cell in which episodes end; the bottom-right one by default.
+        action_seed: seed for a random order of each state's actions; by default up, down, left, right.
 
     >>> grid(rows=3, columns=3, walls="1,1")
     SSP("grid-3x3", 7 states, 28 pairs)
@@ -70,7 +70,7 @@ def grid(
 def _described(
     free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], last: tuple[int, int], slip: float, move_cost: float
 ) -> Description:
-    """The grid as arrays: states row by row, each with its actions, each with the ways a move may go."""
+    """The grid as arrays: states row by row, the actions of each state, and the possible outcomes of each action."""
     states = np.argwhere(_reachable(free, first, last))
     number = np.full(free.shape, -1, dtype=np.int32)
     number[tuple(states.T)] = np.arange(len(states))
@@ -108,7 +108,7 @@ def _cell(text: str, what: str, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _reachable(free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], last: tuple[int, int]) -> np.ndarray:
-    """Cells the start can reach; an episode ends at the goal, so nothing is reached through it."""
+    """Cells that can be reached from the start; episodes end at the goal, so no path leads through it."""
     from scipy.ndimage import label as connected_areas  # slow to import, and only grids need it
 
     open_cells = free.copy()
@@ -118,7 +118,7 @@ def _reachable(free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], l
 
 
 def _landing(free: Bool[np.ndarray, "rows columns"], states: np.ndarray, action: str) -> tuple[np.ndarray, np.ndarray]:
-    """Where a move ends from each state: the neighbour, or the cell itself at a wall or the edge."""
+    """The cell in which a move from each state ends: the neighbour, or the same cell at a wall or an edge."""
     target = states + np.array(_MOVES[action])
     inside = np.all((target >= 0) & (target < np.array(free.shape)), axis=1)
     clipped = np.clip(target, 0, np.array(free.shape) - 1)

@@ -1,8 +1,8 @@
-"""A road network: forty junctions, two-way roads between neighbours, and what each road costs.
+"""A road network: forty junctions, two-way roads between neighbours, and the cost of each road.
 
-Junctions lie on a grid of five rows and eight columns, moved a little, as on a map; `metadata["positions"]` says where.
-A move is a road, named by where it leads. Costs are drawn once: about 5, give or take 2, and at least 1. The way goes
-from the junction in one corner to the depot in the opposite one, from which no road leads back.
+Junctions lie on a slightly perturbed grid of five rows and eight columns; `metadata["positions"]` holds their
+coordinates. A move is a road, named after the junction it leads to. Costs are drawn once from N(5, 2^2) and are at
+least 1. Episodes start at the junction in one corner and end at the depot in the opposite one, which no road leaves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def roads(slip: float = 0.0) -> SSP:
     """The road network with its true costs.
 
     Args:
-        slip: probability that a driver misses the turn and takes another road of the junction, all equally likely.
+        slip: probability that a driver misses the turn and takes one of the junction's other roads, chosen uniformly.
 
     >>> roads()
     SSP("roads", 39 states, 132 pairs)
@@ -51,7 +51,7 @@ def roads(slip: float = 0.0) -> SSP:
 
 
 def _neighbours(names: list[str]) -> list[tuple[str, str]]:
-    """Roads to the neighbours of every junction but the last, which is the depot."""
+    """Roads from every junction except the last, the depot, to its neighbours."""
     found = []
     for number, here in enumerate(names[:-1]):
         row, column = divmod(number, COLUMNS)

@@ -1,4 +1,4 @@
-"""The delivery robot of the guide: carpet, wet patches and one-way aisles, from a map that a person can read."""
+"""The delivery robot of the guide: carpet, wet patches and one-way aisles, built from a human-readable map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOOR = (  # S start, D door, # shelf, . smooth floor, ~ carpet (slow), o wet fl
     "Soo.",
 )
 COST = {"S": 1.0, ".": 1.0, "~": 3.0, "o": 1.0}
-SLIP = {"o": 0.2}  # the chance of sliding sideways instead, to either side alike
+SLIP = {"o": 0.2}  # probability of sliding sideways instead, half of it to either side
 DELIVERY = 10.0
 PUSH = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
 ALLOWED = ("up", "right")  # aisles are one-way ...
@@ -30,7 +30,7 @@ def landing(row: int, column: int, way: str) -> str:
 
 
 def moves_from(row: int, column: int) -> dict[tuple[str, str], Move]:
-    """What can be done in a cell, and what comes of it."""
+    """The moves available in a cell."""
     here, kind = f"{row},{column}", FLOOR[row][column]
     if kind == "D":
         return {(here, "hand over"): Move(DELIVERY, {"delivered": 1.0})}

@@ -1,4 +1,4 @@
-"""Two problems small enough to do by hand."""
+"""Two problems small enough to solve by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def two_state() -> SSP:
 
 
 def four_state() -> SSP:
-    """Four states in a row, the last one the goal; routes 1-2-3-4 and 1-2-4 tie for the best, at -4.
+    """Four states in a row, the last of which is the goal; the routes 1-2-3-4 and 1-2-4 are both optimal, at -4.
 
     >>> four_state().n_pairs
     5

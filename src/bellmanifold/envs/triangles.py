@@ -1,25 +1,25 @@
 """Deep sea and its relatives: triangles of cells in which every state has the actions left and right.
 
-Cells (row, col), 0 <= col <= row < depth; leaving the last row ends the episode.
+Cells are pairs (row, col), 0 <= col <= row < depth; leaving the last row ends the episode.
 
 **Deep sea** has a small reward for going left and a treasure at the far right. Every move goes one row down. In the
 paper's convention left goes to (row + 1, max(col - 1, 0)) and pays +c, right goes to (row + 1, col + 1) and pays -c,
-and right in the bottom-right cell pays 1 more; c is 0.15/depth unless given. With `slip`, the other action's transition
-happens with that probability, except in the last row; the reward stays that of the chosen action.
+and right in the bottom-right cell pays 1 more; c is 0.15/depth unless given. With probability `slip`, except in the
+last row, the other action's transition happens instead; the reward is still that of the chosen action.
 
 bsuite's convention (Osband et al. 2020) differs: left pays 0, right pays -0.01/depth; in its stochastic variant the
-move right fails with probability 1/depth and drops straight down, and the rewards of the last row's first and last
-column carry N(0, 1) noise.
+move right fails with probability 1/depth and goes straight down, and the rewards in the first and last cells of the
+last row have N(0, 1) noise.
 
-**Pyramid**: everything that keeps to the central axis is optimal. Left goes to (row + 1, col), right to (row + 1,
-col + 1). Moves to or from a cell on the central axis (col = row/2 in even rows) pay 1/depth, all others nothing, so
-that the best routes collect 1 and there are several of them: eight at depth 5.
+**Pyramid**: every route along the central axis is optimal. Left goes to (row + 1, col), right to (row + 1, col + 1).
+Moves to or from a cell on the central axis (col = row/2 in even rows) pay 1/depth and all others 0, so the optimal
+routes earn 1, and there are several of them: eight at depth 5.
 
-**Swirl**: some moves lead sideways, so that improper policies exist. Moves and rewards are the pyramid's moves with
-deep sea's rewards (+c left, -c right, a treasure of 1 for right in the bottom-right cell), except for sideways moves,
+**Swirl**: some moves lead sideways, so improper policies exist. It combines the pyramid's moves with deep sea's
+rewards (+c left, -c right, a treasure of 1 for right in the bottom-right cell), except for sideways moves,
 which pay -3c. In rows with row % 3 == 1, right from col % 3 == 0 and left from col % 3 == 1 lead to each other: a loop.
 In rows with row % 3 == 2, right from col % 3 == 0 and left from col % 3 == 2 lead to the cell between them. c is
-0.15/depth.
+0.15/depth unless given.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def deep_sea(
 
     Args:
         depth: number of rows.
-        slip: probability that the other action's move happens (paper's convention).
+        slip: probability that the other action's move happens (paper's convention only).
         move_cost: size of a move's reward; by default 0.15/depth, or 0.01/depth in bsuite's convention.
         convention: "paper" or "bsuite".
-        stochastic: bsuite's stochastic variant (bsuite's convention).
-        action_seed: draws the order of each state's two actions; by default left comes first.
+        stochastic: whether to use bsuite's stochastic variant (bsuite's convention only).
+        action_seed: seed for a random order of each state's two actions; by default left comes first.
 
     >>> deep_sea(depth=3)
     SSP("deep-sea-3", 6 states, 12 pairs)
@@ -91,7 +91,7 @@ def pyramid(depth: int = 5, action_seed: int | None = None) -> SSP:
 
     Args:
         depth: number of rows.
-        action_seed: draws the order of each state's two actions; by default left comes first.
+        action_seed: seed for a random order of each state's two actions; by default left comes first.
 
     >>> pyramid(depth=3)
     SSP("pyramid-3", 6 states, 12 pairs)
@@ -109,9 +109,9 @@ def swirl(depth: int = 5, move_cost: float | None = None, action_seed: int | Non
     """The deep sea swirl problem.
 
     Args:
-        depth: number of rows; improper policies exist from 2 on.
+        depth: number of rows; improper policies exist if there are at least 2.
         move_cost: size of a downward move's reward; by default 0.15/depth.
-        action_seed: draws the order of each state's two actions; by default left comes first.
+        action_seed: seed for a random order of each state's two actions; by default left comes first.
 
     >>> swirl(depth=3)
     SSP("swirl-3", 6 states, 12 pairs)
@@ -150,11 +150,11 @@ def triangle(depth: int, move: Callable[[int, int, str], Move]) -> dict[tuple[st
 
 
 def require_depth(depth: int) -> None:
-    """Refuse a depth that is no number of rows."""
+    """Raise unless the depth is a positive integer."""
     require_count(depth=depth)
     require(depth >= 1, f"depth is {depth}: it must be at least 1")
 
 
 def cell(row: int, col: int, depth: int | None = None) -> str:
-    """Name of a grid cell, or of the goal once the row lies below the last one."""
+    """The name of a cell, or of the goal if the row lies below the last one."""
     return GOAL if depth is not None and row >= depth else f"{row},{col}"

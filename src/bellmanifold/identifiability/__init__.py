@@ -1,4 +1,4 @@
-"""What a relaxed or noisy likelihood cannot tell: flat directions, infinite mass, and models that cannot be right."""
+"""Limits of relaxed and noisy likelihoods: flat directions, infinite mass, and misspecified models."""
 
 from bellmanifold.identifiability.features import LinearFit, best_linear_fit
 from bellmanifold.identifiability.flat import (

@@ -1,18 +1,18 @@
-"""Where the likelihood of a linear model Q_theta = features theta is largest, and hence where its posterior collapses.
+"""The maximum likelihood fit of a linear model Q_theta = features theta, to which its posterior collapses.
 
-If some theta solves the observed Bellman equations, small tolerances leave the manifold of those solutions. If none
-does, the relaxed posterior, proportional to prior(theta) exp(-S(theta) / (2 epsilon^2)) with
+If some theta solves the observed Bellman equations, the posterior concentrates on the manifold of solutions as epsilon
+decreases. If none does, the relaxed posterior, proportional to prior(theta) exp(-S(theta) / (2 epsilon^2)) with
 
     S(theta) = sum_{i observed} (g_i(features theta) - r_i)^2,
 
-gathers at the minimiser of S as epsilon falls (the end of Section 4.1 of the paper), whatever the prior, as long as
-it is positive there. S is not convex, but for a fixed choice of greedy actions at the states that observed pairs lead
-to it is a sum of squares |X theta - r|^2, X = B features, on the cone C theta >= 0, C = D features. So its global
-minimum is the least of the minima over all those cones.
+concentrates at the minimiser of S (the end of Section 4.1 of the paper), whatever the prior, as long as it is positive
+there. S is not convex, but for a fixed choice of greedy actions at the successors of observed pairs it is a sum of
+squares |X theta - r|^2, X = B features, on the cone C theta >= 0, C = D features. So its global minimum is the smallest
+of the minima over all those cones.
 
-On one cone: let X = Q R. In z = R theta the problem is to project b = Q'r onto the cone G z >= 0, G = C R^-1. The
-projection is b + G'l with l >= 0 that makes it shortest: non-negative least squares, solved exactly by an active set
-method. A cone whose minimum without walls is no better than the best point found so far is skipped.
+On one cone, let X = Q R. In z = R theta the problem is to project b = Q'r onto the cone G z >= 0, G = C R^-1. The
+projection is b + G'l with the l >= 0 that minimises its norm: non-negative least squares, solved exactly by an active
+set method. Cones whose unconstrained minimum is no better than the best point found so far are skipped.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LinearFit:
     Attributes:
         parameters: theta, shape (features,).
         q: its action values, shape (pairs,).
-        sum_of_squares: S(theta); 0 where the model can solve the observed equations.
-        cells: number of choices of greedy actions.
+        sum_of_squares: S(theta); 0 if the model can solve the observed equations.
+        cells: number of combinations of greedy actions.
     """
 
     parameters: Float[np.ndarray, "features"]
@@ -53,7 +53,7 @@ class LinearFit:
 
 
 def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]) -> LinearFit:
-    """Minimise the sum of squared Bellman residuals of the observed pairs over all parameters, globally.
+    """Find the global minimum of the sum of squared Bellman residuals of the observed pairs.
 
     Args:
         data: observations with deterministic rewards; each pair counts once.
@@ -61,7 +61,7 @@ def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]
 
     Raises:
         BadInputError: if the features do not fit the problem, or no pair was observed.
-        UnsupportedError: for more than 65,536 cells, or where the best cell leaves a direction undetermined.
+        UnsupportedError: for more than 65,536 cells, or if the best cell leaves a direction undetermined.
 
     >>> from bellmanifold import envs
     >>> fit = best_linear_fit(Dataset.complete(envs.four_state()), np.ones((5, 1)))
@@ -92,7 +92,7 @@ def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]
 
 
 def _choices(model: SSP, follows: Bool[np.ndarray, "states"]) -> list[Int[np.ndarray, "states"]]:
-    """Policies that differ in what they play where observed pairs lead."""
+    """All policies that differ at the successors of observed pairs."""
     own = [range(model.pair_start[s], model.pair_start[s + 1]) for s in range(model.n_states)]
     options = [list(pairs) if follows[s] else [pairs[0]] for s, pairs in enumerate(own)]
     if prod(len(pairs) for pairs in options) > MOST_CELLS:
@@ -103,7 +103,7 @@ def _choices(model: SSP, follows: Bool[np.ndarray, "states"]) -> list[Int[np.nda
 
 
 def _unrestricted(design: Float[np.ndarray, "observed features"], reward: Float[np.ndarray, "observed"]) -> float:
-    """The least sum of squares without walls."""
+    """The unconstrained minimum of the sum of squares."""
     theta = np.linalg.lstsq(design, reward, rcond=RANK_TOLERANCE)[0]
     return float(np.sum((design @ theta - reward) ** 2))
 
@@ -113,7 +113,7 @@ def _restricted(
     reward: Float[np.ndarray, "observed"],
     walls: Float[np.ndarray, "walls features"],
 ) -> Float[np.ndarray, "features"]:
-    """The minimiser of |design theta - reward|^2 where walls theta >= 0."""
+    """The minimiser of |design theta - reward|^2 subject to walls theta >= 0."""
     if np.linalg.matrix_rank(design, rtol=RANK_TOLERANCE) < design.shape[1]:
         raise UnsupportedError(
             "the observed pairs leave a combination of features undetermined where the fit may be best: "

@@ -5,22 +5,22 @@ q(s, mu(s)) >= q(s, a), in short D q >= 0. There the residuals are linear, g(q) 
 
     B_ij = 1(i = j) - sum_s' p(s'|i) 1(j = mu(s')).
 
-**Improper policies** (Lemma loopthm). Take an end component and let u_i be the largest probability of ever coming to
-it after pair i. Wherever q has a greedy action among those that maximise u, in every state with u > 0, the maxima add
-up, V(q + c u) = V(q) + c max_a u for c >= 0, and u is its own expectation one move ahead. So no residual changes on the
-half-line q + c u, and neither does any likelihood built on residuals: for every kernel and tolerance, every set of
-observed pairs, every number of noisy repeats.
+**Improper policies** (Lemma loopthm). Take an end component and let u_i be the largest probability of ever reaching
+it after pair i. If in every state with u > 0 some greedy action of q also maximises u, then the maxima add up,
+V(q + c u) = V(q) + c max_a u for c >= 0, and u equals its own expectation one move ahead. So all residuals are constant
+on the half-line q + c u, and so is any likelihood that depends on residuals only: for every kernel and tolerance, every
+set of observed pairs, and every number of noisy repeats.
 
-**Proper policies** (Lemma propernou). det B = det(I - P_mu), P_mu the moves among states, is 0 if and only if mu is
-improper. With every pair observed, B w = 0 leaves a proper policy only w = 0.
+**Proper policies** (Lemma propernou). det B = det(I - P_mu), with P_mu the transition matrix of the policy, is 0 if and
+only if mu is improper. With every pair observed and mu proper, B w = 0 only if w = 0.
 
 **In between.** A half-line q + c w, c >= 0, stays in the cell and keeps the likelihood of the observed pairs O if and
-only if B_O w = 0 and D w >= 0. Whether there is such a w other than 0 is a linear program. An improper policy may have
-none: let it loop at s and go to the goal from t, where another action leads to s. Raising the values of the loop
-raises that action too, until it is greedy at t and the cell is left.
+only if B_O w = 0 and D w >= 0. A linear program decides whether such a w other than 0 exists. An improper policy may
+have none: suppose it loops at s and goes to the goal from t, where another action leads to s. Raising the values of the
+loop raises that action, too, until it is greedy at t and the cell is left.
 
 **Size of the change** (Lemma lipschitz). If every Q_theta(s, a) is L-Lipschitz in theta, each residual is 2 L-Lipschitz
-and n of them together 2 sqrt(n) L. For tables rows of B have length at most sqrt(2), so sqrt(2 n) holds as well.
+and a vector of n residuals 2 sqrt(n) L. For tables, rows of B have norm at most sqrt(2), so sqrt(2 n) holds as well.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from bellmanifold.health import direction
 from bellmanifold.ssp import SSP, require_closed
 
 MOST_PAIRS = 500
-"""Matrices are dense: beyond this many pairs they are refused."""
+"""Most pairs for which matrices, which are dense, are built."""
 CLEARLY = 1e-6
-"""The linear program works in the unit box; what it cannot raise above this counts as 0."""
+"""Threshold of the linear program, which works in the unit box: an optimum of at most this counts as 0."""
 
 
 class FlatCone(NamedTuple):
-    """A cone of action values from which the likelihood is constant in one direction.
+    """A cone of action values on which the likelihood is constant in one direction.
 
     Attributes:
         direction: u, shape (pairs,).
-        policy: the first actions that maximise u (phi of the paper), shape (states,).
+        policy: the first action that maximises u in each state (phi in the paper), shape (states,).
         states: the end component, shape (members,).
     """
 
@@ -87,14 +87,14 @@ def log_likelihood_along(
     steps: Float[np.ndarray, "steps"],
     scale: float,
 ) -> Float[np.ndarray, "steps"]:
-    """Log-likelihood at q + c along for each c among the steps; every observation counts, repeats too.
+    """Log-likelihood at q + c along for each c in `steps`; every observation counts, including repeats.
 
     Args:
-        data: observations, each of them N(g_i(q), scale^2). Seen once each, `scale` is the tolerance epsilon of the
-            relaxed likelihood; with repeats it is the standard deviation of the noise.
+        data: observations, each of them N(g_i(q), scale^2). If each pair was seen once, `scale` is the tolerance
+            epsilon of the relaxed likelihood; with repeats it is the standard deviation of the noise.
         q: action values.
         along: a direction.
-        steps: how far to go.
+        steps: multiples c of the direction.
         scale: a positive number.
     """
     require_positive(scale)
@@ -105,7 +105,7 @@ def log_likelihood_along(
 
 
 def cell_matrix(model: SSP, policy: Policy) -> Float[np.ndarray, "pairs pairs"]:
-    """B: the residuals' derivative where the policy is greedy."""
+    """B: the Jacobian of the residuals where the policy is greedy."""
     if model.n_pairs > MOST_PAIRS:
         raise UnsupportedError(
             f"{model.n_pairs} pairs are too many for a dense matrix: at most {MOST_PAIRS}; use bm.check for larger ones"
@@ -118,12 +118,12 @@ def cell_matrix(model: SSP, policy: Policy) -> Float[np.ndarray, "pairs pairs"]:
 
 
 def cell_walls(model: SSP, policy: Policy, states: States | None = None) -> Float[np.ndarray, "walls pairs"]:
-    """D: a row e_mu(s) - e_(s, a) for every state s (among the given ones) and action a that the policy does not play.
+    """D: a row e_mu(s) - e_(s, a) for every state s (of the given ones) and action a that the policy does not play.
 
     Args:
         model: the problem.
-        policy: the pair each state plays.
-        states: where it has to be greedy; by default everywhere.
+        policy: the pair played in each state.
+        states: states in which it must be greedy; all by default.
     """
     chosen = policy[model.pair_state]
     counts = chosen >= 0 if states is None else states[model.pair_state]
@@ -135,14 +135,14 @@ def cell_walls(model: SSP, policy: Policy, states: States | None = None) -> Floa
 
 
 def flat_direction(data: Dataset, policy: Policy) -> Float[np.ndarray, "pairs"] | None:
-    """A direction in which the policy's cell is unbounded and the likelihood of the data constant; None if none is.
+    """A direction in which the policy's cell is unbounded and the likelihood constant; None if there is none.
 
-    Proper policies with complete data have none: that is decided on the graph. Else a linear program decides, to
-    its tolerance: transition probabilities below about 1e-7 are beyond it.
+    Proper policies with complete data have none, which is decided on the graph. Otherwise a linear program decides, up
+    to its tolerance: it cannot resolve transition probabilities below about 1e-7.
 
     Args:
-        data: observations; only which pairs were seen matters.
-        policy: the pair each state plays.
+        data: observations; it only matters which pairs were seen.
+        policy: the pair played in each state.
 
     >>> from bellmanifold import envs
     >>> data = Dataset.complete(envs.two_state())
@@ -173,7 +173,7 @@ def flat_direction(data: Dataset, policy: Policy) -> Float[np.ndarray, "pairs"] 
 
 
 def lipschitz_bound(observed_pairs: int, lipschitz: float = 1.0) -> float:
-    """2 sqrt(n) L, a bound on the change of n residuals when the parameters move by 1 (Lemma lipschitz).
+    """2 sqrt(n) L, a Lipschitz constant of the vector of n residuals (Lemma lipschitz).
 
     Args:
         observed_pairs: n.
@@ -188,6 +188,6 @@ def lipschitz_bound(observed_pairs: int, lipschitz: float = 1.0) -> float:
 
 
 def require_positive(scale: float) -> None:
-    """Refuse a tolerance or standard deviation that is none."""
+    """Raise unless a tolerance or standard deviation is positive and finite."""
     if not (np.isfinite(scale) and scale > 0):
         raise BadInputError(f"scale is {scale}: give a positive number")

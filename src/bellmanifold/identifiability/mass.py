@@ -1,21 +1,21 @@
-"""How much the likelihood weighs over the cell of a policy: the integral of Theorem unboundedlh.
+"""The mass of the likelihood in the cell of a policy: the integral of Theorem unboundedlh.
 
 In the cell O^mu = {D q >= 0} of a policy mu (notation of `flat`) the residuals are B q. Let pair i be seen m_i >= 1
-times with mean reward r_i and N(g_i, scale^2) noise; m_i = 1 is the relaxed likelihood of tolerance `scale`. Its
-rewards have the joint density c_i N(r_i; (B q)_i, scale^2 / m_i), c_i from the scatter within the pair. If mu is
-proper, B is regular, and with residuals y = B q as coordinates the integral over the cell is
+times, with rewards distributed as N(g_i, scale^2) and mean r_i; m_i = 1 is the relaxed likelihood with tolerance
+`scale`. The joint density of these rewards is c_i N(r_i; (B q)_i, scale^2 / m_i), where c_i comes from the scatter
+within the pair. If mu is proper, B is invertible, and with residuals y = B q as coordinates the integral is
 
     mass = C P(D B^-1 Y >= 0) / det(I - P_mu),   Y_i ~ N(r_i, scale^2 / m_i) independent,   C = prod c_i.
 
 It is at most C / det(I - P_mu), the bound of the proof. (The paper writes it with the matrix A = B'B as beta
-sqrt((2 pi)^d / det A) and leaves out a factor scale^d; put back, it cancels against beta, and with one observation a
-pair the bound does not depend on the tolerance.) Where no policy is improper q -> g(q) is a bijection of R^d, so the
-cells' images B O^mu fill the space: the probabilities above, summed over all policies, are 1.
+sqrt((2 pi)^d / det A) and omits a factor scale^d; with it, the scale cancels against beta, and with one observation per
+pair the bound does not depend on the tolerance.) If no policy is improper, q -> g(q) is a bijection of R^d, so the
+images B O^mu of the cells fill the space: the probabilities above, summed over all policies, are 1.
 
-If mu is improper, A is singular. Then the mass is infinite if and only if the cell holds a flat direction
-(`flat.flat_direction`): a ball in the cell can be moved along it forever at the same likelihood. If there is none,
+If mu is improper, A is singular. Then the mass is infinite if and only if the cell has a flat direction
+(`flat.flat_direction`): a ball in the cell can be moved along it forever with the same likelihood. If there is none,
 |B q| grows at least like |q| on the cell and the mass is finite. Every policy that maximises u has one. The same
-criterion serves incomplete data.
+criterion holds for incomplete data.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class LikelihoodMass:
 
     Attributes:
         finite: whether it is finite.
-        log_bound: the proof's upper bound, in logs; infinite where the policy is improper or pairs are missing.
-        log_mass: the mass itself, in logs; infinite where it is, None where it is finite but has no such formula
+        log_bound: log of the proof's upper bound; infinite if the policy is improper or pairs are missing.
+        log_mass: log of the mass; infinite if the mass is, None if it is finite but the formula does not apply
             (improper policies without a flat direction, incomplete data).
-        log_mass_se: its standard error; 0 where it is exact.
+        log_mass_se: its standard error; 0 if it is exact.
     """
 
     finite: bool
@@ -59,9 +59,9 @@ def likelihood_mass(data: Dataset, policy: Policy, scale: float, seed: int = 0) 
 
     Args:
         data: observations; every one counts.
-        policy: the pair each state plays.
+        policy: the pair played in each state.
         scale: tolerance, or standard deviation of the noise.
-        seed: of the quasi-random points, used where there are more than two walls.
+        seed: seed of the quasi-random points, which are used if there are more than two walls.
 
     >>> from bellmanifold import envs
     >>> data = Dataset.complete(envs.two_state())
@@ -88,7 +88,7 @@ def likelihood_mass(data: Dataset, policy: Policy, scale: float, seed: int = 0) 
 
 
 def _inverse(model: SSP, policy: Policy) -> Float[np.ndarray, "pairs pairs"]:
-    """B^-1 of a proper policy: action values, one column for each pair that alone pays 1."""
+    """B^-1 of a proper policy: column i holds the action values if only pair i pays, and pays 1."""
     moves = (np.eye(model.n_pairs) - cell_matrix(model, policy))[:, policy]
     states = np.arange(model.n_states)
     columns = [unit + moves @ solve_chain(model, policy, states, unit[policy]) for unit in np.eye(model.n_pairs)]
@@ -96,7 +96,7 @@ def _inverse(model: SSP, policy: Policy) -> Float[np.ndarray, "pairs pairs"]:
 
 
 def _log_scatter(data: Dataset, scale: float) -> float:
-    """log of C: what the joint density of all rewards has beyond that of the pairs' means."""
+    """log C: the joint density of all rewards relative to that of the pairs' means."""
     spare = len(data) - data.model.n_pairs
     return float(
         -0.5 * spare * np.log(2 * np.pi * scale**2)

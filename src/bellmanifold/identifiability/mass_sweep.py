@@ -1,11 +1,11 @@
-"""Improper mass of the relaxed posterior against prior scale, tolerance and discount.
+"""Improper mass of the relaxed posterior as a function of prior scale, tolerance and discount.
 
-The likelihood is flat over cones of improper policies (`flat`), so the prior alone bounds what they weigh. They vanish
-as the tolerance falls, weigh most where it is of the order of the rewards and the prior is wide, and keep their share
-of the prior where it is so wide that the data say nothing. A discount ends every move at the goal with some
-probability; then no policy is improper and nothing is flat, but policies that *would* loop forever in the original
-problem still get some mass. That is what is measured here: the probability that the greedy policy is improper in the
-original problem, unobserved pairs taken to end at the goal.
+The likelihood is flat on cones of improper policies (`flat`), so only the prior bounds their mass. It vanishes as the
+tolerance decreases, is largest where the tolerance is of the order of the rewards and the prior is wide, and equals
+their prior mass where the tolerance is so large that the data are uninformative. With a discount every move may end at
+the goal; then no policy is improper and nothing is flat, but policies that *would* loop forever in the original problem
+still have some mass. That is what is measured here: the probability that the greedy policy is improper in the
+original problem, with unobserved pairs taken to end at the goal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ImproperMass(Shown):
         epsilon: tolerances, shape (epsilons,).
         prior_scale: prior standard deviations, shape (scales,).
         discount: discounts, 1 for none, shape (discounts,).
-        probability: shape (discounts, scales, epsilons).
+        probability: improper mass, shape (discounts, scales, epsilons).
         se: standard errors, shape (discounts, scales, epsilons).
     """
 
@@ -46,7 +46,7 @@ class ImproperMass(Shown):
     se: Float[np.ndarray, "discounts scales epsilons"]
 
     def card(self) -> Card:
-        """What it says about itself: for which settings most of the posterior is improper."""
+        """Text and table for display: the settings with the largest improper mass."""
         d, s, e = np.unravel_index(int(np.argmax(self.probability)), self.probability.shape)
         sizes = (
             counted(len(self.epsilon), "tolerance"),
@@ -84,10 +84,10 @@ def improper_mass_sweep(
         epsilon: tolerances.
         prior_scale: prior standard deviations.
         discount: discounts in (0, 1]; 1 is the problem itself.
-        seed: of every posterior.
+        seed: seed of every posterior.
 
     Raises:
-        BadInputError: if a list is empty; `posterior` says what else may be wrong.
+        BadInputError: if a list is empty, or as raised by `posterior`.
     """
     require_plain(data, "identifiability.improper_mass_sweep")
     settings = {"epsilon": epsilon, "prior_scale": prior_scale, "discount": discount}

@@ -1,1 +1,1 @@
-"""One run, and several of the same kind: what is played, measured and summed up."""
+"""Single runs, and several runs of one agent: playing, measuring and summarising them."""

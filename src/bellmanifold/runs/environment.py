@@ -1,10 +1,10 @@
-"""What XLA and BLAS are told through the environment, here and in worker processes.
+"""Environment variables for XLA and BLAS, in this process and in worker processes.
 
-*One thread per run*: they split sums among as many threads as there are cores, so the last bits of a run would depend
-on the machine that plays it. And worker processes would compete for the same cores. BLAS reads the environment when
-NumPy is imported, XLA (NPROC) when JAX first computes something.
+*One thread per run*: by default sums are split among as many threads as there are cores, so the last bits of a run
+would depend on the machine that plays it, and worker processes would compete for the same cores. BLAS reads the
+environment when NumPy is imported, XLA (NPROC) when JAX first computes something.
 
-*Compiled programs are kept*, so that a second command of the same shape starts without compiling.
+*Compiled programs are cached*, so that a second command of the same shape starts without compiling.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ LEAST_SECONDS = "0"
 
 
 def use_one_thread() -> None:
-    """Let this process, if JAX has not computed anything yet, and those it starts use one thread."""
+    """Restrict this process, if JAX has not computed anything yet, and its child processes to one thread."""
     os.environ.update(ONE_THREAD)
 
 
 def keep_compiled_programs() -> None:
-    """Tell JAX, here and in worker processes, where to keep what it compiles; JAX_COMPILATION_CACHE_DIR moves it.
+    """Set JAX's compilation cache, here and in worker processes; JAX_COMPILATION_CACHE_DIR overrides its directory.
 
-    JAX reads the environment when it is imported. If that has happened already, a place it was given stays.
+    JAX reads the environment when it is imported. If it has been imported already, a configured directory is kept.
     """
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

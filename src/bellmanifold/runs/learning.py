@@ -1,4 +1,4 @@
-"""Several runs of one agent on one problem, and what they say together: the `learn` of the interface."""
+"""`learn`: several runs of one agent on one problem, and their summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
 BY_EPISODE = ("reward", "regret", "completed_regret", "reached_goal", "optimal", "coverage", "moves", "capped")
-"""What a table of runs says about each episode."""
+"""Columns for each episode in the table of runs."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,10 +38,10 @@ class Learning(Shown):
 
     Attributes:
         agent: name of the agent.
-        runs: what was measured, run by run.
-        seconds: how long all of it took.
-        messages: what a reader should know.
-        out: the directory the runs were written to, if they were.
+        runs: the measured runs.
+        seconds: total running time.
+        messages: warnings for the reader.
+        out: the directory the runs were written to, if any.
     """
 
     agent: str
@@ -52,12 +52,12 @@ class Learning(Shown):
 
     @cached_property
     def cumulative_regret(self) -> Spread:
-        """Regret added up over episodes."""
+        """Cumulative regret over episodes."""
         return spread(np.cumsum([run.regret for run in self.runs], axis=1))
 
     @cached_property
     def cumulative_completed_regret(self) -> Spread:
-        """Completed regret added up over episodes."""
+        """Cumulative completed regret over episodes."""
         return spread(np.cumsum([run.completed_regret for run in self.runs], axis=1))
 
     @cached_property
@@ -66,7 +66,7 @@ class Learning(Shown):
         return np.mean([run.expected_regret for run in self.runs], axis=0)
 
     def card(self) -> Card:
-        """What it says about itself: how often it arrived, and what it lost, or collected where no optimum is known."""
+        """Text and table for display: arrivals at the goal, and the regret (the reward if no optimum is known)."""
         runs, title = self.runs, f"Learning({self.agent} on {self.runs[0].model})"
         arrived = float(np.mean([run.reached_goal for run in runs]))
         size = f"{len(runs)} runs of {len(runs[0].regret)} episodes, {arrived:.0%} of them arrived at the goal"
@@ -91,20 +91,20 @@ class Learning(Shown):
 
     @property
     def _may_stop(self) -> bool:
-        """Were the runs told when to stop exploring?"""
+        """Whether the runs could stop exploring (`until_loss`)."""
         return self.runs[0].options.get("until_loss") is not None
 
     def curve(self, measure: str) -> tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"]]:
-        """Mean and standard deviation over runs of a measure such as `completed_regret`, added up over episodes."""
+        """Mean and standard deviation over runs of the cumulative sum of a measure such as `completed_regret`."""
         curves = np.cumsum([getattr(run, measure) for run in self.runs], axis=1)
         return curves.mean(axis=0), sample_sd(curves)
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per episode of each run, counted from 1: what it collected and lost, and how it went.
+        """A row per episode of each run, counted from 1: reward, regret and other measures.
 
-        `optimal`: is the policy that the agent held at the start of the episode optimal, and was it kept to? Agents
-        that also try moves at random, as `q-learning` does, may lose something in such an episode.
-        With `until_loss` also what the agent expected to lose, beside what the policy that it played loses in truth.
+        `optimal` says whether the agent's policy at the start of the episode was optimal and was not replaced. Agents
+        that also try moves at random, as `q-learning` does, may still lose something in such an episode.
+        With `until_loss` there are also the agent's expected loss and the true loss of the policy that it played.
         """
         runs, episodes = self.runs, len(self.runs[0].reward)
         found: dict[str, Any] = {
@@ -121,7 +121,7 @@ class Learning(Shown):
         return as_frame({name: list(chain.from_iterable(each)) for name, each in found.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """The `learn` object of the interface."""
+        """The JSON object of `learn`."""
         runs, regret, completed = self.runs, self.cumulative_regret, self.cumulative_completed_regret
         optimal = np.mean([run.optimal for run in runs], axis=0) + 0.0 * runs[0].optimal_value  # NaN without an optimum
         first: dict[str, Any] = {"warnings": list(self.messages)} if self.messages else {}
@@ -172,19 +172,19 @@ def learn(
     """Run an agent on a problem several times, each time from scratch.
 
     Args:
-        problem: an `SSP`, a name as the commands take it, or a Gymnasium environment, which is stepped from outside.
+        problem: an `SSP`, a name as on the command line, or a Gymnasium environment, which is stepped.
         agent: its name, one of `bellmanifold.agents.registry.AGENTS`; an object of your own with `policy(rng)` and
-            `observe(pairs, rewards)`, of which every run has a copy; or a class or function that makes one.
+            `observe(pairs, rewards)`, of which every run uses a copy; or a class or function that makes one.
         episodes: number of episodes per run.
-        runs: number of runs; run i has the seed `seed + i`, which also orders every state's actions.
+        runs: number of runs; run i has the seed `seed + i`, which also determines the order of every state's actions.
         seed: fixes every result except running times.
-        after_run: called with each run as soon as it is done, to store it.
-        progress: show progress, once it takes more than two seconds; by default on terminals and in notebooks.
-        discount: learn the discounted problem instead: every move ends with probability 1 - discount.
-        options: the agent's own, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
+        after_run: called with each run as soon as it is done, for example to store it.
+        progress: show progress after two seconds; by default on terminals and in notebooks.
+        discount: learn the discounted problem instead: every move ends the episode with probability 1 - discount.
+        options: the agent's options, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
 
     Raises:
-        BadInputError: for an unknown agent, an option it does not have, or a value that makes no sense.
+        BadInputError: for an unknown agent, an option it does not have, or an invalid value.
         UnsupportedError: if this agent cannot learn this problem.
 
     >>> from bellmanifold import envs
@@ -220,7 +220,7 @@ def learn(
 
 
 def discounted(problem: Any, discount: float | int) -> SSP:
-    """A problem as the discounted one; an environment by its transition table, and one without is refused."""
+    """The discounted version of a problem, or of an environment with a transition table; others are refused."""
     world = open_world(problem)
     if not world.has_laws:
         raise BadInputError("discount: the environment has no table P to discount: leave it out")
@@ -228,7 +228,7 @@ def discounted(problem: Any, discount: float | int) -> SSP:
 
 
 def _varying(runs: list[Run]) -> tuple[str, ...]:
-    """What to say where a pair did not always pay the same: its mean is taken for exact."""
+    """The message for runs in which a pair's reward varied: its mean is taken to be exact."""
     for run in runs:
         pairs = np.concatenate([episode.pairs for episode in run.played])
         rewards = np.concatenate([episode.rewards for episode in run.played])
@@ -237,8 +237,8 @@ def _varying(runs: list[Run]) -> tuple[str, ...]:
         if (same & (np.abs(np.diff(rewards[order])) > SAME_REWARD)).any():
             return (
                 spoken(
-                    "what a pair pays varies, and its mean is taken for exact: "
-                    "bayes-br with --noise-sd or --infer-noise takes it for noise"
+                    "the rewards of a pair vary, and their mean is taken to be exact: "
+                    "use bayes-br with --noise-sd or --infer-noise to treat them as noisy"
                 ),
             )
     return ()

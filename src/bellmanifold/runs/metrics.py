@@ -1,26 +1,25 @@
-"""What is measured of an episode, of a run, and over runs.
+"""Measures of an episode, of a run, and over several runs.
 
-*Regret* of an episode, as in the paper: the optimal expected value at the start minus the reward that was collected
-until the episode ended. It is random, and an episode that was cut short may even have a negative one: giving up pays.
-*Completed regret* takes an episode that did not arrive as if an optimal policy had gone on from its last state,
+The *regret* of an episode, as in the paper, is the optimal expected value at the start minus the reward collected until
+the episode ended. It is random, and may even be negative if the episode was cut short: giving up pays. *Completed
+regret* treats an episode that did not reach the goal as if an optimal policy had continued from its last state,
 
     completed regret = V*(start) - (reward collected + V*(last state)),
 
-so that it is not negative in expectation, whatever an agent does; V*(goal) = 0, and the two agree where episodes
-arrive. *Expected regret* belongs to the played policy instead: the optimal value minus the policy's own, exactly; NaN
-where that is infinite because the policy may miss the goal for ever when it is played from the start. A policy is
-*optimal* if its exact value at the start equals the optimum within 1e-9, relative to the optimum (and within rounding
-where that is 0).
+so it is non-negative in expectation, whatever an agent does; V*(goal) = 0, and the two agree for episodes that reach
+the goal. *Expected regret* is a property of the played policy: the optimal value minus the policy's exact value; NaN
+where this is infinite because the policy, played from the start, may never reach the goal. A policy is *optimal* if its
+exact value at the start equals the optimum within a relative tolerance of 1e-9 (and within rounding where that is 0).
 
-*Coverage* is the share of pairs that have been played, out of those that can be reached from the start: others can
-never be seen, and an agent that has seen all it can has seen everything.
+*Coverage* is the fraction of the pairs reachable from the start that have been played: other pairs can never be seen,
+so an agent that has seen all it can has coverage 1.
 
 *Solved* is the rule of bsuite's deep sea (Osband et al. 2020): an episode is bad if it went left on the diagonal, which
 loses the treasure, and the problem is solved in the first episode up to which fewer than 90% of the episodes were bad.
-(The axis of bsuite's picture says 90%; copies of its `find_solution` with the default 0.8 are about. bsuite looks only
-at the episodes it logs, which grow sparse; here every episode counts, so the number may be a little smaller.) Being bad
-is a matter of the moves, so noise in transitions and rewards needs no further treatment. The rule applies to
-`convention=bsuite` alone.
+(The axis label in bsuite says 90%, although there are copies of its `find_solution` with the default 0.8. bsuite counts
+only the episodes it logs, which become sparse; here every episode counts, so the number may be slightly smaller.) A bad
+episode is defined by its moves, so noise in transitions and rewards needs no further treatment. The rule applies only
+to `convention=bsuite`.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ MAX_CACHED = 100_000
 
 
 class Optimum(NamedTuple):
-    """The best that can be had of a problem.
+    """Optimal values of a problem.
 
     Attributes:
-        at_start: expected optimal value of an episode; NaN where there is none.
-        value: optimal value of each state and, last, of the goal; NaN where there is none or the start cannot come.
-        reason: why there is none; None if there is one.
+        at_start: expected optimal value of an episode; NaN if there is none.
+        value: optimal value of each state and, last, of the goal; NaN if there is none, and for unreachable states.
+        reason: why there is no optimum; None if there is one.
     """
 
     at_start: float
@@ -63,11 +62,11 @@ class Optimum(NamedTuple):
 
 
 class Yardstick:
-    """What episodes of one problem are measured against; the values of `most_cached` policies are kept.
+    """The standard against which episodes of a problem are measured; values of `most_cached` policies are cached.
 
     Attributes:
-        reachable: pairs that can be played from the start, shape (pairs,).
-        optimum: the best there is, state by state.
+        reachable: pairs that can be reached from the start, shape (pairs,).
+        optimum: the optimal values.
     """
 
     def __init__(self, model: SSP, optimum: Optimum | None = None, most_cached: int = MAX_CACHED) -> None:
@@ -78,14 +77,14 @@ class Yardstick:
 
     @cached_property
     def bad_pairs(self) -> Bool[np.ndarray, "pairs"] | None:
-        """Pairs that make an episode of bsuite's deep sea a bad one; None for every other problem."""
+        """Pairs that make an episode of bsuite's deep sea bad; None for every other problem."""
         if self.model.metadata.get("bsuite") != "deep_sea":
             return None
         names = [self.model.pair_name(i) for i in range(self.model.n_pairs)]
         return np.array([action == "left" and len(set(state.split(","))) == 1 for state, action in names])
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
-        """Expected reward of an episode of a policy; -inf if it may miss the goal for ever."""
+        """Expected reward of an episode with a policy; -inf if it may never reach the goal."""
         states = np.array(sorted(visited(self.model, policy)))
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
@@ -95,7 +94,7 @@ class Yardstick:
         return self._known[key]
 
     def is_optimal(self, value: float) -> bool:
-        """Is an exact value the optimum?"""
+        """Whether an exact value equals the optimum."""
         best = self.optimum.at_start
         return value >= best - max(SAME_VALUE * abs(best), ROUNDING * float(np.abs(self.model.reward).max()))
 
@@ -108,9 +107,9 @@ class Yardstick:
 
 
 def find_optimum(model: SSP, has_laws: bool = True) -> Optimum:
-    """The optimal values, or the reason why there are none; an environment may have no laws that could be known.
+    """The optimal values, or the reason why there are none; an environment may have no known laws (`has_laws`).
 
-    Only the part of the problem that can be reached from the start is solved, and only there Assumption 2 is needed.
+    Only the part of the problem that can be reached from the start is solved, and must satisfy Assumption 2.
     """
     if not has_laws:
         return no_optimum(model, "the environment has no table P")
@@ -125,7 +124,7 @@ def find_optimum(model: SSP, has_laws: bool = True) -> Optimum:
 
 
 def no_optimum(model: SSP, reason: str) -> Optimum:
-    """What is known of a problem that has no optimum, or none that anybody knows."""
+    """NaN values for a problem without an optimum, or with an unknown one."""
     return Optimum(np.nan, np.full(model.n_states + 1, np.nan), reason)
 
 
@@ -150,14 +149,14 @@ def solved_episode(bad: Bool[np.ndarray, "episodes"]) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What several runs say together, episode by episode: of shape (episodes,) unless it says otherwise.
+    """Statistics over runs for each episode, of shape (episodes,) unless stated otherwise.
 
     Attributes:
         mean: mean over runs.
-        sd: standard deviation over runs, of a sample (divided by their number less 1); 0 for a single run.
+        sd: sample standard deviation over runs (ddof=1); 0 for a single run.
         interquartile_mean: mean of the middle half of the runs.
         interval: 95% bootstrap interval of the mean, (2, episodes); NaN for a single run or an unknown optimum.
-        interquartile_interval: the same of the interquartile mean.
+        interquartile_interval: the same for the interquartile mean.
     """
 
     mean: Float[np.ndarray, "episodes"]
@@ -170,14 +169,14 @@ class Spread:
 def spread(values: Float[np.ndarray, "runs episodes"]) -> Spread:
     """Mean, standard deviation, interquartile mean and bootstrap intervals over runs.
 
-    Runs are resampled whole, 1,000 times with a fixed seed, and intervals are percentiles.
+    Whole runs are resampled, 1,000 times with a fixed seed, and intervals are percentiles.
     """
     intervals = _interval(values, np.mean), _interval(values, _middle_mean)
     return Spread(values.mean(axis=0), sample_sd(values), _middle_mean(values, axis=0), *intervals)
 
 
 def sample_sd(values: Float[np.ndarray, "runs *more"]) -> Float[np.ndarray, "*more"]:
-    """Standard deviation over runs as everywhere in this package: of a sample; 0 for a single run.
+    """Sample standard deviation over runs (ddof=1), as everywhere in this package; 0 for a single run.
 
     >>> float(sample_sd(np.array([1.0, 2.0, 3.0])))
     1.0
@@ -193,7 +192,7 @@ def _interval(values: Float[np.ndarray, "runs episodes"], statistic: object) -> 
     runs, episodes = values.shape
     if runs < 2 or not np.isfinite(values).all():
         return np.full((2, episodes), np.nan)
-    found: Any = bootstrap(  # type: ignore[call-overload]  # the stubs know no data of two dimensions
+    found: Any = bootstrap(  # type: ignore[call-overload]  # the stubs reject two-dimensional data
         (values,),
         statistic,
         n_resamples=RESAMPLES,

@@ -1,4 +1,4 @@
-"""Routes of deterministic problems: all of them, as rows of pairs, what each pays, where it ends, which are optimal."""
+"""Routes of deterministic problems as rows of pairs: their rewards, where they end, and which are optimal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Routes:
     """Routes of a deterministic problem.
 
     Attributes:
-        pairs: shape (routes, steps), filled up with -1.
-        reward: what each collects until it ends.
+        pairs: pairs of each route, shape (routes, steps), padded with -1.
+        reward: total reward of each route.
         after: the state after its last pair; the number of states for the goal.
-        is_loop: does it end before a state that repeats, instead of at the goal?
+        is_loop: whether it ends where a state repeats, instead of at the goal.
     """
 
     pairs: Int[np.ndarray, "routes steps"]
@@ -31,32 +31,32 @@ class Routes:
     is_loop: Bool[np.ndarray, "routes"]
 
     def collecting(self, value: float) -> Bool[np.ndarray, "routes"]:
-        """Which routes reach the goal and collect a value; none if it is NaN."""
+        """Which routes reach the goal with a given total reward; none if that is NaN."""
         return ~self.is_loop & (np.abs(self.reward - value) <= SAME_VALUE * max(1.0, abs(value)))
 
     @property
     def is_optimal(self) -> Bool[np.ndarray, "routes"]:
-        """Which of them, if these are all routes, are optimal: those that reach the goal and collect most."""
+        """Which routes are optimal, if these are all routes: those that reach the goal with the largest reward."""
         return self.collecting(float(self.reward[~self.is_loop].max()))
 
 
 def read_routes(model: SSP, pairs: Int[np.ndarray, "routes steps"]) -> Routes:
-    """Routes from rows of pairs, filled up with -1."""
+    """Routes from rows of pairs, padded with -1."""
     last = pairs[np.arange(len(pairs)), (pairs >= 0).sum(axis=1) - 1]
     after = model.next_state[model.next_start[last]]
     return Routes(pairs, np.append(model.reward, 0.0)[pairs].sum(axis=1), after, after < model.n_states)
 
 
 def filled_up(routes: Sequence[Sequence[int]]) -> Int[np.ndarray, "routes steps"]:
-    """Routes as rows of equal length, filled up with -1."""
+    """Routes as rows of equal length, padded with -1."""
     longest = max(map(len, routes))
     return np.array([[*route, *[-1] * (longest - len(route))] for route in routes])
 
 
 def all_routes(model: SSP) -> tuple[tuple[int, ...], ...]:
-    """All routes from the start, each the pairs played until the goal or a state that repeats.
+    """All routes from the start, each given by the pairs played until the goal or until a state repeats.
 
-    There are none if transitions are random, if there are several starts, or if there are more than 1,000 routes.
+    Empty if transitions are random, if there are several starts, or if there are more than 1,000 routes.
     """
     if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
         return ()

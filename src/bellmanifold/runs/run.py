@@ -1,9 +1,9 @@
-"""One run: an agent that knows nothing learns a problem for a number of episodes, and is measured all the while.
+"""One run: an agent learns a problem from scratch for a number of episodes, and every episode is measured.
 
-Everything in a run follows from its seed K: the order of each state's actions is drawn from K itself, as
-`action_seed=K` does, and all that happens afterwards from a generator seeded with the pair (K, 1), so that the two do
-not share a stream. A Gymnasium environment is stepped from outside; without a table P it has no known optimum. Nor has
-a problem that breaks Assumption 2. What is measured against the optimum is NaN then.
+Everything in a run is determined by its seed K: the order of each state's actions is drawn from K itself, as with
+`action_seed=K`, and everything afterwards from a generator seeded with the pair (K, 1), so that the two do not share a
+stream. A Gymnasium environment without a table P has no known optimum, and a problem that violates Assumption 2 has
+none; measures relative to the optimum are then NaN.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from bellmanifold.runs.routes import all_routes
 from bellmanifold.ssp import SSP
 
 MOST_BELIEFS = 300_000
-"""Episodes times pairs up to which the beliefs about pairs are kept."""
+"""Largest number of episodes times pairs for which beliefs about pairs are kept."""
 
 NUMBERS_OF_EPISODE = 64
-"""What an episode takes besides its policy, at least."""
+"""Lower bound on the numbers stored per episode in addition to its policy."""
 
 LARGEST_SEED = 2**63 - 1
-"""What a plan can say."""
+"""Largest seed that a plan can contain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What was measured in a run; arrays have one entry per episode.
+    """The measurements of a run; arrays have one entry per episode.
 
     Attributes:
         options: value of each of the agent's options.
         optimal_value: expected optimal value of an episode; NaN if it is not known.
         regret: optimal value minus the reward collected, shape (episodes,).
-        completed_regret: the same, had an optimal policy gone on where an episode did not arrive.
-        expected_regret: optimal value minus the played policy's own; NaN where it is improper or did not stay the same.
-        reached_goal: did the episode end at the goal?
-        optimal: was the played policy optimal from the start, and played to the end?
-        coverage: share of the reachable pairs that were played up to then.
-        moves: how many were made.
-        capped: was the episode given up after too many moves?
-        seconds: how long it took, learning included; of runs played in step, an equal share of what all took.
-        solved_episode: by bsuite's rule; None if it was not, or if the rule does not apply.
-        routes: all routes of the problem, if it is deterministic and has few; else none.
-        route_probability: how probable the agent thought it was that each is optimal, when it chose the policy; NaN
-            where it did not know, shape (episodes, routes).
-        action_probability, q_mean: the same of each action, and the mean of its value, shape (episodes, pairs); None if
-            the agent never knew, or if that would be too many numbers to keep.
-        diagnostics: numbers the agent had to say about its work, by name; NaN where it had none.
-        model: the problem with its actions in the order this run drew: what the episodes' numbers refer to.
+        completed_regret: the same if an optimal policy had continued every episode that did not reach the goal.
+        expected_regret: optimal value minus the value of the played policy; NaN where that is improper or was replaced.
+        reached_goal: whether the episode ended at the goal.
+        optimal: whether the played policy was optimal from the start and was played to the end.
+        coverage: fraction of the reachable pairs that had been played by then.
+        moves: number of moves.
+        capped: whether the episode was stopped after too many moves.
+        seconds: running time, including learning; for runs played in lockstep, an equal share of the total.
+        solved_episode: the episode solved by bsuite's rule; None if there is none, or if the rule does not apply.
+        routes: all routes of the problem, if it is deterministic and has few; otherwise none.
+        route_probability: the agent's probability, when it chose the policy, that each route is optimal; NaN where
+            unknown, shape (episodes, routes).
+        action_probability, q_mean: the same for each action, and the mean of its value, shape (episodes, pairs); None
+            if the agent never knew them, or if they would be too many to keep.
+        diagnostics: the agent's diagnostics by name; NaN where there are none.
+        model: the problem with its actions in this run's order, to which the episodes' numbers refer.
     """
 
     agent: str
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def reward(self) -> Float[np.ndarray, "episodes"]:
-        """What each episode collected: known for any environment, with or without a table."""
+        """Total reward of each episode: known for any environment, with or without a table."""
         return np.array([episode.rewards.sum() for episode in self.played])
 
     @property
@@ -130,15 +130,15 @@ def play_runs(
     optimum: Optimum | None = None,
     after_episode: Callable[[int], object] | None = None,
 ) -> Iterator[Run]:
-    """Play and measure runs, block by block, those of a block in step, episode by episode.
+    """Play and measure runs block by block; the runs of a block are played in lockstep, episode by episode.
 
-    A block is always played as a whole, whichever of its runs are wanted. A seed fixes everything but the seconds.
+    A block is always played as a whole, whichever of its runs are wanted. A seed fixes everything except the seconds.
 
     Args:
         problem: an `SSP` or a Gymnasium environment.
-        options: the agent's defaults hold where they are missing or None.
-        optimum: if it is known already (`bellmanifold.runs.metrics.find_optimum`).
-        after_episode: called after every episode, with the number of wanted runs that played one.
+        options: the agent's options; missing ones and None stand for its defaults.
+        optimum: the optimum, if it is known already (`bellmanifold.runs.metrics.find_optimum`).
+        after_episode: called after every episode with the number of wanted runs that played it.
     """
     if episodes < 1 or episodes != int(episodes):
         raise BadInputError(f"episodes is {episodes}: give a whole number, at least 1")
@@ -165,13 +165,13 @@ def play_runs(
 
 
 def check_memory(problem: Any, episodes: int, runs: int) -> None:
-    """Refuse runs whose episodes would not fit into memory."""
+    """Raise if the episodes of the runs would not fit into memory."""
     RUNS.require(runs, "runs")
     NUMBERS.require(runs * episodes * (open_world(problem).model.n_states + NUMBERS_OF_EPISODE), f"{episodes} episodes")
 
 
 def _make_agents(kind: AgentKind, worlds: Sequence[World], options: Options, seeds: Sequence[int]) -> Sequence[Agent]:
-    """The agents of runs that are played in step."""
+    """The agents of runs that are played in lockstep."""
     if kind.make_block is None:
         return [make_agent(kind, world, options) for world in worlds]
     check_supported(kind, worlds[0], options)
@@ -179,7 +179,7 @@ def _make_agents(kind: AgentKind, worlds: Sequence[World], options: Options, see
 
 
 class _Recorder:
-    """One run, played an episode at a time, and what is noted of it."""
+    """A run in progress, played one episode at a time, and its records."""
 
     def __init__(
         self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None, replan: bool
@@ -195,7 +195,7 @@ class _Recorder:
         self.keeps_beliefs = episodes * world.model.n_pairs <= MOST_BELIEFS
 
     def next_episode(self) -> float:
-        """Play one and note what is noted of it, except for the seconds it took: those are returned."""
+        """Play an episode and record everything except its running time in seconds, which is returned."""
         began = perf_counter()
         self.played.append(next(self.episodes))
         took = perf_counter() - began
@@ -230,12 +230,12 @@ class _Recorder:
 
 
 def play_seed(seed: int) -> int:
-    """The seed of everything in a run but the order of actions."""
+    """The seed of everything in a run except the order of actions."""
     return int(np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64)[0])
 
 
 def world_of_run(problem: Any, seed: int, own_order: bool = False) -> World:
-    """The problem with the actions of every state in the order that a run's seed draws, or in their own."""
+    """The problem with the actions of every state in the order drawn from a run's seed, or in the original order."""
     if own_order:
         return open_world(problem)
     if isinstance(problem, SSP):
@@ -247,7 +247,7 @@ def world_of_run(problem: Any, seed: int, own_order: bool = False) -> World:
 def _stacked(
     rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
 ) -> Float[np.ndarray, "episodes pairs"] | None:
-    """One row per episode, NaN where it is not known; None if none is."""
+    """One row per episode, NaN where it is unknown; None if all are."""
     if all(row is None for row in rows):
         return None
     unknown = np.full(pairs, np.nan)
@@ -255,14 +255,14 @@ def _stacked(
 
 
 def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Float[np.ndarray, "episodes"]:
-    """Share of the reachable pairs that were played up to each episode."""
+    """Fraction of the reachable pairs that had been played by the end of each episode."""
     _, first = np.unique(np.concatenate([episode.pairs for episode in played]), return_index=True)
     moves = np.cumsum([len(episode.pairs) for episode in played])
     return np.searchsorted(np.sort(first), moves) / int(reachable.sum())
 
 
 def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:
-    """What can be measured only where the optimum is known; NaN, never and None where it is not."""
+    """Measures relative to the optimum; NaN, False or None where it is unknown."""
     reward = np.array([episode.rewards.sum() for episode in played])
     best, bad, value = np.nan, None, np.full(len(played), np.nan)
     afterwards, optimal = value, np.zeros(len(played), dtype=bool)

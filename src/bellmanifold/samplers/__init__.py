@@ -1,1 +1,1 @@
-"""Samplers that know no decision problem: they take a log density and walk."""
+"""General-purpose samplers: they take a log density and know nothing of decision problems."""

@@ -1,16 +1,16 @@
-"""Slice sampling one coordinate at a time, many chains at once, free of charge where a coordinate does not matter.
+"""Slice sampling one coordinate at a time, for many chains at once; moves of irrelevant coordinates cost nothing.
 
 The target has density proportional to N(x; 0, I) L(x), and L has *ceilings*: below its ceiling a coordinate is *idle*,
 that is, L and all ceilings stay the same as long as idle coordinates stay below theirs. (The value of an action that is
-not the best one is idle.) Turning all coordinates together, as elliptical slices do, is slow in many dimensions: the
-first coordinate to meet its ceiling stops the turn of all others. Two moves that keep the target instead:
+not the best one is idle.) Rotating all coordinates together, as elliptical slices do, is slow in many dimensions: the
+first coordinate to reach its ceiling stops the rotation of all others. Two other moves leave the target invariant:
 
 - `visit`: a chain picks a coordinate at random and makes an elliptical slice step in it alone. If the coordinate is
-  idle and the first point tried is below the ceiling, the level of L is met without looking. A chain that has found
-  its point picks the next coordinate at once; chains do not wait for each other, and after a fixed number of picks (a
-  number of *evaluations* would favour points where moves are free) all stop.
-- `refresh`: all idle coordinates turn by random angles of their own, each stays where it was if it would pass its
-  ceiling. Given the others, idle coordinates are independent normals below their ceilings.
+  idle and the first proposal is below the ceiling, it is accepted without evaluating L. A chain whose proposal is
+  accepted picks its next coordinate at once; chains do not wait for each other, and each stops after a fixed number of
+  picks (a fixed number of *evaluations* would favour points where moves are free).
+- `refresh`: all idle coordinates rotate by independent random angles; each stays where it was if it would pass its
+  ceiling. Given the others, idle coordinates are independent normals truncated at their ceilings.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 MOST_TRIES = 100
-"""Points a chain tries in one coordinate before it leaves it as it is."""
+"""Number of proposals after which a chain leaves a coordinate unchanged."""
 
 
 class Evaluation(NamedTuple):
-    """What is known of a batch of positions; a ceiling of -inf marks a coordinate that matters where it is."""
+    """Log-likelihoods and ceilings of a batch of positions; a ceiling of -inf marks a coordinate that is not idle."""
 
     log_likelihood: Float[Array, "chains"]
     ceiling: Float[Array, "coordinates chains"]
 
 
 class State(NamedTuple):
-    """Where the chains are."""
+    """Positions of the chains."""
 
     position: Float[Array, "coordinates chains"]
     evaluation: Evaluation
@@ -44,14 +44,14 @@ Evaluate = Callable[[Float[Array, "coordinates chains"]], Evaluation]
 
 
 class Visited(NamedTuple):
-    """The coordinates that are visited: the first `number` of an array of them."""
+    """The coordinates to visit: the first `number` entries of an array."""
 
     coordinates: Int[Array, "coordinates"]
     number: Int[Array, ""]
 
 
 class _Pick(NamedTuple):
-    """What each chain is doing: picks it has left, this one included, and its bracket of angles in one coordinate."""
+    """The current pick of each chain: the picks left, including this one, and its coordinate's bracket of angles."""
 
     left: Int[Array, "chains"]
     tries: Int[Array, "chains"]
@@ -65,20 +65,20 @@ class _Pick(NamedTuple):
 
     @property
     def tried(self) -> Float[Array, "chains"]:
-        """The coordinate's value at the angle."""
+        """The proposal: the coordinate's value at the angle."""
         return self.here * jnp.cos(self.angle) + self.other * jnp.sin(self.angle)
 
 
 def visit(
     key: PRNGKeyArray, state: State, evaluate: Evaluate, visited: Visited, picks: Int[Array, ""]
 ) -> tuple[State, Int[Array, ""]]:
-    """Every chain of positive likelihood visits `picks` coordinates; also how often the slowest evaluated it."""
+    """Let every chain of positive likelihood visit `picks` coordinates; also the most evaluations any chain needed."""
     chains = jnp.arange(state.evaluation.log_likelihood.shape[0])
     key_first, key_free, key = jax.random.split(key, 3)
     picks = jnp.where(visited.number > 0, picks, 0)
 
     def next_pick(key: PRNGKeyArray, state: State, pick: _Pick, moves_on: Bool[Array, "chains"]) -> _Pick:
-        """A new pick for some chains."""
+        """Draw a new pick for the chains that move on."""
         which, turned, angled, sliced = jax.random.split(key, 4)
         drawn = jax.random.randint(which, chains.shape, 0, jnp.maximum(visited.number, 1))
         coordinate = visited.coordinates[drawn]
@@ -107,7 +107,7 @@ def visit(
         return state, pick
 
     def work(carry: tuple[Array, State, _Pick]) -> tuple[Array, State, _Pick]:
-        """Evaluate one point of every chain, and go on as far as possible without another."""
+        """Evaluate one proposal of every chain, then make all moves that need no further evaluation."""
         count, state, pick = carry
         picking, shrinking, skipping = jax.random.split(jax.random.fold_in(key, count), 3)
         evaluation = evaluate(state.position.at[pick.coordinate, chains].set(pick.tried))
@@ -122,7 +122,7 @@ def visit(
 
     nothing = jnp.zeros(chains.shape)
     none = jnp.zeros_like(chains)
-    lost = jnp.isneginf(state.evaluation.log_likelihood)  # such a chain has no level to stay above
+    lost = jnp.isneginf(state.evaluation.log_likelihood)  # such a chain has no slice
     pick = _Pick(jnp.where(lost, 0, picks) + 1, none, none, *(nothing,) * 6)
     pick = next_pick(key_first, state, pick, none == 0)
     begin = (jnp.array(0), *skip_free(key_free, state, pick))
@@ -131,13 +131,13 @@ def visit(
 
 
 def _moved(state: State, pick: _Pick, chains: Int[Array, "chains"], which: Bool[Array, "chains"]) -> State:
-    """Some chains at the points they tried."""
+    """Move some chains to their proposals."""
     value = jnp.where(which, pick.tried, state.position[pick.coordinate, chains])
     return state._replace(position=state.position.at[pick.coordinate, chains].set(value))
 
 
 def _shrunk(key: PRNGKeyArray, pick: _Pick) -> _Pick:
-    """The bracket of angles cut at the angle tried, and an angle in it to try next."""
+    """Shrink the bracket to the rejected angle and draw the next angle from it."""
     low = jnp.where(pick.angle < 0, pick.angle, pick.low)
     high = jnp.where(pick.angle < 0, pick.high, pick.angle)
     angle = low + jax.random.uniform(key, low.shape) * (high - low)
@@ -145,7 +145,7 @@ def _shrunk(key: PRNGKeyArray, pick: _Pick) -> _Pick:
 
 
 def refresh(key: PRNGKeyArray, state: State) -> State:
-    """Idle coordinates turn on their own."""
+    """Rotate the idle coordinates independently."""
     turned, angled = jax.random.split(key)
     position, ceiling = state.position, state.evaluation.ceiling
     angle = jax.random.uniform(angled, position.shape, maxval=2 * jnp.pi)

@@ -1,10 +1,10 @@
-"""Elliptical slice sampling (Murray, Adams and MacKay 2010), many chains at once.
+"""Elliptical slice sampling (Murray, Adams and MacKay 2010), for many chains at once.
 
 The target has density proportional to N(x; 0, I) L(x). A step draws an ellipse through the current point and a fresh
-normal vector, a level below the current log L, and shrinks an interval of angles towards the current point until it
-meets a point above the level. There is nothing to tune, and points of zero likelihood are simply shrunk away from.
-Chains lie along the last axis and shrink independently; those that are done wait for the others. A position may be
-one array or a tree of arrays. If only some coordinates turn, the others are conditioned on.
+normal vector, and a level below the current log L; then it shrinks an interval of angles towards the current point
+until it finds a point above the level. There is nothing to tune, and points of zero likelihood are simply rejected.
+Chains lie along the last axis and shrink independently; those that are done wait for the others. A position is an
+array or a tree of arrays. If only some coordinates rotate, the others are conditioned on.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Position: TypeAlias = Any
-"""An array or a tree of arrays, whose last axis runs over the chains."""
+"""An array or a tree of arrays with chains along the last axis."""
 LogLikelihood = Callable[[Position], Float[Array, "chains"]]
 MOST_SHRINKS = 100
 _Carry = tuple[Array, Array, Array, Array, Array, Position, Array]
-"""Shrinks so far, who is done, angle, bracket, position, log likelihood."""
+"""Number of shrinks so far, which chains are done, angle, bracket (two arrays), position, log-likelihood."""
 
 
 class State(NamedTuple):
-    """Where the chains are."""
+    """Positions of the chains."""
 
     position: Position
     log_likelihood: Float[Array, "chains"]
@@ -42,9 +42,9 @@ def _normals(key: PRNGKeyArray, like: Position) -> Position:
 def step(
     key: PRNGKeyArray, state: State, log_likelihood: LogLikelihood, turning: Position
 ) -> tuple[State, Int[Array, ""]]:
-    """Move every chain once; also how often the slowest evaluated the likelihood.
+    """Move every chain once; also the most likelihood evaluations that any chain needed.
 
-    Which coordinates turn is a tree of masks without the axis of chains.
+    `turning`, a tree of masks without the axis of chains, says which coordinates rotate.
     """
     key_ellipse, key_level, key_angle, key_shrink = jax.random.split(key, 4)
     chains = state.log_likelihood.shape

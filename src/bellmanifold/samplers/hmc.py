@@ -1,28 +1,28 @@
-"""Hamiltonian Monte Carlo tuned as in the paper's Appendix B.1, many chains at once.
+"""Hamiltonian Monte Carlo tuned as in the paper's Appendix B.1, for many chains at once.
 
-A move draws a momentum p ~ N(0, M), M the inverse of the variances, takes leapfrog steps
+A move draws a momentum p ~ N(0, M), where M is the inverse of the variances, takes leapfrog steps
 
     p <- p + step/2 grad log density(x),   x <- x + step M^-1 p,   p <- p + step/2 grad log density(x)
 
-and is accepted with probability min(1, exp of the energy lost on the way), energy = p M^-1 p / 2 - log density(x). What
-is drawn, and from which keys, is what BlackJAX's kernel draws; the tests hold both side by side. One `episode` is
+and is accepted with probability min(1, exp(-energy change)), where energy = p M^-1 p / 2 - log density(x). The random
+numbers and their keys are those of BlackJAX's kernel; the tests compare the two. One `episode` consists of
 
-1. warm-up: `windows` windows of `window` iterations. After each the step size is multiplied by `increase[0]` if the
-   window's mean acceptance probability was above the target and by `decrease[0]` if not; once the acceptance has
-   crossed the target, that is, from the first window on whose side of it differs from that of the window before, by
-   `increase[1]` and `decrease[1]`;
-2. the step size becomes that of the last window that was above the target (if none was, what the rule arrived at), and
-   the chain walks on with it; these points are returned;
-3. the variance of each coordinate over the last `kept` of them preconditions the next episode, in which a step moves a
-   coordinate in proportion to its standard deviation (the mass matrix is the inverse of the variances).
+1. warm-up: `windows` windows of `window` iterations. After each window the step size is multiplied by `increase[0]` if
+   the window's mean acceptance probability was above the target and by `decrease[0]` otherwise. Once the acceptance has
+   crossed the target, that is, from the first window that lies on the other side of it than the previous window, the
+   factors are `increase[1]` and `decrease[1]`;
+2. sampling: the step size is fixed at that of the last window above the target (or the final one if there was none),
+   and the chain continues with it; these points are returned;
+3. preconditioning: the variance of each coordinate over the last `kept` points becomes the inverse mass matrix of the
+   next episode, in which a step moves each coordinate in proportion to its standard deviation.
 
-Position, step size and variances are the state that one episode hands to the next, whose log density may be another
-one. A coordinate that did not move at all keeps its variance: 0 would freeze it forever, and the paper does not say.
+Position, step size and variances are the state that is passed to the next episode, whose log density may differ. A
+coordinate that did not move at all keeps its variance: 0 would freeze it forever, and the paper does not cover this.
 
-Each chain has its own key, state and argument of the log density, along the leading axis. Chains never exchange
-anything, so a batch of them is the chains one by one. A move is a few hundred additions, and what calls for them takes
-as long as they do. So all chains move in one program, in which they lie along the last axis: there what is read for one
-of them is read for all.
+Each chain has its own key, state and argument of the log density, along the leading axis. Chains never interact, so a
+batch gives the same results as its chains one by one. A move is only a few hundred additions, and dispatching them
+takes as long as computing them. So all chains move in one program, in which they lie along the last axis, where one
+read serves them all.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ Numbers = Float[Array, "chains"]
 LogDensity = Callable[[Positions, Any], Numbers]
 """Log density of each chain's position, given an argument (any tree of arrays) with chains along the last axis."""
 DIVERGENT = 1000.0
-"""A move that gains more energy than this has run away."""
+"""A move whose energy rises by more than this is divergent."""
 
 PAPER_STEPS = {0.01: 1e-4, 0.1: 5e-3, 0.2: 0.01, 0.5: 0.03, 1.0: 0.05, 5.0: 0.1}
-"""Tolerance -> first step size at prior scale 10 (the paper's table of step sizes)."""
+"""Tolerance -> initial step size at prior scale 10 (the paper's table of step sizes)."""
 
 
 class Tuning(NamedTuple):
-    """How an episode is run; the defaults are the paper's.
+    """Settings of an episode; the defaults are the paper's.
 
     Attributes:
-        windows, window: number of warm-up windows and iterations in each.
-        leapfrogs: leapfrog steps in an iteration.
-        target: acceptance probability aimed at.
-        increase, decrease: what the step size is multiplied by, before and after the target has been crossed.
-        kept: how many of the last points the variances are computed from.
+        windows, window: number of warm-up windows, and of iterations in each.
+        leapfrogs: leapfrog steps per iteration.
+        target: target acceptance probability.
+        increase, decrease: factors of the step size, before and after the target has been crossed.
+        kept: number of last points from which the variances are computed.
     """
 
     windows: int = 10
@@ -73,7 +73,7 @@ RETUNED = Tuning(decrease=(0.5, 0.7))
 
 
 class State(NamedTuple):
-    """Tuned chains, of HMC or NUTS: what one episode hands to the next; variances are the inverse mass matrix."""
+    """State of tuned chains (HMC or NUTS), passed from episode to episode; variances are the inverse mass matrix."""
 
     position: Float[Array, "*chains dimension"]
     step_size: Float[Array, "*chains"]
@@ -81,13 +81,13 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What happened in an episode.
+    """Diagnostics of an episode.
 
     Attributes:
         window_acceptance: mean acceptance probability of each warm-up window, shape (chains, windows).
-        window_step_size: the step size it used, shape (chains, windows).
+        window_step_size: step size of each warm-up window, shape (chains, windows).
         acceptance: acceptance probability of each iteration after warm-up, shape (chains, draws).
-        is_divergent: did its energy run away? shape (chains, draws).
+        is_divergent: whether that iteration was divergent, shape (chains, draws).
     """
 
     window_acceptance: Float[Array, "*chains windows"]
@@ -97,10 +97,10 @@ class Info(NamedTuple):
 
 
 def first_step_size(epsilon: float, prior_scale: float = 10.0) -> float:
-    """The paper's first step size for a tolerance; ten times larger for a prior scale of 1.
+    """The paper's initial step size for a tolerance; ten times larger for a prior scale of 1.
 
-    A tolerance outside the table takes its nearest entry (in ratio) and scales it in proportion. The published runs use
-    prior scales 10 and 1 only; other scales take the step of the nearer of the two.
+    For a tolerance outside the table, the nearest entry (in ratio) is scaled in proportion. The published runs use only
+    prior scales 10 and 1; other scales take the step size of the nearer of the two.
 
     >>> first_step_size(0.1), first_step_size(10.0), first_step_size(0.5, prior_scale=1.0)
     (0.005, 0.2, 0.3)
@@ -119,10 +119,10 @@ def init(position: Float[Array, "chains dimension"], step_size: float | Numbers)
 def episode(
     key: Key[Array, "chains"], state: State, log_density: LogDensity, argument: Any, draws: int, tuning: Tuning = PAPER
 ) -> tuple[State, Float[Array, "chains draws dimension"], Info]:
-    """Tune every chain and walk on: the state for the next episode, the points after warm-up, and what happened.
+    """Tune every chain and sample: the state for the next episode, the points after warm-up, and diagnostics.
 
-    The argument, a tree of arrays, has chains along its leading axis; the log density is given it with chains along the
-    last. Without windows chains walk on with the step size as it is.
+    The argument, a tree of arrays, has chains along its leading axis; it is passed to the log density with chains along
+    the last. Without warm-up windows the step size stays as it is.
     """
     last, own = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), (state, argument))
     found = _episode(key, last, lambda position: log_density(position, own), draws, tuning)
@@ -132,7 +132,7 @@ def episode(
 def _episode(
     key: Key[Array, "chains"], state: State, log_density: Callable[[Array], Array], draws: int, tuning: Tuning
 ) -> tuple[State, Array, Info]:
-    """All chains, along the last axis; warm-up and walk are one loop, so that the move is compiled once."""
+    """`episode` with chains along the last axis; warm-up and sampling share a loop, so the move is compiled once."""
     warm_up = tuning.windows * tuning.window
     move = _Move(log_density, state.variance, tuning.leapfrogs)
 
@@ -172,7 +172,7 @@ def _episode(
 def _draw(
     key: Key[Array, "chains"], iterations: int, dimension: int
 ) -> tuple[Float[Array, "iterations dimension chains"], Float[Array, "iterations chains"]]:
-    """The normal and uniform numbers of all moves ahead of them: drawn one by one they take several times as long."""
+    """The normal and uniform numbers of all moves, in advance: drawing them move by move is several times slower."""
 
     def of_chain(key: PRNGKeyArray) -> tuple[Array, Array]:
         keys = jax.vmap(jax.random.split)(jax.random.split(key, iterations))
@@ -183,7 +183,7 @@ def _draw(
 
 
 class _Chains(NamedTuple):
-    """Where the chains are, with the log densities there and their gradients."""
+    """Positions of the chains, with their log densities and gradients."""
 
     position: Positions
     log_density: Numbers
@@ -191,14 +191,14 @@ class _Chains(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """How proposals are made: of all chains, along the last axis."""
+    """The proposal of HMC, for all chains along the last axis."""
 
     log_density: Callable[[Array], Array]
     variance: Positions
     leapfrogs: int
 
     def gradient(self, position: Positions) -> Positions:
-        """Of each chain's log density."""
+        """Gradient of each chain's log density."""
         return jax.grad(lambda x: jnp.sum(self.log_density(x)))(position)
 
     def start(self, position: Positions) -> _Chains:
@@ -206,7 +206,7 @@ class _Move(NamedTuple):
         return _Chains(position, self.log_density(position), self.gradient(position))
 
     def propose(self, chains: _Chains, normals: Positions, step: Numbers) -> tuple[_Chains, Numbers]:
-        """Where the chains would go, and the energy lost on the way: minus infinity if that is not a number."""
+        """The proposals, and the energy that each move loses: minus infinity if that is NaN."""
 
         def leapfrog(_: Int[Array, ""], at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             position, momentum, gradient = at
@@ -225,7 +225,7 @@ class _Move(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """One iteration."""
+    """Record of one iteration."""
 
     position: Float[Array, "*iterations dimension chains"]
     acceptance: Float[Array, "*iterations chains"]
@@ -237,11 +237,11 @@ class _Rule(NamedTuple):
     """State of the tuning.
 
     Attributes:
-        step_size: in use.
+        step_size: the current one.
         total: sum of the window's acceptance probabilities so far.
-        last_good: the last step size whose window was above the target; NaN if none was.
-        side: of the target on which the window before was: 1 above, -1 below, 0 for none before.
-        crossed: has the acceptance crossed the target?
+        last_good: the last step size whose window was above the target; NaN if there was none.
+        side: the previous window's side of the target: 1 above, -1 below, 0 if there is no previous window.
+        crossed: whether the acceptance has crossed the target.
     """
 
     step_size: Numbers
@@ -252,7 +252,7 @@ class _Rule(NamedTuple):
 
 
 def _adjust(rule: _Rule, acceptance: Numbers, tuning: Tuning) -> _Rule:
-    """What the next window starts with, given the mean acceptance probability of this one."""
+    """The state at the start of the next window, given the mean acceptance probability of this one."""
     above = acceptance > tuning.target
     side = jnp.where(above, 1.0, -1.0)
     crossed = rule.crossed | (rule.side == -side)

@@ -1,8 +1,8 @@
-"""The no-U-turn sampler with window adaptation, many chains at once: BlackJAX does all of it.
+"""BlackJAX's no-U-turn sampler with window adaptation, for many chains at once.
 
-`adapt` finds step size and diagonal metric of each chain (Stan's windows), `walk` moves with them. Each chain has its
-own key and its own argument of the log density, along the leading axis, as in `bellmanifold.samplers.hmc`, whose state
-they share: where they are, and what they were tuned to.
+`adapt` finds the step size and diagonal metric of each chain (Stan's windows), and `walk` samples with them. Each chain
+has its own key and its own argument of the log density, along the leading axis, as in `bellmanifold.samplers.hmc`,
+whose `State` is used here, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Keys = Key[Array, "chains"]
 def adapt(
     key: Keys, position: Float[Array, "chains dimension"], log_density: LogDensity, argument: Any, steps: int
 ) -> State:
-    """Walk for some steps from given positions and tune every chain on the way; keys have shape (chains,)."""
+    """Tune every chain in `steps` warm-up steps from given positions."""
 
     def one(key: PRNGKeyArray, position: Array, argument: Any) -> State:
         nothing_kept = get_filter_adapt_info_fn()
@@ -40,7 +40,7 @@ def adapt(
 def walk(
     key: Keys, state: State, log_density: LogDensity, argument: Any, draws: int
 ) -> tuple[State, Float[Array, "chains draws dimension"], Float[Array, "chains draws"], Bool[Array, "chains draws"]]:
-    """Move every chain `draws` times: points, mean acceptance along each trajectory, and which energies ran away."""
+    """Move every chain `draws` times: state, points, mean acceptance of each trajectory, and divergences."""
     kernel = blackjax.nuts.build_kernel()
 
     def one(key: PRNGKeyArray, state: State, argument: Any) -> tuple[State, Array, Array, Array]:

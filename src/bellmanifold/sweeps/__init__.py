@@ -1,1 +1,1 @@
-"""Many runs: plans of them, who plays them, and where their results live."""
+"""Many runs: plans, the processes that play them, and the store of their results."""

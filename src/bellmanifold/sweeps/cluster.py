@@ -1,8 +1,8 @@
 """Playing units on a Dask cluster.
 
-The same units go to the scheduler as tasks, all at once. Results come back here and are written here: workers need no
-shared disk, but the same versions of this package and its libraries. Dask itself gives the unit of a worker that died
-to another one (three times, unless the scheduler's `allowed-failures` says otherwise).
+The same units are submitted to the scheduler as tasks, all at once. Results are sent back and written by this process:
+workers need no shared disk, but the same versions of this package and its libraries. Dask itself reassigns the unit of
+a worker that died (three times, unless the scheduler's `allowed-failures` says otherwise).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PATIENCE, PATIENCE_WITH_WORKERS = 20.0, 30.0
 def play_on_cluster(
     units: Sequence[Unit], address: str, patience: float = PATIENCE, without_workers: float = PATIENCE_WITH_WORKERS
 ) -> Generator[Played, None, None]:
-    """Play units on the workers of a Dask scheduler; answers come as they are ready.
+    """Play units on the workers of a Dask scheduler; answers are yielded as they become ready.
 
-    A scheduler that does not answer is given up after `patience` seconds; after `without_workers` we say that it has
-    no worker.
+    Raises an error if the scheduler does not answer within `patience` seconds; a remark is printed if it has no
+    worker after `without_workers` seconds.
     """
     try:
-        import distributed  # which sets the levels of its loggers: before they are changed
+        import distributed  # sets the levels of its loggers, so import it before changing them
     except ImportError:
         raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
     with _quiet(distributed.__name__):
@@ -45,7 +45,7 @@ def play_on_cluster(
 
 @contextmanager
 def _looking_for_workers(client: Any, address: str, patience: float) -> Iterator[None]:
-    """Say so, once, if the scheduler has no worker after a while: it would keep us waiting forever."""
+    """Print a remark if the scheduler has no worker after `patience` seconds: it would keep us waiting forever."""
 
     def look() -> None:
         if client.status == "running" and not client.scheduler_info()["workers"]:
@@ -62,7 +62,7 @@ def _looking_for_workers(client: Any, address: str, patience: float) -> Iterator
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Keep a library, and each of its parts that has a logger, from logging: what goes wrong is said once, by us."""
+    """Silence the loggers of a library and its submodules: errors are reported once, by us."""
     known = [logger for logger in logging.root.manager.loggerDict if logger.startswith(f"{name}.")]
     loggers = [logging.getLogger(logger) for logger in (name, *known)]
     before = [logger.level for logger in loggers]
@@ -83,7 +83,7 @@ def connect(address: str, patience: float = PATIENCE) -> Any:
         return Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         what = " ".join(str(error).split())[:200]
-    gc.collect()  # or the client that failed is closed at any later time, perhaps while Dask holds the lock that takes
+    gc.collect()  # close the failed client now, not at some later time when Dask may hold the lock that this takes
     raise BadInputError(f"--dask: no scheduler answers at {quote(address)} ({what}): start one with `dask scheduler`")
 
 
@@ -109,13 +109,13 @@ def _play(client: Any, units: Sequence[Unit]) -> Generator[Played, None, None]:
 
 
 def _attempt(unit: Unit) -> Answer:
-    """What a worker of the cluster does."""
+    """Play a unit on a worker of the cluster."""
     use_one_thread()
     return attempt(unit)
 
 
 def _answer(future: Any) -> Answer:
-    """A task's answer, or what Dask says instead of one."""
+    """A task's answer, or Dask's error as a failure."""
     if future.status == "finished":
         answer: Answer = future.result()
         return answer

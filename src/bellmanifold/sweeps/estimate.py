@@ -1,10 +1,10 @@
-"""How long will a plan take? A rough answer, from runs that are there already and from short trials.
+"""A rough estimate of how long a plan will take, from finished runs and from short trials.
 
-Runs of one *cell* differ only in their seeds, so a finished run of a cell tells what the others will take. For a cell
-without one a trial of a few episodes is played. What its first episode takes longer than the others (it compiles
-programs) is counted once, the mean of the others as often as there are episodes. When trials have taken `BUDGET`
-seconds, the remaining cells are taken to be like the mean of those known of the same agent, episode by episode.
-Posterior work grows while an agent explores and stops when it has seen everything, so the answer can be off by some
+Runs of one *cell* differ only in their seeds, so a finished run of a cell shows how long the others will take. For a
+cell without one, a trial of a few episodes is played. The extra time of its first episode (which compiles programs) is
+counted once, and the mean time of the others is multiplied by the number of episodes. When trials have taken `BUDGET`
+seconds, the remaining cells are assumed to take the mean time per episode of known cells of the same agent.
+Posterior work grows while an agent explores and stops when it has seen everything, so the estimate can be off by some
 factor in either direction.
 """
 
@@ -26,13 +26,13 @@ BUDGET = 20.0
 
 @dataclass
 class TimeEstimate:
-    """Seconds a run of each cell takes, and what was learnt on the way.
+    """Estimated seconds for a run of each cell, and how they were found.
 
     Attributes:
-        seconds: by cell (a run's settings with seed 0); None where nothing is known.
-        starting: seconds that only the first run of a cell takes.
+        seconds: seconds per run, by cell (a run's settings with seed 0); None where nothing is known.
+        starting: extra seconds of the first run of a cell.
         refused: cells that cannot be run, and why.
-        tried, found, guessed: cells known from a trial, from a finished run, and from other cells.
+        tried, found, guessed: numbers of cells estimated from a trial, from a finished run, and from other cells.
     """
 
     seconds: dict[RunSettings, float | None] = field(default_factory=dict)
@@ -43,12 +43,12 @@ class TimeEstimate:
     guessed: int = 0
 
     def total(self, runs: Sequence[RunSettings]) -> float:
-        """Seconds of one process for the given runs; what cannot be run takes none."""
+        """Seconds that the given runs take in one process; runs that are refused take none."""
         return sum(self.starting.values()) + sum(self.seconds.get(run.cell) or 0.0 for run in runs)
 
 
 def estimate(plan: Plan, missing: Sequence[RunSettings], store: Store, budget: float = BUDGET) -> TimeEstimate:
-    """Estimate how long the missing runs of a plan take, with trials of `budget` seconds in all."""
+    """Estimate how long the missing runs of a plan take, with trials of about `budget` seconds in total."""
     result = TimeEstimate()
     wanted = dict.fromkeys(run.cell for run in missing)
     there = set(plan.runs) - set(missing)

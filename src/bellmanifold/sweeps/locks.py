@@ -1,12 +1,12 @@
-"""Which other processes work in a directory.
+"""Locks that show which other processes work in a directory.
 
-A sweep that has not finished its first run has nothing to show for itself, and one of another plan could take its
-directory. So every process that works in a directory holds a shared lock of it (flock) until the work is done; the
-kernel releases the lock when a program ends, however it ends, and nothing is left behind. A process that gets the lock
-exclusively knows that no other works there.
+A sweep that has not finished its first run has written no results yet, and a sweep of another plan could take over its
+directory. So every process that works in a directory holds a shared lock on it (flock) until the work is done; the
+kernel releases the lock when a process ends, however it ends, and no lock file is left behind. A process that gets the
+lock exclusively knows that no other works there.
 
-The lock is seen on one machine, and on others as far as the file system tells them. Where it knows no locks, everyone
-seems to be alone.
+The lock is visible on one machine, and on others if the file system propagates it. On a file system without locks every
+process seems to be alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 
 class Presence:
-    """A program's presence in a directory, from its construction until `close`.
+    """A process's presence in a directory, from construction until `close`.
 
     Attributes:
-        alone: no other process holds the lock, and none can take it before `share`.
+        alone: whether no other process holds the lock, so that none can take it before `share`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -32,7 +32,7 @@ class Presence:
             self.share()
 
     def share(self) -> None:
-        """Let others come, too. They may do so before this returns: what only one may decide, check again."""
+        """Share the lock. Others may take it before this returns, so exclusive decisions must be checked again."""
         self.alone = False
         self._lock(fcntl.LOCK_SH)
 
@@ -51,9 +51,9 @@ class Presence:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Hold the lock of a file of this name, alone, which is made for that and removed afterwards.
+    """Hold an exclusive lock on a file, which is created for this purpose and removed afterwards.
 
-    Who waited for a file that its holder then removed holds the lock of nothing, and tries again.
+    A process that waited for a file that its holder then removed has a lock on nothing, and tries again.
     """
     handle = _held(path)
     try:
@@ -66,7 +66,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def _held(path: Path) -> int | None:
-    """The open file, once we hold its lock and it is still the one of this name; None where there are no locks."""
+    """The open file, once it is locked and still has this name; None where locks are not supported."""
     while True:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -1,14 +1,14 @@
 """Reading and writing small netCDF-4 files quickly.
 
 `xarray.load_dataset` takes a tenth of a second even for a small file, and so does writing one; a figure may need
-hundreds of them. All that runs hold are arrays of numbers, which h5py reads and writes several times as fast. Some
-variables without their dimensions are read faster still: a report may sum up thousands of files.
+hundreds of them. Runs hold only arrays of numbers, which h5py reads and writes several times as fast. Reading selected
+variables without their dimensions is faster still: a report may summarise thousands of files.
 
-A netCDF-4 file is an HDF5 file whose dimensions are *scales*: arrays to which the arrays along them are attached. A
-dimension that has coordinates is the array of these, any other an array that holds nothing and says so in its name.
+A netCDF-4 file is an HDF5 file whose dimensions are *scales*: arrays that are attached to the arrays along them. For a
+dimension with coordinates the scale holds these; any other scale is a placeholder with a name that says so.
 
-HDF5 can do more than runs need: an array may lie in another file, link to one, or be larger than any memory without
-taking a byte on disk. Files come from others, so whatever is not a plain array of this file is refused.
+HDF5 can do more than runs need: an array may be stored in another file, link to one, or be larger than any memory
+without taking a byte on disk. Files may come from others, so anything but a plain array of this file is refused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import xarray as xr
 from bellmanifold.errors import BadInputError
 from bellmanifold.limits import BYTES
 
-NOT_OURS = "holds something else than the arrays of a run: remove it; if it was one, `sweep` makes it again"
+NOT_OURS = "holds something other than the arrays of a run: remove it; if it was one, `sweep` makes it again"
 BARE = "This is a netCDF dimension but not a netCDF variable"
 COMPRESS_ABOVE = 4096
-"""Bytes from which an array is compressed: below, it takes more time than it saves."""
+"""Arrays above this number of bytes are compressed; for smaller ones it is not worth the time."""
 
 
 def write_netcdf(made: xr.Dataset) -> bytes:
-    """A data set of numbers as the bytes of a netCDF-4 file, which `xarray.load_dataset` reads."""
+    """The bytes of a netCDF-4 file with a data set of numbers, readable by `xarray.load_dataset`."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", libver=("earliest", "v110"), track_order=True) as file:
         for number, (name, size) in enumerate(made.sizes.items()):
@@ -52,7 +52,7 @@ def write_netcdf(made: xr.Dataset) -> bytes:
 
 
 def _written(file: Any, name: str, values: np.ndarray) -> Any:
-    """An array of a file; truth values are small numbers, and where a float is missing it is NaN."""
+    """Write an array to a file; booleans are stored as int8, and the fill value of floats is NaN."""
     packing = {"compression": "gzip", "compression_opts": 4, "shuffle": True} if values.nbytes > COMPRESS_ABOVE else {}
     if values.dtype == np.bool_:
         item = file.create_dataset(name, data=values.astype(np.int8), track_order=True, **packing)
@@ -66,7 +66,7 @@ def _written(file: Any, name: str, values: np.ndarray) -> Any:
 
 
 def read_netcdf(content: bytes) -> xr.Dataset:
-    """The data set in the bytes of a netCDF-4 file, as `xarray.load_dataset` reads it."""
+    """The data set in the bytes of a netCDF-4 file, as `xarray.load_dataset` returns it."""
     with _opened(content) as file:
         arrays = {name: _array(file, name) for name in file}
         shown = {k: v for k, v in arrays.items() if not bytes(v.attrs.get("NAME", b"")).startswith(BARE.encode())}
@@ -75,14 +75,14 @@ def read_netcdf(content: bytes) -> xr.Dataset:
 
 
 def read_variables(content: bytes, names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Those of the named variables that the file has, and its attributes."""
+    """The named variables, as far as the file has them, and its attributes."""
     with _opened(content) as file:
         return {name: _values(_array(file, name)) for name in names if name in file}, _attributes(file)
 
 
 @contextmanager
 def _opened(content: bytes) -> Iterator[Any]:
-    """The file in some bytes; whatever h5py or xarray cannot make of it is the file's fault."""
+    """The HDF5 file in some bytes; errors of h5py or xarray are reported as a bad file."""
     try:
         with h5py.File(h5py.h5f.open_file_image(content)) as file:
             yield file
@@ -97,7 +97,7 @@ def _attributes(file: Any) -> dict[str, str]:
 
 
 def _array(file: Any, name: str) -> Any:
-    """An array of numbers of this very file, small enough to be read."""
+    """An array of numbers, if it is stored in this file and small enough to be read."""
     link = file.get(name, getlink=True)
     item = file[name] if isinstance(link, h5py.HardLink) else None
     if not isinstance(item, h5py.Dataset) or item.is_virtual or item.external or item.dtype.kind not in "biuf":
@@ -110,7 +110,7 @@ def _array(file: Any, name: str) -> Any:
 
 
 def _dimensions(file: Any, item: Any) -> tuple[str, ...]:
-    """Names of the dimensions of a variable; those that are variables too have only themselves."""
+    """Names of the dimensions of a variable; a coordinate variable is its own dimension."""
     if "DIMENSION_LIST" in item.attrs:
         return tuple(file[scale[0]].name.removeprefix("/") for scale in item.attrs["DIMENSION_LIST"])
     return (item.name.removeprefix("/"),) if item.ndim else ()

@@ -1,4 +1,4 @@
-"""What to run: the settings of one run, and plans, which are grids of them.
+"""The settings of a run, and plans, which are grids of settings.
 
 A plan is a TOML file. Its keys `model`, `agent`, `epsilon`, `prior_scale`, `episodes`, `seeds` and the agents' further
 options are each a value or a list, and the plan is their product:
@@ -12,13 +12,13 @@ options are each a value or a list, and the plan is their product:
     match = {agent = "bayes-br", epsilon = 0.1}
     optimism = 8
 
-What is left out has the default of the command `learn`; for the prior that is what the problem states, if it does. An
-override changes the runs that agree with its `match` (a key of `match` may list several values); overrides apply in
-order, each to what the ones before it made.
+Missing keys have the defaults of the command `learn`; for the prior, that is the one stated by the problem, if any. An
+override changes the runs that agree with its `match` (a key of `match` may list several values); overrides are applied
+in order, each to the result of the previous ones.
 
-Settings an agent does not have are then dropped, and equal runs are kept once: above, `manifold` and `q-learning` know
-no epsilon, so each of them runs three times on each problem, not six. Noise options replace epsilon: one table may not
-set both, and of two tables the later one wins.
+Settings that an agent does not have are then dropped, and duplicate runs are removed: above, `manifold` and
+`q-learning` have no epsilon, so each of them runs three times on each problem, not six. Noise options replace epsilon:
+one table may not set both, and of two tables the later one wins.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from bellmanifold.ssp import SSP
 Value: TypeAlias = bool | int | float | str
 DEFAULTS: dict[str, tuple[Value, ...]] = {"episodes": (100,), "seed": tuple(range(10))}
 LARGEST_PLAN = 2**22
-"""Bytes of a plan: reading TOML takes a second for each million of them."""
+"""Most bytes in a plan: reading TOML takes a second per million bytes."""
 MOST_DOTS = 50
-"""In one name or value: the time TOML takes for a dotted name grows with the cube of their number."""
+"""Most dots in one name or value: TOML parsing time grows with the cube of the number of dots in a name."""
 LARGEST = 2**63 - 1
 _PLACE = {"model": 0, "agent": 1, "episodes": 3, "seed": 4}
-"""Runs are listed by model, then by agent and its options, and by seed in the end."""
+"""Runs are ordered by model, then by agent, its options and episodes, and finally by seed."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that decides the numbers of one run.
+    """Everything that determines the results of one run.
 
     Attributes:
-        model: reference of the problem, as `load_problem` takes it.
-        epsilon, prior_scale: None where the agent has no such setting.
+        model: reference to the problem, as accepted by `load_problem`.
+        epsilon, prior_scale: None if the agent has no such setting.
         seed: fixes the order of actions, the agent's draws, the transitions and the noise.
         options: further options as (name, value), sorted by name.
     """
@@ -75,7 +75,7 @@ class RunSettings:
     options: tuple[tuple[str, Value], ...] = ()
 
     def choices(self) -> dict[str, Value]:
-        """What the agent is told: epsilon and prior scale where it has them, and its options."""
+        """The agent's options, including epsilon and prior scale if it has them."""
         own = {"epsilon": self.epsilon, "prior_scale": self.prior_scale}
         return {name: value for name, value in own.items() if value is not None} | dict(self.options)
 
@@ -86,14 +86,14 @@ class RunSettings:
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> RunSettings:
-        """The settings that `to_dict` wrote."""
+        """The settings from an entry made by `to_dict`."""
         fixed = {"model", "agent", "epsilon", "prior_scale", "episodes", "seed"}
         own = {"epsilon": None, "prior_scale": None} | {name: entry[name] for name in entry if name in fixed}
         return cls(**own, options=tuple(sorted((name, entry[name]) for name in entry if name not in fixed)))
 
     @property
     def cell(self) -> RunSettings:
-        """What runs that differ only in their seeds share."""
+        """The settings with seed 0, shared by runs that differ only in their seeds."""
         return replace(self, seed=0)
 
     @property
@@ -107,10 +107,10 @@ class RunSettings:
 
 
 def make_settings(entry: Mapping[str, Any], problem: Any = None) -> RunSettings:
-    """The settings of a run from a plan's entry, without what its agent does not have.
+    """The settings of a run from a plan's entry, without those that its agent does not have.
 
-    Options that were not given have the agent's defaults, so that a run is the same whether they were or not. If the
-    problem is given, what it states about action values comes before these defaults.
+    Options that are not given are filled in with the agent's defaults, so that stating a default makes no difference.
+    If the problem is given, the prior it states takes precedence over these defaults.
 
     >>> run = make_settings({"model": "env:swirl", "agent": "manifold", "epsilon": 0.1, "episodes": 5, "seed": 0})
     >>> run.choices()["prior_scale"], run.choices()["explore"]
@@ -133,17 +133,17 @@ def make_settings(entry: Mapping[str, Any], problem: Any = None) -> RunSettings:
 
 
 def _plain(value: Value) -> Value:
-    """1.0 and 1 are one setting."""
+    """Whole floats as integers: 1.0 and 1 are the same setting."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Runs to play, each once, and the problems they name.
+    """Distinct runs to play, and the problems they refer to.
 
     Attributes:
-        problems: what every model reference stands for: an `SSP`, or a Gymnasium environment without a table.
-        notes: what the author of the plan should know.
+        problems: the problem of every model reference: an `SSP`, or a Gymnasium environment without a table.
+        notes: remarks for the author of the plan.
     """
 
     runs: tuple[RunSettings, ...]
@@ -152,26 +152,26 @@ class Plan:
 
     @property
     def models(self) -> dict[str, str]:
-        """A digest of every problem, by its reference: a problem file that was edited is another problem."""
+        """A digest of every problem, by its reference: an edited problem file is a different problem."""
         return {name: digest(open_world(problem).model) for name, problem in self.problems.items()}
 
 
 def plan_runs(runs: Sequence[RunSettings]) -> Plan:
-    """A plan of the given runs, equal ones once; loads their problems."""
+    """A plan of the given runs without duplicates; loads their problems."""
     once = tuple(dict.fromkeys(runs))
     problems = _load(run.model for run in once)
     return Plan(once, problems)
 
 
 def plan_entries(entries: Sequence[Mapping[str, Any]], notes: tuple[str, ...] = ()) -> Plan:
-    """The same of entries: a prior that is not given is what their problem states."""
+    """A plan of the runs given by entries; a prior that is not given is the one stated by the problem."""
     problems = _load(str(entry["model"]) for entry in entries)
     runs = dict.fromkeys(make_settings(entry, problems[str(entry["model"])]) for entry in entries)
     return Plan(tuple(runs), problems, notes)
 
 
 def _load(references: Iterable[str]) -> dict[str, Any]:
-    """Each problem or environment once, by its reference."""
+    """The problems or environments by their references, each loaded once."""
     return {name: load_whole(name, "sweep", needs_table=False) for name in dict.fromkeys(references)}
 
 
@@ -188,7 +188,7 @@ def digest(problem: SSP) -> str:
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan file, check it and load the problems it names."""
+    """Read and check a plan file, and load the problems it refers to."""
     with located(label(path)):
         table = _parse(read_bytes(path))
         tables = table.pop("override", [])
@@ -216,7 +216,7 @@ class Override:
 
 def _parse(content: bytes) -> dict[str, Any]:
     if len(content) > LARGEST_PLAN:
-        raise BadInputError(f"its {len(content):,} bytes are above {LARGEST_PLAN:,}: split the plan")
+        raise BadInputError(f"its {len(content):,} bytes exceed {LARGEST_PLAN:,}: split the plan")
     if any(piece.count(b".") > MOST_DOTS for piece in re.split(rb"[,={}\[\]\n]", content)):
         raise BadInputError(f"a name or value has more than {MOST_DOTS} dots: shorten it")
     written = decoded(content, "save it as UTF-8 TOML")
@@ -227,13 +227,13 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 
 def _keys() -> list[str]:
-    """All that a plan takes besides overrides."""
+    """All keys of a plan except overrides."""
     options = {name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"}
     return ["model", "agent", "episodes", "seeds", *sorted(options)]
 
 
 def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
-    """The grid: for every key the values it takes, defaults included."""
+    """The grid: the values of every key, including defaults."""
     known = _keys()
     axes: dict[str, tuple[Value, ...]] = {}
     for key, given in table.items():
@@ -252,7 +252,7 @@ def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
 
 
 def _axis(key: str) -> str:
-    """The setting a key of a plan gives values to."""
+    """The setting that corresponds to a key of a plan."""
     return "seed" if key == "seeds" else key
 
 
@@ -279,7 +279,7 @@ def _override(table: Any, where: str) -> Override:
 
 
 def _without_contradiction(table: Mapping[str, Any], where: str) -> None:
-    """Noise options replace epsilon: both in one table contradict each other."""
+    """Raise if a table sets both epsilon and a noise option, which replaces it, or several noise options."""
     noise = [name for name in NOISE if name in table and table[name] not in (False, (False,))]
     if noise and "epsilon" in table:
         raise BadInputError(f"{where} gives epsilon and {noise[0]}, but noise replaces epsilon: leave one out")
@@ -288,7 +288,7 @@ def _without_contradiction(table: Mapping[str, Any], where: str) -> None:
 
 
 def _values(given: Any, what: str, key: str | None = None) -> tuple[Value, ...]:
-    """A value or a list of values, checked; equal ones are kept once."""
+    """A value or a list of values, checked and without duplicates."""
     items = given if isinstance(given, list) else [given]
     if not items:
         raise BadInputError(f"{what} is an empty list: give at least one value")
@@ -298,7 +298,7 @@ def _values(given: Any, what: str, key: str | None = None) -> tuple[Value, ...]:
 def _value(item: Any, what: str, key: str) -> Value:
     if key in ("model", "agent"):
         if not isinstance(item, str):
-            raise BadInputError(f"{what} is {item!r:.60}: give a text")
+            raise BadInputError(f"{what} is {item!r:.60}: give a string")
         if key == "agent":
             with located(what):
                 find_agent(item)
@@ -309,7 +309,7 @@ def _value(item: Any, what: str, key: str) -> Value:
             raise BadInputError(f"{what} is {item!r:.60}: give a whole number from {least} to {LARGEST}")
         return item
     if not isinstance(item, str) and not (isinstance(item, (int, float)) and abs(item) <= LARGEST):
-        raise BadInputError(f"{what} is {item!r:.60}: give a finite number, a text, true or false")
+        raise BadInputError(f"{what} is {item!r:.60}: give a finite number, a string, true or false")
     return item
 
 
@@ -327,9 +327,9 @@ def _expand(
             if all(name in entry and entry[name] in wanted for name, wanted in override.match.items()):
                 used.add(k)
                 likelihood = {"epsilon", *NOISE} & set(override.options)
-                gone = NOISE if likelihood else ()  # of two tables that speak of the likelihood the later one wins
+                gone = NOISE if likelihood else ()  # the later of two tables that set the likelihood wins
                 entry = {name: value for name, value in entry.items() if name not in gone} | override.options
         entries.append(entry)
     for entry in {tuple(item for item in entry.items() if item[0] != "seed"): entry for entry in entries}.values():
-        make_settings(entry)  # options that make no sense are refused before any problem is loaded
+        make_settings(entry)  # invalid options are refused before any problem is loaded
     return entries, used

@@ -1,8 +1,8 @@
 """Progress of a sweep: a bar on a terminal, a line every ten seconds elsewhere.
 
 The time left is estimated from *work*, the expected cost of runs in any unit: runs of one plan may differ by a factor
-of ten, and a count of runs would mislead. No estimate is given before a twentieth of the work is done, since the first
-runs also compile programs.
+of ten, and counting runs would be misleading. No estimate is given before a twentieth of the work is done, since the
+first runs also compile programs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bellmanifold.stderr import remark
 
 SECONDS_BETWEEN_LINES = 10.0
 FIRST_SHARE = 0.05
-"""Share of the work after which the time left is estimated."""
+"""Fraction of the work after which the time left is estimated."""
 
 
 class Progress:
-    """Plain lines on stderr: one at least every ten seconds in which something was finished, and one at the end."""
+    """Plain lines on stderr: at most one every ten seconds, when something was finished, and one at the end."""
 
     def __init__(self, total: int, kept: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total, self.kept, self.done = total, kept, kept
@@ -31,38 +31,38 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.kept:
-            self.say(f"{self.kept} of {self.total} runs are there already")
+            self.say(f"{self.kept} of {self.total} runs are already there")
         return self
 
     def __exit__(self, *error: object) -> None:
         pass
 
     def expect(self, work: float) -> None:
-        """State the expected cost of all runs that are to be played; by default their number."""
+        """Set the expected cost of all runs to be played; by default their number."""
         self.work = work
 
     def advance(self, runs: int, work: float | None = None) -> None:
-        """Count finished runs, and their share of the work: by default their number."""
+        """Count finished runs and the work they took, by default their number."""
         self.done += runs
         self.worked += float(runs) if work is None else work
         self.show()
 
     def show(self) -> None:
-        """Say how far it has come, unless that was said a moment ago."""
+        """Report progress, unless it was reported a moment ago."""
         now = self.clock()
         if now - self.spoken >= SECONDS_BETWEEN_LINES or self.done == self.total:
             self.spoken = now
             self.say(f"{self.done} of {self.total} runs done{self.left(', about {} left')}")
 
     def left(self, words: str) -> str:
-        """The estimated time left, put into words; empty where there is no estimate."""
+        """The estimated time left, formatted with `words`; empty if there is no estimate."""
         if self.done == self.total or self.worked < max(FIRST_SHARE * self.work, 1e-9):
             return ""
         rate = (self.clock() - self.started) / self.worked
         return words.format(duration(rate * max(self.work - self.worked, 0.0)))
 
     def say(self, text: str) -> None:
-        """A remark that stays."""
+        """Print a line that stays on the screen."""
         remark(text)
 
 
@@ -95,5 +95,5 @@ class Bar(Progress):
 
 
 def show_progress(total: int, kept: int) -> Progress:
-    """The progress display that suits where stderr goes."""
+    """A progress bar if stderr is a terminal, otherwise plain lines."""
     return Bar(total, kept) if sys.stderr.isatty() else Progress(total, kept)

@@ -1,10 +1,10 @@
-"""What is kept of a run, as a data set that goes into its file, and what is asked of one that comes from a file.
+"""The record of a run, as the data set stored in its file, and the validation of records read from files.
 
 Whatever order of actions a run drew, its record numbers pairs as `load_model(settings.model)` does, so that runs can be
 compared and replayed without knowing their orders.
 
-A seal says that a file was not damaged, not who wrote it. Files that may come from anywhere are checked here: that
-settings make sense, and that every array has the shape and every index the range that the program relies on.
+A seal shows that a file was not damaged, not who wrote it. Files from any source are validated here: settings must be
+valid, and every array must have the shape and every index the range that the program relies on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bellmanifold.sweeps.plan import LARGEST, RunSettings, digest
 FORMAT = "bellmanifold.run/1"
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
 LOSSES = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
-"""What a run with `until_loss` expected to lose, what it lost in truth, and whether it had stopped exploring."""
+"""Expected loss of a run with `until_loss`, its true loss, and whether it had stopped exploring."""
 EACH_EPISODE = ("regret", "completed_regret", "optimal", "coverage", "total_reward", "goal_reached", "moves", *LOSSES)
 SINGLE = ("seconds_total", "optimal_value")
 WHOLE = ("moves", "pair", "route")
@@ -43,11 +43,11 @@ WHOLE = ("moves", "pair", "route")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A problem that runs are played on.
+    """A problem to play runs on.
 
     Attributes:
         source: an `SSP`, or a Gymnasium environment without a table.
-        model: its states and pairs in their own order.
+        model: its states and pairs in their original order.
     """
 
     source: Any
@@ -57,18 +57,18 @@ class Problem:
 
 
 def prepare(source: Any) -> Problem:
-    """Solve a problem, so that runs on it can be judged."""
+    """Solve a problem, so that runs on it can be measured."""
     world = open_world(source)
     return Problem(source, world.model, digest(world.model), find_optimum(world.model, world.has_laws))
 
 
 def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
-    """What happened in a run, with one entry per episode; see `bellmanifold.runs.metrics` for the measures.
+    """The record of a run, with one entry per episode; see `bellmanifold.runs.metrics` for the measures.
 
-    Entry k of `moves` counts the entries of `pair` and `reward`, what was played and paid, that belong to entry k of
-    the rest. `action_probability` and `q_mean`, if they are there, are what the agent believed about each pair when it
-    chose the policy, NaN where it did not know. Where `solved_episode` is NaN, the problem was not solved, or bsuite's
-    rule does not apply.
+    `pair` and `reward` list the pairs played and their rewards, move by move; entry k of `moves` is the number of moves
+    in episode k. `action_probability` and `q_mean`, if present, are the agent's beliefs about each pair when it chose
+    the policy, NaN where unknown. `solved_episode` is NaN if the problem was not solved or bsuite's rule does not
+    apply.
     """
     numbers = run.model.numbers_in(problem.model).astype(np.int32)
     each: dict[str, Any] = {
@@ -111,7 +111,7 @@ def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Versions of this package and of what its numbers depend on."""
+    """Versions of this package and of the libraries its results depend on."""
     found = {"python": platform.python_version(), "machine": platform.platform()}
     for name in _LIBRARIES:
         try:
@@ -122,7 +122,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of this package's source, "-dirty" if it was changed since; empty if it is no checkout."""
+    """The commit of this package's source, with "-dirty" if it was modified; empty if it is not a checkout."""
     home = Path(bellmanifold.__file__).parent
     ours = ("git", "-C", str(home), "ls-files", "--error-unmatch", "__init__.py")
     name = ("git", "-C", str(home), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
@@ -149,11 +149,11 @@ def read_settings(attributes: Mapping[str, str]) -> RunSettings:
 
 
 def require_fit(found: Mapping[str, Any], required: Iterable[str], episodes: int, pairs: int | None) -> None:
-    """Refuse arrays of a run, by name, that are missing or do not fit together; `pairs` is None without the problem."""
+    """Raise if arrays of a run are missing or inconsistent; `pairs` is None if the problem is not known."""
     for name in required:
         _require(name in found, f"{name} is missing")
     for name, array in found.items():
-        _require(array.dtype.kind in ("iu" if name in WHOLE else "biuf"), f"{name} holds no such numbers")
+        _require(array.dtype.kind in ("iu" if name in WHOLE else "biuf"), f"{name} has the wrong type of numbers")
         if name in SINGLE:
             _require(array.shape == (), f"{name} is not one number")
         if name in EACH_EPISODE:

@@ -1,7 +1,7 @@
-"""Running a plan: runs that are missing or damaged are played and put into the store.
+"""Running a plan: runs that are missing or damaged are played and written to the store.
 
-Results are written by this process only, each as soon as it arrives. So whatever happens, a crash of a worker, of the
-machine or of this program, costs the runs in flight and no more; the same command goes on from there.
+Results are written only by this process, each as soon as it arrives. So a crash of a worker, of the machine or of this
+program costs only the runs in progress; the same command resumes from there.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bellmanifold.sweeps.store import Store
 from bellmanifold.sweeps.units import Failure, Played, Unit, units_of
 
 Player: TypeAlias = Callable[[Sequence[Unit]], Generator[Played, None, None]]
-"""Plays units and hands over what became of each: in this process, in others, or on a cluster."""
+"""Plays units and yields the outcome of each: in this process, in others, or on a cluster."""
 
 
 @dataclass
 class Tally:
-    """What became of a plan.
+    """The outcome of a plan.
 
     Attributes:
-        total, kept, played: runs in the plan, those that were there already, and those that were played and written.
+        total, kept, played: runs in the plan, those that were already there, and those that were played and written.
         damaged: files that were there but had to be made again, and why.
         failures: units that could not be played, and why.
-        log: where the failures' tracebacks are.
+        log: the file with the failures' tracebacks.
     """
 
     total: int
@@ -44,7 +44,7 @@ class Tally:
 
     @property
     def exit_code(self) -> int:
-        """0, or that of the failures if they agree, or 70."""
+        """0 without failures; the exit code of the failures if they agree, otherwise 70."""
         codes = {failure.exit_code for _, failure in self.failures}
         return 0 if not codes else codes.pop() if len(codes) == 1 else 70
 
@@ -57,13 +57,13 @@ def sweep(
     widen: bool = False,
     cost: Callable[[RunSettings], float] = lambda run: 1.0,
 ) -> Tally:
-    """Play what is missing of a plan.
+    """Play the missing runs of a plan.
 
     Args:
-        out: the output directory; made if it does not exist, refused if it belongs to another plan.
+        out: the output directory; created if it does not exist, refused if it belongs to another plan.
         show: makes the progress display from the number of runs and the number of those already there.
         widen: see `Store.claim`.
-        cost: expected cost of a run, in any unit, for the estimate of the time left; by default all cost the same.
+        cost: expected cost of a run, in any unit, for the estimate of the time left; by default the same for all.
     """
     store = Store(Path(out))
     with store.claim(plan, widen):
@@ -83,7 +83,7 @@ def sweep(
 
 
 def find_faults(store: Store, plan: Plan) -> dict[RunSettings, str]:
-    """The runs that have to be played, and why: "missing", or what is wrong with their file."""
+    """The runs that must be played, and why: "missing", or what is wrong with their file."""
     digests = plan.models
     found = {run: store.fault(run, digests[run.model]) for run in plan.runs}
     return {run: fault for run, fault in found.items() if fault is not None}
@@ -119,7 +119,7 @@ def _entry(unit: Unit, failure: Failure) -> str:
 
 
 def require_success(tally: Tally) -> None:
-    """Raise what a caller should see if not everything could be played."""
+    """Raise an error for the caller if not all runs could be played."""
     if tally.failures:
         _, first = tally.failures[0]
         runs = sum(len(unit.runs) for unit, _ in tally.failures)

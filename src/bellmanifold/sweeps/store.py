@@ -1,16 +1,16 @@
-"""Where results live: a directory with one netCDF file per run.
+"""The store of results: a directory with one netCDF file per run.
 
-A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: which run and which problem
-it is about, and the SHA-256 of all that. HDF5 readers stop at the length their header states and never see that line.
-`decode` checks it before HDF5 sees a single byte, so a file that was cut off, or in which a bit flipped, is found,
-whatever the damage would do to a parser; and a sweep that is resumed need not parse what is there.
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: identifiers of the run and the
+problem, and the SHA-256 of all this. HDF5 readers stop at the length stated in the header and never see that line.
+`decode` checks it before HDF5 reads a single byte, so a truncated file or a flipped bit is detected, whatever the
+damage would do to a parser; and resuming a sweep does not require parsing the existing files.
 
-A file's name is a function of the run's settings alone: a readable part and 16 digits of `RunSettings.identity`. Files
-are written under a temporary name, synced and renamed, so a file that exists under its own name is complete, and two
-programs that write the same run at once leave one of two whole files.
+A file's name depends only on the run's settings: a readable part and 16 digits of `RunSettings.identity`. Files are
+written under a temporary name, synced and renamed, so a file that exists under its final name is complete, and if two
+programs write the same run at once, one of two complete files remains.
 
-`plan.json` says which plan the directory belongs to: its runs and digests of its problems. A reader that names
-the runs it wants is not misled by others, and may widen the plan instead of keeping to it.
+`plan.json` says which plan the directory belongs to: its runs and digests of its problems. A reader that selects
+the runs it wants is not misled by others, and may widen the plan instead of matching it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ REMEDY = "choose another --out (.nc files copied there are used again)"
 
 
 def runs_in(directory: Path) -> Path:
-    """The folder of runs in the output directory of `demo` or `reproduce`; refuses one that lies elsewhere."""
+    """The folder of runs in the output directory of `demo` or `reproduce`; raises if it is a symbolic link."""
     runs = directory / RUNS_FOLDER
     if runs.is_symlink():
         raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
@@ -78,19 +78,19 @@ def file_name(settings: RunSettings) -> str:
 
 def seal(content: bytes, identity: str, model_digest: str) -> bytes:
     """The last line of a file, in 64 hexadecimal digits each: the identity of the run's settings, the digest of the
-    problem, and the SHA-256 of the bytes before this line and of these two."""
+    problem, and the SHA-256 of the bytes before this line followed by these two."""
     about = f"{identity} {model_digest}"
     return f"\n{MARK} {about} {sha256(content + f' {about}'.encode()).hexdigest()}\n".encode()
 
 
 def encode(made: xr.Dataset) -> bytes:
-    """A record as the bytes of its file."""
+    """The bytes of the file of a record."""
     content = write_netcdf(made)
     return content + seal(content, made.attrs["identity"], made.attrs["model_digest"])
 
 
 def decode(content: bytes) -> xr.Dataset:
-    """The record in the bytes of a file; refuses damaged ones. Call inside `located`."""
+    """The record in the bytes of a file; raises if they are damaged. Call inside `located`."""
     verify(content)
     found = read_netcdf(content)
     require_format(found.attrs)
@@ -98,13 +98,13 @@ def decode(content: bytes) -> xr.Dataset:
 
 
 def require_format(attributes: Mapping[str, Any]) -> None:
-    """Refuse the attributes of another kind of file."""
+    """Raise if the attributes are those of another kind of file."""
     if attributes.get("format") != FORMAT:
         raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
 
 
 def verify(content: bytes) -> tuple[str, str]:
-    """Identity and model digest that a result file was sealed with; refuses damaged bytes. HDF5 is not asked."""
+    """The identity and model digest in the seal of a result file; raises if it is damaged, without parsing HDF5."""
     body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
     words = line.decode("ascii", "replace").split()
     if len(words) == 4 and seal(body, words[1], words[2]) == line:
@@ -121,7 +121,7 @@ def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
 
 
 def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Some variables of a verified result file, those of them that it has, and its attributes."""
+    """The named variables, as far as a verified result file has them, and its attributes."""
     with located(label(path)):
         content = read_bytes(path)
         verify(content)
@@ -157,10 +157,10 @@ class Store:
 
     @contextmanager
     def claim(self, plan: Plan, widen: bool = False) -> Iterator[None]:
-        """Make the directory this plan's while the work goes on inside.
+        """Claim the directory for this plan, as a context manager around the work.
 
-        Refuses if it belongs to another plan, also to one of which nothing is there yet but which is being played, or
-        if it is closed to us. To `widen` it is to add this plan's runs to those of another one instead of refusing.
+        Raises if it belongs to another plan, even to one without results that is being played, or if it is not
+        accessible. With `widen` this plan's runs are added to those of another plan instead.
         """
         self._make()
         with closing(Presence(self.root)) as presence:
@@ -174,7 +174,7 @@ class Store:
             yield
 
     def _make(self) -> None:
-        """Make the directory if it is not there; refuse it if it is closed to us."""
+        """Create the directory if necessary; raise if it is not accessible."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             sync_directory(self.root.parent)
@@ -188,13 +188,13 @@ class Store:
             if not self.compare(plan):
                 self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
             presence.share()
-        if not self.compare(plan, in_use=True):  # somebody may have been quicker
+        if not self.compare(plan, in_use=True):  # another process may have been quicker
             self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
 
     def compare(self, plan: Plan, in_use: bool = False) -> bool:
-        """Does the directory belong to this plan? False if it belongs to none; refuses if it is another one's.
+        """Whether the directory belongs to this plan; False if it belongs to none, raises if it belongs to another.
 
-        A plan of which no run is there, because it was refused or stopped at once, has no claim, unless somebody is
+        A plan without any results, because it was refused or stopped at once, has no claim unless another process is
         playing it (`in_use`).
         """
         known = self._read_plan()
@@ -209,7 +209,7 @@ class Store:
         return True
 
     def _widen(self, plan: Plan) -> None:
-        """Let the directory's plan have this plan's runs too."""
+        """Add this plan's runs to the directory's plan."""
         models, runs = self._read_plan() or ({}, [])
         self._require_same_problems(plan, {**plan.models, **models})
         known = set(map(_canonical, runs))
@@ -220,7 +220,7 @@ class Store:
     def _require_same_problems(self, plan: Plan, models: dict[str, Any]) -> None:
         changed = [name for name, value in plan.models.items() if models.get(name) != value]
         if changed:
-            raise BadInputError(f"{label(self.root)}: {changed[0]} was another problem when this began: {REMEDY}")
+            raise BadInputError(f"{label(self.root)}: {changed[0]} was a different problem when this began: {REMEDY}")
 
     def _write_plan(self, models: dict[str, Any], runs: list[Any]) -> None:
         own = {"format": PLAN_FORMAT, "models": models, "runs": runs}
@@ -228,7 +228,7 @@ class Store:
         write_atomically(self.root / PLAN_FILE, lambda file: file.write(text))
 
     def _read_plan(self) -> tuple[dict[str, Any], list[Any]] | None:
-        """Problems and runs of the plan the directory belongs to; None if it belongs to none."""
+        """Problems and runs of the directory's plan; None if it has none."""
         where = self.root / PLAN_FILE
         if not where.exists():
             return None
@@ -242,7 +242,7 @@ class Store:
         return models, runs
 
     def _sweep_up(self, plan: Plan) -> None:
-        """Remove what writers that were killed left behind; a file that another program may still be writing stays."""
+        """Remove temporary files of killed writers; recent ones, which may still be being written, are kept."""
         begins = {temporary_prefix(name) for name in (PLAN_FILE, *map(file_name, plan.runs))}
         for path in self.root.glob(".*"):
             with suppress(OSError):
@@ -251,7 +251,7 @@ class Store:
                     path.unlink()
 
     def fault(self, settings: RunSettings, model_digest: str) -> str | None:
-        """Why a run has to be played (again): "missing", or what is wrong with its file; None if the file is good."""
+        """Why a run must be played (again): "missing", or what is wrong with its file; None if the file is good."""
         path = self.path(settings)
         if not path.exists():
             return "missing"
@@ -267,14 +267,14 @@ class Store:
         return None
 
     def write(self, settings: RunSettings, content: bytes) -> None:
-        """Put a run's file in place."""
+        """Write a run's file."""
         try:
             write_atomically(self.path(settings), lambda file: file.write(content))
         except DiskError as error:
             raise DiskError(f"{error}, finished runs are kept") from None
 
     def log(self, text: str) -> Path:
-        """Append to the log of failures, but to none elsewhere that a symbolic link of this name leads to."""
+        """Append to the log of failures; symbolic links are not followed."""
         path = self.root / LOG_FILE
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
@@ -288,9 +288,9 @@ class Store:
 
 @contextmanager
 def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[Callable[[Run], None]]:
-    """Claim a directory for the runs of `learn`, as a sweep of them would; what is handed over writes one of them.
+    """Claim a directory for the runs of `learn`, as a sweep would; yields a function that writes a run.
 
-    `entry` is what the runs share: model, agent, episodes and the agent's options (None means not given).
+    `entry` holds the settings shared by the runs: model, agent, episodes and options (None means not given).
     """
     shared = {name: value for name, value in entry.items() if value is not None}
     plan = plan_entries([{**shared, "seed": seed} for seed in seeds])

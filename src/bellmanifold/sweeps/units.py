@@ -1,11 +1,11 @@
-"""The unit of work that processes are given, what a worker does with it, and what it answers.
+"""Units of work for processes, how a worker plays them, and its answers.
 
-**A unit** is what one worker plays at a time: runs that agree in everything but the seed. Its seeds come from one
-*block*, the seeds k W, ..., k W + W - 1 for the agent's fixed width W. Agents that move the chains of a whole block in
-one program (`AgentKind.make_block`) always play all of the block's seeds, also when only some are wanted: the number of
+**A unit** is what one worker plays at a time: runs that differ only in their seeds. The seeds come from one *block*,
+the seeds k W, ..., k W + W - 1 for the agent's fixed width W. Agents that move the chains of a whole block in one
+program (`AgentKind.make_block`) always play all of the block's seeds, even if only some are wanted: the number of
 rows of a batched program can change the last bits of every row. All others have width 1 and play one run at a time.
-Either way a run's numbers are a function of its settings alone: not of the plan it is part of, of what was resumed, or
-of workers.
+Either way a run's results depend only on its settings, not on the plan it is part of, on what was resumed, or on the
+workers.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from bellmanifold.sweeps.record import Problem, prepare, record
 from bellmanifold.sweeps.store import encode
 
 TRIES = 2
-"""How often a unit is given out if its worker dies or fails in a way that may not happen again."""
+"""Number of attempts at a unit if its worker dies or fails in a way that may not happen again."""
 MOST_KEPT = 8
-"""Problems that a process keeps between units."""
+"""Number of problems that a process caches between units."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Runs for one worker, which differ only in their seeds: these lie in one block, and ascend.
+    """Runs for one worker that differ only in their seeds, which are from one block, in ascending order.
 
     Attributes:
-        kind: the agent; it travels with the unit, so that a worker need not have registered it.
-        model_digest: what the problem must be on the worker.
+        kind: the agent; it is sent with the unit, so that a worker need not have registered it.
+        model_digest: digest that the problem must have on the worker.
         model: the problem itself if it came from a file, which another machine may not have.
     """
 
@@ -49,7 +49,7 @@ class Unit:
 
 
 def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
-    """Units that play the wanted runs of a plan, in the order of the plan."""
+    """Units for the wanted runs of a plan, in the order of the plan."""
     blocks: dict[RunSettings, list[RunSettings]] = {}
     for run in wanted:
         width = find_agent(run.agent).width
@@ -67,7 +67,7 @@ def units_of(plan: Plan, wanted: Sequence[RunSettings]) -> list[Unit]:
 def play_unit(unit: Unit, kept: dict[str, Problem] | None = None, most: int = MOST_KEPT) -> dict[int, xr.Dataset]:
     """Play the runs of a unit; the record of every wanted seed.
 
-    Problems are kept between units, by their digests and `most` of them: by default those of this process.
+    At most `most` problems are cached between units, by their digests; `kept` is by default the cache of this process.
     """
     problem, settings = _problem(unit, _KEPT if kept is None else kept, most), {run.seed: run for run in unit.runs}
     episodes, choices = unit.runs[0].episodes, unit.runs[0].choices()
@@ -79,18 +79,18 @@ _KEPT: dict[str, Problem] = {}
 
 
 def _problem(unit: Unit, kept: dict[str, Problem], most: int) -> Problem:
-    """The unit's problem, kept between units."""
+    """The unit's problem, cached between units."""
     found = kept.get(unit.model_digest)
     if found is None:
         name = unit.runs[0].model
         found = prepare(unit.model if unit.model is not None else load_problem(name))
         if found.digest != unit.model_digest:
             raise BadInputError(
-                f"{quote(name)} is another problem on this worker: install the same versions everywhere"
+                f"{quote(name)} is a different problem on this worker: install the same versions everywhere"
             )
         if len(kept) >= most:
             kept.clear()
-        if isinstance(found.source, SSP):  # an environment has a state of its own: threads must not share it
+        if isinstance(found.source, SSP):  # environments are stateful: threads must not share them
             kept[unit.model_digest] = found
     return found
 
@@ -101,7 +101,7 @@ class Failure:
 
     Attributes:
         details: a traceback, for the log.
-        final: whether trying again is pointless: the input is at fault.
+        final: whether another attempt is pointless, because the input is at fault.
     """
 
     message: str
@@ -116,12 +116,12 @@ Played: TypeAlias = tuple[Unit, Answer]
 
 
 def worth_another(answer: Answer, tries: int) -> bool:
-    """Should a unit with this answer be given out again?"""
+    """Whether a unit with this answer should be attempted again."""
     return isinstance(answer, Failure) and not answer.final and tries < TRIES
 
 
 def attempt(unit: Unit) -> Answer:
-    """Play a unit and encode its records; whatever goes wrong is part of the answer."""
+    """Play a unit and encode its records; exceptions are returned as a `Failure`."""
     try:
         return {seed: encode(record) for seed, record in play_unit(unit).items()}
     except BellmanifoldError as error:

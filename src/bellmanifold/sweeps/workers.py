@@ -1,10 +1,10 @@
 """Playing units in processes of this machine.
 
 Processes are spawned, never forked: a forked child that uses JAX hangs. Each worker is given one unit at a time
-through a pipe of its own, so that when a worker dies, its pipe closes and it is known which unit it was playing.
+through its own pipe, so that when a worker dies, its pipe closes and it is known which unit it was playing.
 
-Workers ignore Ctrl-C, which a terminal sends to all of a program's processes: the parent decides and ends them. If the
-parent itself is killed, they notice and end at once. A worker computes on one thread (`threads`).
+Workers ignore Ctrl-C, which a terminal sends to all processes of a program: the parent decides when to end them. If the
+parent itself is killed, they notice and exit at once. A worker uses a single thread (`bellmanifold.runs.environment`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ READY = "ready"
 
 
 def play_in_processes(units: Sequence[Unit], workers: int) -> Generator[Played, None, None]:
-    """Play units in a number of processes; answers come as they are ready.
+    """Play units in a number of processes; answers are yielded as they become ready.
 
-    A unit whose worker dies is given to another one, once; if that one dies, too, the answer says so.
+    A unit whose worker dies is given to another one, once; if that one dies, too, the answer is a `Failure`.
     """
     waiting = deque((unit, 1) for unit in units)
     with tempfile.TemporaryDirectory(prefix="bellmanifold-") as notes:
@@ -52,7 +52,7 @@ def play_in_processes(units: Sequence[Unit], workers: int) -> Generator[Played, 
 
 
 class Worker:
-    """One process, its pipe, and the unit it plays."""
+    """A worker process, its pipe, and the unit it is playing."""
 
     def __init__(self, note: Path) -> None:
         context = mp.get_context("spawn")
@@ -83,7 +83,7 @@ class Worker:
 
 
 class Crew:
-    """The workers at hand; dead ones are replaced."""
+    """A fixed number of workers; dead ones are replaced."""
 
     def __init__(self, notes: Path, size: int) -> None:
         self.notes, self.hired, self.reported = notes, 0, 0
@@ -98,13 +98,13 @@ class Crew:
         return any(worker.job is not None for worker in self.workers)
 
     def give(self, waiting: deque[tuple[Unit, int]]) -> None:
-        """Give a waiting unit to everyone who has none."""
+        """Give a waiting unit to every idle worker."""
         for worker in self.workers:
             if worker.job is None and waiting:
                 worker.give(*waiting.popleft())
 
     def answers(self) -> Iterator[tuple[Unit, int, Answer]]:
-        """Wait until some worker says something, or dies."""
+        """Wait until some worker answers or dies."""
         by_pipe: dict[Any, int] = {worker.connection: k for k, worker in enumerate(self.workers) if worker.job}
         for ready in wait(list(by_pipe)):
             worker = self.workers[by_pipe[ready]]
@@ -134,7 +134,7 @@ class Crew:
 
 
 def serve(connection: Connection, note: str) -> None:
-    """The life of a worker: play what comes through the pipe until it closes."""
+    """The main loop of a worker: play units from the pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -157,7 +157,7 @@ def _end_with_parent() -> None:
 
 
 def _start(process: BaseProcess) -> None:
-    """Start a process that uses one thread, and holds Ctrl-C back: no traceback of an interrupted import."""
+    """Start a single-threaded process with Ctrl-C blocked, so that no interrupted import prints a traceback."""
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
