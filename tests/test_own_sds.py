@@ -280,7 +280,7 @@ def test_flat_with_open_laws(rng):
 
 
 def test_what_is_refused_of_a_flat_prior():
-    with pytest.raises(BadInputError, match=r'nothing is known of the reward of pair \("s", "b"\)'):
+    with pytest.raises(BadInputError, match=r'nothing is known about the reward of pair \("s", "b"\)'):
         bm.posterior(TWO_ACTIONS, seen(("a", -1.0, 0.3)), prior_scale="flat")
     whole = seen(("a", -1.0, 0.3), ("b", -2.0, 0.3))
     for engine in ("mixture", "hmc", "nuts", "rejection"):

@@ -160,7 +160,7 @@ def test_what_is_warned_of():
     """Doubts first; then improper policies that hold more than half, and a best route that is a loop; remarks last."""
     half = summary_of(two_state(), [[1, 1]])
     assert half.warnings == [
-        "the most probable route is a loop: proper_only=True leaves loops out that are known to be such"
+        "the most probable route is a loop: proper_only=True excludes known loops"
     ]
     assert summary_of(two_state(), [[1, 3]]).warnings == []
     most = replace(summary_of(two_state(), [[3, 1]], doubts=("uneven",)), remarks=("epsilon has no effect",))

@@ -145,7 +145,7 @@ class Target:
     def support(self) -> SSP:
         """The problem in which open laws lead only to states where landings were seen, or back if there were none.
 
-        Some draws of the laws follow these landings almost always, so the loops here are those that open laws may close.
+        Some draws of the laws follow these landings almost always, so its loops are those that open laws may close.
         """
         if self.laws is None:
             return self.model
@@ -235,8 +235,8 @@ def noisy_target(
     """The posterior for rewards with additive noise, where every repeat counts.
 
     Rewards with an sd of their own are combined with the others by precision; exact rewards overrule both. `noise` is
-    the scale of the noise, or the log density of a prior over it. Under a non-Gaussian kernel every pair must be seen at
-    most once, as repeats then have no sufficient mean.
+    the scale of the noise, or the log density of a prior over it. Under a non-Gaussian kernel no pair may be seen more
+    than once, as repeats then have no sufficient mean.
     """
     if not isinstance(kernel, Gaussian) and data.count.max(initial=0) > 1:
         raise UnsupportedError(
