@@ -321,7 +321,7 @@ def test_exact_and_noisy_rewards_in_one_loop():
     laws = {("x", "y"): "y", ("x", "end"): "goal", ("y", "x"): "x", ("y", "end"): "goal"}
     model = open_model(["x", "y"], list(laws), [(pair, {after: 1.0}) for pair, after in laws.items()])
     data = Dataset.from_pairs(model, [Observation("x", "y", -1.0, 0.0), Observation("y", "x", -1.0, 0.5)])
-    with pytest.raises(UnsupportedError, match=r"exact and noisy rewards in one loop.*proper_only=True"):
+    with pytest.raises(UnsupportedError, match=r"has exact and noisy rewards.*proper_only=True"):
         bm.posterior(model, data)
     assert bm.posterior(model, data, proper_only=True, samples=4096).improper_mass.value == 0.0
 

@@ -86,7 +86,7 @@ def _chains(target: Target, asked: EngineName) -> Choice:
     """Gradient-based chains, the only engine for repeats whose mean is not sufficient."""
     noise = f"repeats under {target.kernel} noise"
     if isinstance(target.kernel, Uniform):
-        raise UnsupportedError("uniform noise has no gradient for chains to follow, and repeats need them: use laplace")
+        raise UnsupportedError("uniform noise has no gradient, and repeats need chains that follow one: use laplace")
     if asked not in ("auto", "hmc", "nuts"):
         raise UnsupportedError(
             f"{asked} takes {target.kernel} noise only where every pair was seen once: use --engine nuts, or gaussian "

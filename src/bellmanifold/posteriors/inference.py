@@ -87,7 +87,7 @@ def posterior(
         discount: discount factor; the discounted problem is then used instead.
         samples: number of points; by default as many as needed for standard errors of 1e-3.
         top: maximum number of routes to report; 0 for none.
-        seed: seed of the random numbers; results are reproducible.
+        seed: random seed; the same seed gives the same results.
         prior_mean: mean of the prior of the action values, one number or one for each pair; by default what the problem
             states, or 0.
         prior: mean and sd for single pairs, {(state, action): (mean, sd)}; these take precedence.

@@ -63,7 +63,7 @@ def every_visit_target(
         model: NoiseModel = InferredScale(noise, kernel)
     elif callable(noise):
         raise UnsupportedError(
-            f"repeats under {kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            f"repeats under {kernel} noise do not take a prior of your own over its scale: use bm.sample_chains with a "
             "noise model"
         )
     else:
@@ -109,4 +109,4 @@ def check_flat(data: Dataset, proper_only: bool | None) -> None:
             "no prior: give it an observation or a belief, or a number as --prior-scale"
         )
     if proper_only is False:
-        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave --proper-only out")
+        raise BadInputError("prior_scale is flat, which covers proper policies only: leave --proper-only out")

@@ -173,7 +173,7 @@ def chart_of(target: Target, limits: ChartLimits = LIMITS, only_observed: bool =
             tables.
     """
     if target.laws is not None and not target.laws.fits_batch:
-        raise TooLargeError(f"laws of pairs that may lead to {target.laws.nexts} states are open, too many for batches")
+        raise TooLargeError(f"open laws may lead to {target.laws.nexts} states: too many for batches")
     return known_chart(target.model, target.observed, limits) if only_observed else batch_chart(target.model, limits)
 
 
