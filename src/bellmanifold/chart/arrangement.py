@@ -65,9 +65,7 @@ def lay_out_by_levels(
     first = np.flatnonzero(np.diff(level[order], prepend=-1))
     begins = [np.arange(a, b, width) for a, b in zip(first, [*first[1:], states], strict=True)]
     windows = np.full(states, -1)
-    found = np.minimum(
-        np.concatenate(begins), states - width
-    )  # the last windows overlap instead of running past the end
+    found = np.minimum(np.concatenate(begins), states - width)  # the last windows overlap to end with the states
     windows[: len(found)] = found
     layout = lay_out(model, successor, order, [(0, states, "windows")])
     (block,) = layout.blocks
