@@ -1,4 +1,4 @@
-"""Cutting the observed end components open, so that the chart also covers improper parameters.
+"""Cutting open the observed end components, so that the chart also covers improper parameters.
 
 Where observed pairs form an end component, the chart misses the parameters whose greedy policy stays in it. Choose a
 set F of observed pairs that meets every such component. With the pairs of F treated as free no policy is improper, so
@@ -120,7 +120,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
             f"too many to enumerate: use {remedy}"
         )
     treatments = _treatments(target, cut)
-    leaves_out = target.proper_only and bool(target.improper_loops)  # centred coordinates would include them
+    leaves_out = target.proper_only and bool(target.improper_loops)  # centred coordinates would include these
     if leaves_out or target.exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])

@@ -101,7 +101,7 @@ def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"]) -> 
 
 
 def check_flat(data: Dataset, proper_only: bool | None) -> None:
-    """Refuse a flat prior if some action value would have no prior at all, or if improper policies are asked for."""
+    """Refuse a flat prior if some action value would have no prior at all, or if improper policies are requested."""
     if data.free.any():
         pair = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(data.free))))
         raise BadInputError(

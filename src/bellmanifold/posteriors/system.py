@@ -55,7 +55,7 @@ class System:
         layout: how the chart solves the problem.
         law: transition probabilities, for all points or (with a last axis) for each point of a batch.
         solved: pairs whose equation the chart solves, shape (pairs,).
-        first: actions of a proper policy of M~, that avoids the exits of lingering loops, shape (states,).
+        first: actions of a proper policy of M~ that, if possible, does not leave lingering loops, shape (states,).
         free: pairs whose value is a coordinate, or which hold a state without coordinates at 0, shape (pairs,).
         unseen: unobserved pairs of coupled states, shape (pairs,).
         reward, width: of observed pairs (solved or in the cut), shape (pairs,).
