@@ -191,7 +191,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         leaving |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
     # Policy iteration starts inside loops that are rarely left. From a policy that leaves, the advantage of staying is
     # only the leak times the gain, which is close to rounding; from one that stays, that of leaving is the whole gain.
-    leaving &= target.observed
+    leaving &= coordinates.solved
     closed = np.asarray(exits.any(axis=0))[coordinates.stand_in]
     first = chart.first_policy(coordinates.solved & ~leaving, closed | leaving)
     first = chart.first_policy(coordinates.solved, closed) if first is None else first
