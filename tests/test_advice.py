@@ -397,8 +397,8 @@ def test_advice_that_is_not_to_be_trusted_exits_4(cli, tmp_path):
     assert err.count("\n") == 1
     code, out, err = cli(*given)
     assert code == 4
-    assert out.startswith("warning: not to be trusted: ")
-    assert "stop: undecided (the posterior is not to be trusted)" in out
+    assert out.startswith("warning: not trustworthy: ")
+    assert "stop: undecided (the posterior is not trustworthy)" in out
     assert err.count("\n") == 1
 
 

@@ -272,7 +272,7 @@ def test_an_exact_reward_rules_action_values_out_as_coordinates():
 
 def test_exact_and_noisy_rewards_in_one_loop_are_refused_unless_it_does_not_count():
     mixed = with_scales(target_of(pair_of_states(0.9, 0.6)), {("a", "on"): 0.0})
-    with pytest.raises(UnsupportedError, match="exact and noisy rewards in one loop"):
+    with pytest.raises(UnsupportedError, match="has exact and noisy rewards"):
         covering(mixed)
     assert ways_of(replace(mixed, proper_only=True)) == [["non-centred"]]
 

@@ -158,7 +158,7 @@ def test_warnings_come_first():
     target = relaxed_target(bm.Dataset.complete(bm.envs.two_state()), 0.5, 2.0)
     summary = summary_of(target, [[1.0, 3.0]], doubts=("they have not mixed",))
     first = repr(summary).splitlines()[1]
-    assert first == "  warning: not to be trusted: they have not mixed"
+    assert first == "  warning: not trustworthy: they have not mixed"
     html = summary._repr_html_()
     assert html.index("Warning:") < html.index("<table>")
     assert bm.check(bm.envs.grid(2, 2))._repr_html_().count("Warning") == 0

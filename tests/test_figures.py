@@ -259,7 +259,7 @@ def test_a_picture_of_a_posterior_explains_itself():
     known = summary.action_probability.value[np.abs(summary.action_probability.value - 0.5) > 0.005]
     assert set(numbers) == {f"{p:.0%}" for p in known}, "where nothing is known no number says so"
     doubtful = replace(summary, result=replace(summary.result, doubts=("no",)))
-    assert "not to be trusted" in figures.draw(model, doubtful).get_title()
+    assert "not trustworthy" in figures.draw(model, doubtful).get_title()
 
 
 def test_a_picture_without_a_posterior_has_no_pies():

@@ -356,11 +356,11 @@ def test_a_data_set_of_chains(told):
 
 
 def test_chains_of_any_family_answer_as_a_posterior_does(told):
-    """Probabilities, routes, pictures, tables, JSON; and why they are not to be trusted."""
+    """Probabilities, routes, pictures, tables, JSON; and why they are not trustworthy."""
     family = Parametrisation(1, lambda theta: jnp.full(6, theta[0]))
     found = sample_chains(MODEL, Dataset.complete(MODEL), InferredScale(), family, chains=4, draws=4)
     assert not found.trustworthy
-    assert found.warnings[0].startswith("not to be trusted: the chains have not mixed (R-hat")
+    assert found.warnings[0].startswith("not trustworthy: the chains have not mixed (R-hat")
     assert "the chains have not mixed" in found.reason
     assert sum(route.probability for route in found.routes) == pytest.approx(1.0)
     answer = json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -166,7 +166,7 @@ def test_options_without_effect_are_named(asked):
     )
     assert remarks(own, noise_sd=0.1) == [["noise_sd", every]]
     assert remarks(partly, noise_sd=0.1) == []
-    assert remarks(complete_, kernel="uniform") == [["kernel", "epsilon is 0, so that no equation is relaxed"]]
+    assert remarks(complete_, kernel="uniform") == [["kernel", "epsilon is 0, so no equation is relaxed"]]
     assert remarks(own, prior_scale="flat", prior_mean=1.0) == [["prior_mean", "the prior is flat over rewards"]]
     assert remarks(own, prior_scale="flat") == []
     both = remarks(complete_, laws="dirichlet", concentration=1.0)

@@ -280,7 +280,7 @@ def test_flat_with_open_laws(rng):
 
 
 def test_what_is_refused_of_a_flat_prior():
-    with pytest.raises(BadInputError, match=r'nothing is known of the reward of pair \("s", "b"\)'):
+    with pytest.raises(BadInputError, match=r'nothing is known about the reward of pair \("s", "b"\)'):
         bm.posterior(TWO_ACTIONS, seen(("a", -1.0, 0.3)), prior_scale="flat")
     whole = seen(("a", -1.0, 0.3), ("b", -2.0, 0.3))
     for engine in ("mixture", "hmc", "nuts", "rejection"):
@@ -321,7 +321,7 @@ def test_exact_and_noisy_rewards_in_one_loop():
     laws = {("x", "y"): "y", ("x", "end"): "goal", ("y", "x"): "x", ("y", "end"): "goal"}
     model = open_model(["x", "y"], list(laws), [(pair, {after: 1.0}) for pair, after in laws.items()])
     data = Dataset.from_pairs(model, [Observation("x", "y", -1.0, 0.0), Observation("y", "x", -1.0, 0.5)])
-    with pytest.raises(UnsupportedError, match=r"exact and noisy rewards in one loop.*proper_only=True"):
+    with pytest.raises(UnsupportedError, match=r"has exact and noisy rewards.*proper_only=True"):
         bm.posterior(model, data)
     assert bm.posterior(model, data, proper_only=True, samples=4096).improper_mass.value == 0.0
 

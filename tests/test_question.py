@@ -123,7 +123,7 @@ def test_flat_priors_need_something_of_every_reward():
     complete, partly = Dataset.complete(MODEL), seen(("s1", "stay", -1.0))
     for proper_only in (None, True):
         check_flat(complete, proper_only)
-        with pytest.raises(BadInputError, match=r"nothing is known of the reward of pair \(\"s1\", \"go\"\)"):
+        with pytest.raises(BadInputError, match=r"nothing is known about the reward of pair \(\"s1\", \"go\"\)"):
             check_flat(partly, proper_only)
-    with pytest.raises(BadInputError, match="a flat prior holds proper policies only: leave proper_only out"):
+    with pytest.raises(BadInputError, match="is flat, which covers proper policies only: leave proper_only out"):
         check_flat(complete, False)

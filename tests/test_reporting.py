@@ -95,8 +95,8 @@ def test_words_of_pictures():
     assert tuple(words)[1:] == ("most probable route (75%)", "observed", "not observed")
     words = words_of(believing(asked(doubts=("uneven",)), 0, 4))
     assert "3 of 8 moves observed and a belief about 2 more; slices" in words[0]
-    assert words[0].endswith("\nnot to be trusted: a diagnostic says so")
-    assert words[3] == "not observed, a belief at most"
+    assert words[0].endswith("\nnot trustworthy: a diagnostic says so")
+    assert words[3] == "not observed, at most a belief"
     assert words_of(asked(roads(chance=True)))[1] == "most probable moves"
     nameless = words_of(asked(replace(roads(), name="")))
     assert nameless[0].startswith("a problem: ")

@@ -49,7 +49,7 @@ def test_costs_with_the_wrong_sign_are_no_reason_to_stop(cli, files):
     wrong = DRIVES.replace(",-", ",")
     code, out, _ = cli("advise", *files(drives=wrong), *BELIEF, "--tolerance", "0.5")
     assert code == 4
-    assert out.startswith("warning: not to be trusted: rewards of (")
+    assert out.startswith("warning: not trustworthy: rewards of (")
     assert "and of 1 more, beliefs included, are many of their sds apart: check their signs" in out
     assert "stop: undecided" in out
     assert "Stop." not in out
@@ -79,7 +79,7 @@ def test_roads_that_are_only_believed_are_dotted(loaded):
     summary = bm.posterior(model, data, reward_belief=(-5.0, 2.0))
     assert summary.pies()[1].tolist() == (data.tries > 0).tolist()
     legend = bm.figures.draw(model, summary).get_legend()
-    assert [text.get_text() for text in legend.get_texts()][-2:] == ["observed", "not observed, a belief at most"]
+    assert [text.get_text() for text in legend.get_texts()][-2:] == ["observed", "not observed, at most a belief"]
 
 
 def test_the_picture_of_an_advice_is_for_someone_who_decides(loaded):

@@ -139,7 +139,7 @@ def test_laws_of_many_states_have_no_batch_chart():
     target = relaxed_target(memory, 0.0, 10.0, reward=memory.mean_reward.copy())
     target = replace(target, model=whole, laws=laws)
     for only_observed in (False, True):
-        with pytest.raises(TooLargeError, match="67 states are open"):
+        with pytest.raises(TooLargeError, match="67 states: too many"):
             chart_of(target, only_observed=only_observed)
 
 

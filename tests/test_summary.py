@@ -159,13 +159,11 @@ def test_where_all_is_observed_proper_only_leaves_nothing_improper():
 def test_what_is_warned_of():
     """Doubts first; then improper policies that hold more than half, and a best route that is a loop; remarks last."""
     half = summary_of(two_state(), [[1, 1]])
-    assert half.warnings == [
-        "the most probable route is a loop: proper_only=True leaves loops out that are known to be such"
-    ]
+    assert half.warnings == ["the most probable route is a loop: proper_only=True excludes known loops"]
     assert summary_of(two_state(), [[1, 3]]).warnings == []
     most = replace(summary_of(two_state(), [[3, 1]], doubts=("uneven",)), remarks=("epsilon has no effect",))
     first, held, loop, remark = most.warnings
-    assert (first, loop, remark) == ("not to be trusted: uneven", half.warnings[0], "epsilon has no effect")
+    assert (first, loop, remark) == ("not trustworthy: uneven", half.warnings[0], "epsilon has no effect")
     assert held.startswith("policies that are known to miss the goal hold 75% of the posterior: ")
     assert summary_of(two_state(), [[1, 3]], Budget(top=0)).warnings == []
 

@@ -1,4 +1,4 @@
-"""Laying a problem out for the batch chart: which states are solved together, and where their pairs lie."""
+"""Laying out a problem for the batch chart: which states are solved together, and where their pairs are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lay_out(
 ) -> Layout:
     """The layout of a problem whose states are solved in a given order, run by run.
 
-    Runs that are runs of the problem's own states as well stay where they are.
+    If every run consists of consecutive states of the problem, the problem's own order is kept.
     """
     parts = [np.sort(order[begin:end]) for begin, end, _ in runs]
     if runs[0][2] != "windows" and all(part[-1] - part[0] == len(part) - 1 for part in parts):
@@ -58,14 +58,14 @@ def lay_out(
 def lay_out_by_levels(
     model: SSP, successor: Int[np.ndarray, "pairs successors"], level: Int[np.ndarray, "states"]
 ) -> Layout:
-    """The layout of states that are on no cycle of known pairs: a window slides over their levels."""
+    """The layout of states on no cycle of known pairs: a window slides over their levels."""
     states = model.n_states
     order = np.argsort(level, kind="stable")
     width = 1 << int(np.log2(np.sqrt(states)))
     first = np.flatnonzero(np.diff(level[order], prepend=-1))
     begins = [np.arange(a, b, width) for a, b in zip(first, [*first[1:], states], strict=True)]
     windows = np.full(states, -1)
-    found = np.minimum(np.concatenate(begins), states - width)  # the last windows repeat states instead of running out
+    found = np.minimum(np.concatenate(begins), states - width)  # the last windows overlap to end with the states
     windows[: len(found)] = found
     layout = lay_out(model, successor, order, [(0, states, "windows")])
     (block,) = layout.blocks
@@ -73,7 +73,7 @@ def lay_out_by_levels(
 
 
 def with_narrow_blocks(model: SSP, law: Float[np.ndarray, "pairs successors"], layout: Layout) -> Layout:
-    """The same, with blocks whose states have few neighbours eliminated one by one."""
+    """The same layout, with the states of blocks in which they have few neighbours eliminated one by one."""
 
     def narrow(block: Block) -> Narrow | None:
         pair = np.asarray(layout.pair)[block.own]
@@ -86,16 +86,16 @@ def with_narrow_blocks(model: SSP, law: Float[np.ndarray, "pairs successors"], l
 
 
 def padded_successors(model: SSP) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
-    """Successors of each pair and their probabilities, padded by the goal with probability 0."""
+    """Successors of each pair and their probabilities, padded with the goal at probability 0."""
     return Rows(model.next_start, model.next_state, model.next_prob).padded(model.n_states)
 
 
 def runs_of_states(
     model: SSP, component: Int[np.ndarray, "states"], cyclic: Bool[np.ndarray, "n"], order: Int[np.ndarray, "states"]
 ) -> list[tuple[int, int]]:
-    """Runs of states in elimination order; those on no cycle share one as long as none moves to another in it.
+    """Runs of states in the order of solution; states on no cycle share a run if none of them moves to another.
 
-    Components are those of the states in that order; `cyclic` says which of them have a cycle.
+    `component` is that of each state in this order; `cyclic` marks the components that have a cycle.
     """
     place, start = np.append(np.argsort(order), -1), model.next_start[model.pair_start]
     latest = [place[model.next_state[start[s] : start[s + 1]]].max(initial=-1) for s in order]

@@ -1,39 +1,39 @@
 """The chart: coordinates of the posterior <-> action values, with the log-determinant of the change of variables.
 
-Let O be the pairs that are *solved* (the observed ones), U all others. In the modified problem M~ solved pairs keep
-their transitions and pay `payment`, and every other pair ends at the goal and pays its own `value`. The equations
+Let O be the pairs that are *solved* (the observed ones) and U all others. In the modified problem M~, solved pairs keep
+their transitions and pay `payment`; every other pair leads to the goal and pays its own `value`. The equations
 
     theta_i = payment_i + sum_s' p(s'|i) max_a theta(s', a),  i in O;      theta_u = value_u,  u in U
 
-have at most one solution whose greedy policy is proper. So (theta_U, payments) are coordinates for theta. If pair i is
-paid r_i + epsilon xi_i, the residual g_i(theta) - r_i is epsilon xi_i: this is the relaxed posterior in coordinates
+have at most one solution whose greedy policy is proper. So (theta_U, payments) are coordinates for theta. If pair i
+pays r_i + epsilon xi_i, the residual g_i(theta) - r_i is epsilon xi_i: this is the relaxed posterior in coordinates
 (theta_U, xi), and for epsilon = 0 the manifold posterior in coordinates theta_U alone. The change of variables from
 theta to coordinates divides densities by |det A|, A_ij = 1(i = j) - p(s_j | i) 1(a_j greedy at s_j) for i, j in O, and
 
     |det A| = det(I - P_mu),
 
-P_mu the greedy policy's moves among states whose greedy pair is solved: a pair that is not greedy has a unit column,
-and expanding along those leaves just that. It is 1 when no greedy cycle is possible.
+where P_mu are the greedy policy's moves among states whose greedy pair is solved: a pair that is not greedy has a unit
+column, and expanding along these columns leaves P_mu. The determinant is 1 if no greedy cycle is possible.
 
-A `BatchChart` says how the states of a problem are grouped into *blocks* that are solved one after the other, from the
-goal backwards; `solve` does it for many coordinate vectors in one compiled program. Arrays are in the order of the
-problem's pairs with the batch as the last axis. The transition law is an argument, one for all members of the batch or
-one for each. Inside, pairs are sorted by blocks; where the problem's own order does that already nothing is moved.
+A `BatchChart` groups the states of a problem into *blocks* that are solved one after the other, from the goal
+backwards; `solve` does so for many coordinate vectors in one compiled program. Arrays are in the order of the problem's
+pairs with the batch as the last axis. The transition law is an argument, one for all members of the batch or one for
+each. Internally pairs are sorted by blocks; if the problem's own order is sorted already, nothing is moved.
 
 - States on no cycle need one maximum each.
-- A block with random moves in cycles is solved by policy iteration from a proper policy of M~, switching only where
-  strictly better. An iterate that turns improper certifies a class of positive gain: then no solution has a proper
-  greedy policy and `solvable` is False. Policies are evaluated by subtraction-free (GTH) elimination, whose pivots
-  multiply up to the determinant; a pivot is 0 exactly where the policy is improper. Where states have few neighbours
-  (`bellmanifold.chart.narrow`) only entries that can differ from 0 are kept.
+- A block with random moves in cycles is solved by policy iteration from a proper policy of M~, switching only to
+  strictly better actions. An iterate that becomes improper certifies a class of positive gain: then no solution has a
+  proper greedy policy, and `solvable` is False. Policies are evaluated by subtraction-free (GTH) elimination, the
+  product of whose pivots is the determinant; a pivot is 0 if and only if the policy is improper. If states have few
+  neighbours (`bellmanifold.chart.narrow`), only entries that can differ from 0 are kept.
 - In a block without random moves, or whose solved pairs have no cycle, sweeps V <- max(payment + P V, value) that start
-  from minus infinity end exactly at the solution too, after no more sweeps than there are states (Bellman and Ford's
-  argument: sweep k finds the best value within k moves); values that still change then certify a loop that pays.
+  from minus infinity also end exactly at the solution, after no more sweeps than there are states (the argument of
+  Bellman and Ford: sweep k finds the best value within k moves); values that still change then certify a paying loop.
 - A chart of *known* pairs (`known_chart`) is one block: it needs no order of the states, so it is laid out once while
-  the known pairs grow, and it does not look at what is not known. Where no known pair is on a cycle and there are many
-  states, a *window* of fixed width slides over the states in the order of their levels. It may reach into the next
-  level, whose values it gets wrong; the next window begins there and overwrites them. The order is an argument too, so
-  one program serves while the levels change.
+  the known pairs grow, and it does not look at unknown pairs. If no known pair is on a cycle and there are many states,
+  a *window* of fixed width slides over the states in the order of their levels. It may reach into the next level, whose
+  values it gets wrong; the next window begins there and overwrites them. The order is an argument, too, so one program
+  serves while the levels change.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ from bellmanifold.ssp import SSP
 
 
 class TooLargeError(UnsupportedError):
-    """The problem does not fit a batch chart; a sparse chart takes it, one point at a time."""
+    """The problem does not fit a batch chart; a sparse chart can solve it, one point at a time."""
 
 
 @dataclass(frozen=True)
 class ChartLimits:
-    """What a batch chart takes.
+    """Limits of a batch chart.
 
     Attributes:
-        block: states of one strong component that are still eliminated densely.
-        swept: known states up to which sweeps are used; more are solved by levels.
-        entries: padded successors of all pairs.
+        block: maximum number of states that are eliminated together (a strongly connected component).
+        swept: maximum number of known states for sweeps; more are solved by levels.
+        entries: maximum number of padded successors of all pairs.
     """
 
     block: int = 40
@@ -80,12 +80,12 @@ class ChartLimits:
 
 LIMITS = ChartLimits()
 NUMBERED = 2**62
-"""Up to this many policies have a number each; the codes of more are hashes."""
+"""Up to this many policies are numbered; beyond that, their codes are hashes."""
 
 
 @dataclass(frozen=True, eq=False)
 class BatchChart:
-    """The chart of one problem for batches: how it is solved, and its transition law as `Layout` takes it."""
+    """The chart of one problem for batches: how it is solved, and its transition law in the format of `Layout`."""
 
     model: SSP
     layout: Layout
@@ -97,9 +97,9 @@ class BatchChart:
 
     @cached_property
     def mixer(self) -> UInt64[np.ndarray, "states"]:
-        """What the choice of each sorted state is multiplied by, so that sums tell policies of padded actions apart.
+        """Factor of each sorted state's choice, such that the sum of the products identifies a policy.
 
-        These are place values, so that the choices are digits of a number, or random odd numbers if there are too many.
+        Factors are place values, with choices as digits, or random odd numbers if there are too many policies.
         """
         states, actions = self.layout.slot.shape
         if int(actions) ** states <= NUMBERED:
@@ -110,9 +110,9 @@ class BatchChart:
     def first_policy(
         self, solved: Bool[np.ndarray, "pairs"], avoided: Bool[np.ndarray, "pairs"] | None = None
     ) -> Int[Array, "states"] | None:
-        """The action each sorted state plays in a proper policy of M~ without avoided pairs; None if there is none.
+        """The action of each sorted state in a proper policy of M~ without avoided pairs; None if there is none.
 
-        Zeros where solved pairs are on no cycle: then every policy is proper.
+        Zeros if solved pairs are on no cycle: then every policy is proper.
         """
         if all(block.way in ("once", "windows") for block in self.layout.blocks):
             return self._zeros
@@ -124,11 +124,11 @@ class BatchChart:
     def solve(
         self, solved: Bool[np.ndarray, "pairs"], payment: Values, value: Values, law: Law | None = None
     ) -> Solved:
-        """Action values from coordinates; see `solve_layout`. The problem's own law unless another one is given."""
+        """Action values from coordinates; see `solve_layout`. The law is the problem's own unless one is given."""
         first = self.first_policy(solved)
         if first is None:
             raise UnsupportedError(
-                "the observed pairs alone never reach the goal nor an unobserved pair from some state"
+                "from some state, the observed pairs alone reach neither the goal nor an unobserved pair"
             )
         own = self.law if law is None else law
         return solve_layout(self.layout, own, jnp.asarray(solved), first, payment, value)
@@ -136,17 +136,17 @@ class BatchChart:
     def pairs(self, choice: Int[np.ndarray, "states *batch"]) -> Int[np.ndarray, "states *batch"]:
         """The pair each state plays, from the actions of sorted states."""
         pair = np.empty(choice.shape, dtype=np.int64)
-        for row, state in zip(choice, np.asarray(self.layout.state), strict=True):  # one temporary array less
+        for row, state in zip(choice, np.asarray(self.layout.state), strict=True):  # saves a temporary array
             np.add(row, self.model.pair_start[state], out=pair[state, ...])
         return pair
 
 
 @lru_cache(maxsize=4)
 def batch_chart(model: SSP, limits: ChartLimits = LIMITS) -> BatchChart:
-    """Lay a problem out for batches; the last few are kept.
+    """Lay out a problem for batches; the last few charts are cached.
 
     Raises:
-        TooLargeError: if a strong component, or the padded problem, is too large for that.
+        TooLargeError: if a strongly connected component, or the padded problem, is too large.
     """
     component = strong_components(model)
     size = np.bincount(component)
@@ -169,7 +169,7 @@ def batch_chart(model: SSP, limits: ChartLimits = LIMITS) -> BatchChart:
 
 
 def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimits = LIMITS) -> BatchChart:
-    """Lay a problem out for batches without looking at pairs that are not known: they must not be solved.
+    """Lay out a problem for batches without looking at unknown pairs, which must not be solved.
 
     Raises:
         TooLargeError: if known pairs are random and cyclic and there are too many states, or the padded problem is
@@ -193,7 +193,7 @@ def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimit
 def _padded(
     model: SSP, limits: ChartLimits
 ) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
-    """The successors of a problem that is small enough if every state has as many actions as any other."""
+    """Padded successors and their probabilities, if the problem is small enough with all states padded to one size."""
     actions, successors = int(np.diff(model.pair_start).max()), int(np.diff(model.next_start).max())
     if actions * model.n_states * successors > limits.entries:
         raise TooLargeError(f"the padded problem has more than {limits.entries} entries: too large for a batch chart")

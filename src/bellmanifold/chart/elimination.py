@@ -1,8 +1,8 @@
-"""Dense elimination for batches: policies of a block of states, evaluated without subtraction.
+"""Dense elimination for batches: policies of a block of states are evaluated without subtraction.
 
 GTH elimination (Grassmann, Taksar and Heyman 1985) solves (I - P) x = right with the probabilities of leaving as an
-explicit column, so that no pivot is a difference: a loop that is left with probability 1e-12 keeps its digits. The
-pivots multiply up to det(I - P), and one of them is 0 exactly where the policy never leaves.
+explicit column, so no pivot is a difference, and a loop that is left with probability 1e-12 keeps its digits. The
+product of the pivots is det(I - P), and one of them is 0 if and only if the policy never leaves some states.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from bellmanifold.chart.narrow import Narrow, divisor
 
 STRICTLY = 1e-14
-"""How much better, relative to the values at hand, an action must be to be switched to."""
+"""Least improvement, relative to the magnitude of the values, for which an action is switched."""
 
 _Iterate = tuple[Array, Array, Array, Array, Array]
-"""Policy, pivots, action values, properness, and how many more switches are allowed."""
+"""Policy, pivots, action values, properness, and number of iterations left."""
 Evaluate: TypeAlias = Callable[[Int[Array, "own batch"]], tuple[Array, Array]]
 """Pivots and state values of a policy."""
 Ahead: TypeAlias = Callable[[Float[Array, "own batch"]], Float[Array, "actions own batch"]]
-"""What pairs may expect of state values."""
+"""Expected value of each pair's next state within the block, from the state values."""
 UNROLLED = 16
-"""Up to this many actions are added up one by one: a sum over an axis is compiled to slow loops."""
+"""Up to this many actions are added one by one, as a sum over an axis is compiled to slow loops."""
 CPU_BATCH = 128
-"""Points that narrow blocks are solved for at a time on a processor: their matrices stay in its cache."""
+"""Number of points for which narrow blocks are solved at a time on a CPU, so that their matrices stay in its cache."""
 
 
 def policy_iteration(
@@ -37,13 +37,13 @@ def policy_iteration(
     evaluate: Evaluate,
     ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
-    """Action values, pivots and properness of policies in which no switch makes anything better, at once for a batch.
+    """Policy iteration for a batch: action values, pivots and properness of policies that no switch improves.
 
     Args:
-        start: what each pair collects before the block is entered again; -inf for actions that do not exist.
-        first: action slots of a proper policy.
-        evaluate: solves the block for a policy.
-        ahead: what each pair may expect of the block's state values.
+        start: payment of each pair plus the expected value of leaving the block; -inf for actions that do not exist.
+        first: actions of a proper policy.
+        evaluate: evaluates a policy in the block.
+        ahead: expected value of each pair's next state within the block.
     """
     size = jnp.max(jnp.where(jnp.isfinite(start), jnp.abs(start), 0.0), axis=(0, 1))
 
@@ -59,7 +59,7 @@ def policy_iteration(
         return policy, pivots, q, proper, jnp.where(jnp.any(switch), left - 1, 0)
 
     policy = jnp.broadcast_to(first[:, None], start.shape[1:])
-    most = jnp.array(50 + 10 * len(first))  # two policies that rounding makes look better than each other swap for ever
+    most = jnp.array(50 + 10 * len(first))  # by rounding, each of two policies may look better than the other forever
     blank = (jnp.ones(start.shape[1:]), start, jnp.ones(start.shape[-1], dtype=bool), most)
     _, pivots, q, proper, _ = jax.lax.while_loop(lambda state: state[-1] > 0, improve, (policy, *blank))
     return q, pivots, proper
@@ -73,9 +73,9 @@ def narrow_policy_iteration(
     first: Int[Array, "own"],
     ahead: Ahead,
 ) -> tuple[Float[Array, "actions own batch"], Float[Array, "own batch"], Bool[Array, "batch"]]:
-    """The same where states have few neighbours; a part of the batch after the other where that helps.
+    """Policy iteration in a block whose states have few neighbours; on a CPU, one part of the batch after the other.
 
-    Pairs that are not solved have a law of 0; `out` is the mass that leaves the block.
+    Pairs that are not solved have a law of 0; `out` is the probability of leaving the block.
     """
     table = narrow.moves(law, len(start))
 
@@ -100,7 +100,7 @@ def narrow_policy_iteration(
 def chosen(
     table: Shaped[Array, "actions own *rest _"], policy: Int[Array, "own batch"]
 ) -> Shaped[Array, "own *rest batch"]:
-    """What belongs to the chosen action of each state."""
+    """The entries of a table that belong to the chosen action of each state."""
     policy = jnp.expand_dims(policy, tuple(range(1, table.ndim - 2)))
     if len(table) > UNROLLED:
         here = jnp.expand_dims(jnp.arange(len(table)), tuple(range(1, table.ndim))) == policy
@@ -131,7 +131,7 @@ def eliminate_batch(
 def censored(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], first: int
 ) -> tuple[Float[Array, "batch"], Float[Array, "first first batch"], Float[Array, "first batch"]]:
-    """The chain watched at its first states only: its moves and what leaves, and the log-determinant of the others."""
+    """Log-determinant of the last states, and the chain watched at the first: moves and probabilities of leaving."""
     log_det = jnp.zeros(out.shape[-1])
     for k in reversed(range(first, len(out))):
         pivot, moves, (out,) = _eliminated(k, moves, (out,))
@@ -142,7 +142,7 @@ def censored(
 def _eliminated(
     k: int, moves: Float[Array, "own own batch"], sides: tuple[Float[Array, "own batch"], ...]
 ) -> tuple[Float[Array, "batch"], Array, tuple[Array, ...]]:
-    """The pivot of state k, the last that is left, and the chain of those before: moves, what leaves, other sides."""
+    """Eliminate state k, the last one: its pivot, and the moves and sides of the states before it."""
     pivot = jnp.sum(moves[k, :k], axis=0) + sides[0][k]
     share = moves[:k, k] / divisor(pivot)
     moves = moves.at[:k, :k].add(share[:, None] * moves[k, :k])
@@ -152,9 +152,9 @@ def _eliminated(
 def eliminate_in_loops(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
-    """The same in loops that are not unrolled: compiled ten times as fast, and up to twice as slow.
+    """The same in loops that are not unrolled: they compile in a tenth of the time, but take up to twice as long.
 
-    For laws that differ from draw to draw: there every state may be followed by any other, so that blocks are large.
+    This is for laws that differ between draws: any state may then follow any other, so blocks are large.
     """
     states = jnp.arange(len(out))
 
@@ -180,6 +180,6 @@ def eliminate_in_loops(
 def moves_within(
     successor: Int[Array, "own successors"], law: Float[Array, "own successors _"], begin: int, end: int
 ) -> Float[Array, "own states _"]:
-    """Transition probabilities of pairs to each of a run of states."""
+    """Transition probabilities of pairs to each state of a range."""
     hits = successor[..., None] == jnp.arange(begin, end)
     return jnp.sum(jnp.where(hits[..., None], law[:, :, None], 0.0), axis=1)

@@ -1,7 +1,7 @@
 """The compiled program of the batch chart: a problem's blocks, solved one after the other from the goal backwards.
 
-`bellmanifold.chart.batch` derives the equations and says which ways there are to solve a block; these ways themselves
-are in `bellmanifold.chart.ways`.
+`bellmanifold.chart.batch` derives the equations and describes the ways to solve a block, which are implemented in
+`bellmanifold.chart.ways`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bellmanifold.jax_setup import STATIC
 
 
 class Solved(NamedTuple):
-    """Action values at a batch of coordinates.
+    """Action values for a batch of coordinates.
 
     Attributes:
         q: action values, shape (pairs, batch).
@@ -42,15 +42,15 @@ class Layout:
     """How a problem is solved, block by block: arrays for compiled programs, states and pairs sorted by blocks.
 
     Attributes:
-        state: the problem's number of each state, shape (states,).
-        pair, row: the problem's number of each pair, and the inverse of that, shape (pairs,).
-        place: the sorted place of each pair's state, pairs in the problem's order, shape (pairs,).
-        slot: the pairs of each state in turn, the number of pairs as padding, shape (states, actions).
+        state: index of each sorted state in the problem, shape (states,).
+        pair, row: index of each sorted pair in the problem, and the inverse permutation, shape (pairs,).
+        place: sorted index of each pair's state, pairs in the problem's order, shape (pairs,).
+        slot: pairs of each state, padded with the number of pairs, shape (states, actions).
         successor: successors of each pair among sorted states, S for the goal and padding, shape (pairs, successors).
-        windows: where each window begins in the order of levels, then -1; empty without windows, shape (windows,).
-        narrow: for each block how to eliminate its states one by one; None for those that are solved otherwise.
+        windows: beginning of each window in the order of levels, then -1; empty without windows, shape (windows,).
+        narrow: how to eliminate the states of each block one by one; None for blocks that are solved otherwise.
         blocks: the blocks, from the goal backwards.
-        permuted: whether sorting moves anything.
+        permuted: whether sorting changes the order of pairs.
     """
 
     state: Int[Array, "states"]
@@ -66,20 +66,20 @@ class Layout:
 
     @property
     def actions(self) -> int:
-        """How many pairs each state has; 0 if they differ."""
+        """Number of pairs of each state; 0 if it differs between states."""
         found = {block.actions for block in self.blocks}
         return found.pop() if len(found) == 1 else 0
 
     def sort(self, per_pair: Shaped[Array, "pairs *rest"]) -> Shaped[Array, "pairs *rest"]:
-        """From the problem's order of pairs to the order of blocks."""
+        """Rearrange from the problem's order of pairs to the order of blocks."""
         return per_pair[self.pair] if self.permuted else per_pair
 
     def unsort(self, per_pair: Shaped[Array, "pairs *rest"]) -> Shaped[Array, "pairs *rest"]:
-        """Back to the problem's order."""
+        """Rearrange from the order of blocks to the problem's order of pairs."""
         return per_pair[self.row] if self.permuted else per_pair
 
     def slots(self, block: Block) -> Int[Array, "own actions"]:
-        """The pairs of each of a block's states, counted within the block; their number as padding."""
+        """Indices of the pairs of each of a block's states within the block, padded with their number."""
         return jnp.minimum(self.slot[block.states] - block.pairs[0], block.pairs[1] - block.pairs[0])
 
     def by_action(self, values: Values, fill: float = -jnp.inf) -> Float[Array, "states actions batch"]:
@@ -87,7 +87,7 @@ class Layout:
         return as_table(values, self.slot, self.actions, fill)
 
     def of_state(self, by_state: Shaped[Array, "states batch"]) -> Shaped[Array, "pairs batch"]:
-        """What is known of each sorted state, for each of its pairs in the problem's order."""
+        """Expand an array over sorted states to one over pairs in the problem's order."""
         return by_state[self.place]
 
     def chosen(
@@ -97,12 +97,12 @@ class Layout:
         return chosen(as_table(table, self.slots(block), block.actions, 0).swapaxes(0, 1), choice)
 
     def greedy(self, q: Values) -> tuple[Int[Array, "states batch"], Float[Array, "states batch"]]:
-        """The first best action of each state (of sorted states, counted from 0), and its value."""
+        """The first best action of each sorted state, counted from 0, and its value."""
         table = self.by_action(self.sort(q))
         return jnp.argmax(table, axis=1), jnp.max(table, axis=1)
 
     def ahead(self, law: Law, best: Float[Array, "states batch"]) -> Values:
-        """Expected value of what follows each pair, in the problem's order, from the values of sorted states."""
+        """Expected value of the next state of each pair, in the problem's order, from the values of sorted states."""
         following = jnp.append(best, jnp.zeros((1, best.shape[1])), axis=0)
         return self.unsort(expected_next(self.successor, self.sort(law), following))
 
@@ -117,8 +117,8 @@ def solve_layout(
         layout: how the problem is solved.
         law: transition probabilities of the padded successors.
         solved: pairs whose Bellman equation holds with `payment`.
-        first: the action each sorted state plays in a proper policy of M~, for blocks solved by policy iteration.
-        payment: what solved pairs pay; ignored elsewhere.
+        first: action of each sorted state in a proper policy of M~, for blocks solved by policy iteration.
+        payment: payments of solved pairs; ignored elsewhere.
         value: action values of all other pairs.
     """
     law, solved, payment, value = (layout.sort(array) for array in (law, solved, payment, value))

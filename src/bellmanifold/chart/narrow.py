@@ -1,16 +1,16 @@
 """Elimination for batches in blocks whose states have few neighbours: road networks, corridors, grids.
 
-Eliminating a state joins its neighbours, and nothing else. So the work and the memory are not those of a full matrix if
-the states with the fewest neighbours go first (the minimum degree rule of Tinney and Walker 1967): a road network of
-40 junctions keeps 284 entries of 1,521 and makes 600 products instead of 20,000. Which entries there will ever be does
+Eliminating a state connects its neighbours and nothing else. So it takes far less work and memory than a full matrix if
+states with the fewest neighbours are eliminated first (the minimum degree rule of Tinney and Walker 1967): a road
+network of 40 junctions keeps 284 entries of 1,521 and needs 600 products instead of 20,000. The sparsity pattern does
 not depend on the policy. It is found once, from the moves of all pairs together; a compiled program then follows the
 tables of a `Narrow`, step by step:
 
     pivot  = sum_j m(s, j) + out(s),    share_i = m(i, s) / pivot,
     m(i, j) += share_i m(s, j),  out(i) += share_i out(s),  right(i) += share_i right(s)    for neighbours i, j of s.
 
-That is the elimination of Grassmann, Taksar and Heyman of `bellmanifold.chart.elimination` in another order: no pivot
-is a difference, they multiply up to det(I - P), and one of them is 0 exactly where the policy never leaves.
+This is the GTH elimination of `bellmanifold.chart.elimination` in another order: no pivot is a difference, the product
+of pivots is det(I - P), and one of them is 0 if and only if the policy never leaves some states.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from bellmanifold.jax_setup import STATIC
 LEAST_STATES = 17
 """Smaller blocks are eliminated as full matrices."""
 SAVED = 8
-"""Sparse elimination is worth while if it takes fewer products than a full matrix by this factor."""
+"""Sparse elimination is worthwhile if it takes fewer products than a full matrix by this factor."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Narrow:
-    """In which order the states of a block are eliminated, and which entries of the matrix each step touches.
+    """The order in which the states of a block are eliminated, and the matrix entries that each step touches.
 
-    Entries are numbered, those of moves first; behind them are one that stays 0 and one that nobody reads.
+    Entries are numbered, those of moves first; after them come one that stays 0 and one that is never read.
 
     Attributes:
-        state: which state a step eliminates, counted within the block, shape (own,).
-        near: its neighbours at that time, padded by the number of states, shape (own, width).
-        row, column: entries of moves to these and from these, padded by the one that is 0, shape (own, width).
-        update: entries among these, padded by the one that nobody reads, shape (own, width, width).
-        entry: the entry of each successor of a pair, padded likewise, shape (own pairs, successors).
-        action: which of its state's actions a pair is, shape (own pairs,).
-        source: where the entries of moves come from, shape (moves,).
-        entries: how many there are.
+        state: index within the block of the state that each step eliminates, shape (own,).
+        near: neighbours of that state at that time, padded with the number of states, shape (own, width).
+        row, column: entries of moves to and from these neighbours, padded with the zero entry, shape (own, width).
+        update: entries between these neighbours, padded with the entry that is never read, shape (own, width, width).
+        entry: entry of each successor of a pair, padded likewise, shape (own pairs, successors).
+        action: index of each pair among its state's actions, shape (own pairs,).
+        source: state that each move's entry starts from, shape (moves,).
+        entries: number of entries without the last two.
     """
 
     state: Int[Array, "own"]
@@ -60,7 +60,7 @@ class Narrow:
     entries: int = field(metadata=STATIC)
 
     def moves(self, law: Float[Array, "own_pairs successors"], actions: int) -> Float[Array, "moves actions"]:
-        """Probability of each entry's move under each action of its state."""
+        """Probability of each move under each action of its state."""
         number = len(self.source)
         found = jnp.zeros((number + 1, actions))
         where = jnp.minimum(self.entry, number)
@@ -69,7 +69,7 @@ class Narrow:
     def eliminate(
         self, moves: Float[Array, "moves batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
     ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
-        """Pivots, in the order of the steps, and the solution of (I - P) x = right."""
+        """Pivots in the order of the steps, and the solution of (I - P) x = right."""
         states, batch = out.shape
         none = jnp.zeros((1, batch))
 
@@ -99,7 +99,7 @@ class Narrow:
 
 
 def divisor(pivot: Float[Array, "batch"]) -> Float[Array, "batch"]:
-    """The pivot, to divide by; 1 where it is 0: there the chain never leaves, and its values mean nothing."""
+    """The pivot as a divisor: 1 where it is 0, since the chain then never leaves and its values are meaningless."""
     return jnp.where(pivot > 0, pivot, 1.0)
 
 
@@ -110,14 +110,14 @@ def narrow_block(
     possible: Bool[np.ndarray, "own_pairs successors"],
     states: int,
 ) -> Narrow | None:
-    """How to eliminate a block; None if it is small, or so dense that a full matrix serves it better.
+    """How to eliminate a block; None if it is small, or so dense that a full matrix is faster.
 
     Args:
-        state: of each pair, counted within the block.
-        action: of each pair, counted within its state.
-        successor: states it may lead to, counted within the block; others are outside.
-        possible: where that has a probability at all.
-        states: how many the block has.
+        state: index of each pair's state within the block.
+        action: index of each pair among its state's actions.
+        successor: index of each pair's successors within the block; other numbers are outside.
+        possible: which successors have a positive probability.
+        states: number of states of the block.
     """
     if states < LEAST_STATES:
         return None
@@ -151,7 +151,7 @@ def narrow_block(
 
 
 def _minimum_degree(joined: Bool[np.ndarray, "states states"]) -> list[tuple[int, tuple[int, ...]]]:
-    """States in the order of their elimination, each with the neighbours it then has."""
+    """States in order of elimination, each with its neighbours at that time."""
     near = [set(np.flatnonzero(row).tolist()) for row in joined]
     left, steps = set(range(len(near))), []
     while left:

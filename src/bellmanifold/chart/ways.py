@@ -1,6 +1,6 @@
-"""Blocks of states that the batch chart solves together, and the ways to solve one where states are met again.
+"""Blocks of states that the batch chart solves together, and the ways to solve a block with cycles or windows.
 
-`bellmanifold.chart.batch` says which way suits which block, and why each ends at the solution.
+`bellmanifold.chart.batch` explains which way suits which block, and why each ends at the solution.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bellmanifold.chart.elimination import (
 from bellmanifold.chart.narrow import Narrow
 
 Law: TypeAlias = Float[Array, "pairs successors *batch"]
-"""Probability of each padded successor of each pair, for all members of the batch or (a last axis) for each."""
+"""Probability of each pair's padded successors, for all members of the batch or (with a last axis) for each."""
 Values: TypeAlias = Float[Array, "pairs batch"]
 Way = Literal["once", "sweeps", "policies", "windows"]
 
@@ -31,11 +31,11 @@ class Block(NamedTuple):
     """States that are solved together.
 
     Attributes:
-        begin, end: a run of the states, sorted by blocks.
-        pairs: the run of their pairs.
+        begin, end: range of the sorted states.
+        pairs: range of their sorted pairs.
         way: "once" for states on no cycle, "sweeps", "policies" (policy iteration) or "windows".
-        actions: how many pairs each of these states has; 0 if they differ.
-        width: of a window.
+        actions: number of pairs of each of these states; 0 if it differs between them.
+        width: width of a window.
     """
 
     begin: int
@@ -47,12 +47,12 @@ class Block(NamedTuple):
 
     @property
     def states(self) -> slice:
-        """The run as a slice."""
+        """The range of states as a slice."""
         return slice(self.begin, self.end)
 
     @property
     def own(self) -> slice:
-        """The run of the pairs as a slice."""
+        """The range of pairs as a slice."""
         return slice(*self.pairs)
 
 
@@ -68,7 +68,7 @@ def as_table(
 def expected_next(
     successor: Int[Array, "own successors"], law: Law, best: Float[Array, "states_and_goal batch"]
 ) -> Values:
-    """Expected value of what follows each pair."""
+    """Expected value of the next state of each pair."""
     law = law if law.ndim == 3 else law[..., None]
     total = law[:, 0] * best[successor[:, 0]]
     for k in range(1, successor.shape[1]):
@@ -92,7 +92,7 @@ class Own(NamedTuple):
 
 
 def slide(own: Own, windows: Int[Array, "windows"], start: Values) -> Values:
-    """Action values of states in the order of their levels, window by window; `start` is collected at once."""
+    """Action values of states in the order of their levels, window by window; `start` is what each pair pays."""
     width, pairs = own.block.width, len(start)
 
     def solve(k: Int[Array, ""], state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -109,9 +109,9 @@ def slide(own: Own, windows: Int[Array, "windows"], start: Values) -> Values:
 
 
 def sweep_block(own: Own, start: Values) -> tuple[Values, Bool[Array, "batch"]]:
-    """Sweep over a block until nothing changes: action values, and whether they settled at finite state values.
+    """Sweep over a block until nothing changes: action values, and whether they converged to finite state values.
 
-    `start` is what each pair collects before the block is entered again.
+    `start` is the payment of each pair plus the expected value of leaving the block.
     """
     most = len(own.slot) + 1
     inside, place = own.law - own.leaving, own.successor - own.block.begin
@@ -138,8 +138,8 @@ def iterate(
 ) -> tuple[Values, Float[Array, "batch"], Bool[Array, "batch"]]:
     """Policy iteration in a block: action values, log-determinant, and whether there is a proper solution.
 
-    It begins with the actions `first` of a proper policy; `start` is what each pair collects before the block is
-    entered again, and `narrow` how to eliminate states that have few neighbours.
+    It begins with the actions `first` of a proper policy; `start` is the payment of each pair plus the expected value
+    of leaving the block, and `narrow` describes how to eliminate states that have few neighbours.
     """
     actions, batch = own.block.actions, start.shape[-1]
     out = jnp.where(solved[:, None], jnp.sum(own.leaving, axis=1), 1.0)
@@ -148,7 +148,7 @@ def iterate(
         return as_table(table, own.slot, actions, fill).swapaxes(0, 1)
 
     def ahead(values: Float[Array, "own_states part"]) -> Float[Array, "actions own_states part"]:
-        # of successors outside, which count for nothing, any will do
+        # successors outside have probability 0 here, so any index will do
         return by_action(expected_next(own.successor - own.block.begin, own.law - own.leaving, values), 0.0)
 
     begin, leaves = by_action(start, -jnp.inf), by_action(out, 0.0)

@@ -58,7 +58,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
     typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
     if advice.tolerance is not None and not advice.trustworthy:
-        typer.echo("stop: undecided (the posterior is not to be trusted)")
+        typer.echo("stop: undecided (the posterior is not trustworthy)")
     elif advice.tolerance is not None:
         typer.echo(f"stop: {'yes' if advice.stop else 'no'} (tolerance {advice.tolerance:g})")
     typer.echo("best policy:")

@@ -230,7 +230,7 @@ class Advice(Shown):
         """For figures: title and legend."""
         verdict = self.verdict
         optimal = min(1.0, max(0.0, float(self.decision.optimal.value)))
-        doubt = "" if self.trustworthy else "\nnot to be trusted: a diagnostic says so"
+        doubt = "" if self.trustworthy else "\nnot trustworthy: a diagnostic says so"
         return Words(
             f"{self.target.model.name or 'a problem'}: the best policy is worth "
             f"{float(self.decision.value.value):.3g} on average\n{verdict}{' '.join(self.sentences())}{doubt}",

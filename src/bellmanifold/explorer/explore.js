@@ -345,7 +345,7 @@ function mount(root, board, first, post, stop) {
 
   function drawAlerts() {
     const lines = [...(view.error ? [["error", view.error]] : []), ...view.warnings.map((text) => ["warning", text])];
-    if (!view.trustworthy && view.warnings.length === 0) lines.push(["warning", `not to be trusted: ${view.reason}`]);
+    if (!view.trustworthy && view.warnings.length === 0) lines.push(["warning", `not trustworthy: ${view.reason}`]);
     alerts.replaceChildren(...lines.map(([kind, text]) => element("p", { className: kind, role: kind === "error" ? "alert" : "status" }, element("strong", { textContent: kind === "error" ? "not done: " : "warning: " }), text)));
   }
 

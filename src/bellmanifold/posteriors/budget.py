@@ -14,24 +14,24 @@ class Budget:
     """Limits of an engine's computation.
 
     Attributes:
-        accuracy: largest standard error of a reported probability, unless a number of samples is asked for.
+        accuracy: largest standard error of a reported probability, unless a number of samples is requested.
         samples: number of points; None for enough to reach the accuracy, within limits.
-        seed: fixes every result.
+        seed: random seed; fixes every result.
         top: number of routes to report.
         enough: an effective sample size below this is too low to trust.
-        coordinates: most coordinates for importance sampling; more are walked.
-        points: most points of importance sampling.
-        held: points times coordinates it may hold: they are kept, twice, for the next posterior.
-        in_piece: numbers in an array of one piece of the points; some ten such arrays are held at a time.
-        pilot: binary logarithm of the points in each net that are weighed first.
-        kept: numbers of the draws that gradient chains keep, or that uneven draws are resampled from.
-        cut: most pairs of a cut.
-        cells, cell_points: most cells the mixture enumerates, and most points it spends on them.
-        rounds: most rounds of slice chains.
-        walked: operations of slice chains, as `walk.work_of` counts them: about a minute of one processor. Large
-            problems are walked by fewer chains in fewer rounds.
-        sparse_steps: steps of all slice chains on sparse systems.
-        chart: what fits a batch chart.
+        coordinates: maximum number of coordinates for importance sampling; with more, chains walk.
+        points: maximum number of points of importance sampling.
+        held: maximum of points times coordinates, which are kept, twice, for the next posterior.
+        in_piece: maximum size of an array of one piece of the points; some ten such arrays are held at a time.
+        pilot: binary logarithm of the number of points in each net of the pilot.
+        kept: maximum size of the draws that gradient-based chains keep, or that uneven draws are resampled from.
+        cut: maximum number of pairs of a cut.
+        cells, cell_points: maximum numbers of cells the mixture enumerates, and of points it spends on them.
+        rounds: maximum number of rounds of slice chains.
+        walked: maximum number of operations of slice chains, as `walk.work_of` counts them, about a minute on one
+            processor. Large problems are walked by fewer chains in fewer rounds.
+        sparse_steps: total number of steps of slice chains on sparse systems.
+        chart: limits of a batch chart.
     """
 
     accuracy: float = 1e-3
@@ -64,7 +64,7 @@ class Budget:
             raise BadInputError(f"seed is {self.seed}: give a number that is not negative")
 
     def points_needed(self, points: int, error: float, most: int) -> int:
-        """Estimated number of points for the accuracy: points are doubled, and the error falls as 1 / sqrt(points).
+        """Estimated number of points for the accuracy: points are doubled, and errors decrease as 1 / sqrt(points).
 
         >>> Budget().points_needed(1024, 4e-3, 2**20)
         16384

@@ -1,4 +1,4 @@
-"""The choice of an engine: a function of the target, the engine asked for and the budget."""
+"""The choice of an engine: a function of the target, the requested engine and the budget."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bellmanifold.posteriors.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """An engine.
+    """A chosen engine.
 
     Attributes:
-        engine: which one; "prior" where there are no data.
-        reason: why that one, if it was not the first choice.
+        engine: its name; "prior" without data.
+        reason: why it was chosen, if it was not the first choice.
         cover: coordinates for importance sampling.
-        known: the one point of a posterior that has no other.
-        doubt: why its numbers are not to be trusted, whatever it finds; empty if they may be.
+        known: the single point of a posterior that leaves nothing unknown.
+        doubt: why its numbers are not trustworthy, whatever it finds; empty if they may be.
     """
 
     engine: Literal["prior", "solver", "importance", "walk", "sparse walk", "mixture", "rejection", "hmc", "nuts"]
@@ -41,9 +41,9 @@ class Choice:
 def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     """The engine for a posterior.
 
-    The solver where everything is known. Importance sampling wherever the problem fits a batch chart and has few enough
-    coordinates, else a walk. Observed loops that cannot be cut open are enumerated, if there are few cells and that
-    engine was not ruled out.
+    This is the solver if everything is known, importance sampling if the problem fits a batch chart and has few enough
+    coordinates, and otherwise a walk. Posteriors whose observed loops cannot be cut open are enumerated by the mixture
+    if there are few cells and the request allows it.
     """
     if target.every_visit is not None:
         return _chains(target, asked)
@@ -66,7 +66,7 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
         padded = chart_of(target, budget.chart).layout.slot.size
     except TooLargeError as refusal:
         return Choice("sparse walk", str(refusal), doubt=doubt)
-    if PIECE * padded > budget.in_piece:  # few points would fit into the memory
+    if PIECE * padded > budget.in_piece:  # few points would fit into memory
         reason = f"the padded problem has {padded} pairs: too many for large batches"
         return Choice("sparse walk", reason, doubt=doubt)
     if doubt:
@@ -83,10 +83,10 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
 
 
 def _chains(target: Target, asked: EngineName) -> Choice:
-    """Repeats whose mean does not say all need chains that follow a gradient, and these cover everything."""
+    """Gradient-based chains, the only engine for repeats whose mean is not sufficient."""
     noise = f"repeats under {target.kernel} noise"
     if isinstance(target.kernel, Uniform):
-        raise UnsupportedError("uniform noise has no gradient for chains to follow, and repeats need them: use laplace")
+        raise UnsupportedError("uniform noise has no gradient, and repeats need chains that follow one: use laplace")
     if asked not in ("auto", "hmc", "nuts"):
         raise UnsupportedError(
             f"{asked} takes {target.kernel} noise only where every pair was seen once: use --engine nuts, or gaussian "
@@ -104,7 +104,7 @@ def _chains(target: Target, asked: EngineName) -> Choice:
 
 
 def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
-    """Refuse what an engine other than the chart does not have."""
+    """Refuse options that engines other than the chart do not have."""
     if target.laws is not None:
         raise UnsupportedError(f"the {asked} engine takes given transition laws only: use --engine chart")
     if target.prior.flat:
@@ -116,7 +116,7 @@ def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
 
 
 def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: UnsupportedError) -> Choice:
-    """The mixture, where the chart refuses, if there are few enough cells and no other engine was asked for."""
+    """The mixture, after the chart's refusal, if there are few enough cells and no other engine was requested."""
     if not may_enumerate(target, asked):
         raise refusal
     try:
@@ -133,7 +133,7 @@ def may_enumerate(target: Target, asked: EngineName) -> bool:
 
 
 def after_doubt(target: Target, asked: EngineName, budget: Budget, doubt: str) -> Choice:
-    """What to try when importance sampling is not to be trusted: enumeration where there are few cells, else a walk."""
+    """The engine to try if importance sampling is not trustworthy: enumeration if there are few cells, else a walk."""
     if may_enumerate(target, asked):
         try:
             check_cells(target, budget.cells)

@@ -1,13 +1,13 @@
 """Standard coordinates of a posterior: which numbers a point consists of.
 
-A posterior is turned into a reference distribution, independent standard normals, and a weight; samplers then need to
-know nothing about decision problems. This module says which pairs have a coordinate and what it means; the weight of
-a point is computed by `bellmanifold.posteriors.weight` for batches and `bellmanifold.posteriors.sparse_walk` on sparse
-systems.
+A posterior is turned into a reference distribution, independent standard normals, and a weight, so samplers need to
+know nothing about decision problems. This module defines which pairs have a coordinate and what it means; the weight of
+a point is computed by `bellmanifold.posteriors.weight` for batches and by `bellmanifold.posteriors.sparse_walk` on
+sparse systems.
 
 *Non-centred* coordinates are the chart's: a residual xi_i for each observed pair, and the largest value among the
 unobserved pairs of each coupled state, if they share a prior (which of them attains it is uniform and independent of
-all else); where they do not, each has its own. The weight is
+all else); otherwise each of them has a coordinate. The weight is
 
     w = prod_{i observed} N(theta_i; mean_i, sd_i^2) / |det A(theta)|,
 
@@ -20,13 +20,13 @@ be inferred is one more normal number, turned into eta by its table (`bellmanifo
 
 At epsilon = 0 the residuals are kept with an infinitesimal width: they split exact ties between observed actions as the
 limit epsilon -> 0 splits them, and change nothing else. In a loop that is rarely left they would add up to a
-finite width, so there are none: ties are not split there.
+finite width, so its pairs have none and their ties are not split.
 
-**Loops that are rarely left**, exact posteriors: a class of observed pairs that leaks with probability L is worth
-some v to a policy that never chooses to leave it. The cell in which every unobserved exit is worth less has little
-prior mass and a weight of 1/L, so that points from the prior miss it. For every such loop a coin decides whether its
-exits are drawn from their prior or *below* what lingering is worth, given all else: V', the value without these exits.
-A point where none of them is greedy has V = V', so the density of the mixture of all tosses, relative to the prior, is
+**Loops that are rarely left** (exact posteriors): a class of observed pairs that leaks with probability L has some
+value v under a policy that never chooses to leave it. The cell in which every unobserved exit is worth less has little
+prior mass and a weight of 1/L, so points from the prior miss it. For every such loop a coin decides whether its exits
+are drawn from their prior or *below* the value of lingering given all else, V', the value without these exits. A point
+where none of them is greedy has V = V', so the density of the mixture over all tosses, relative to the prior, is
 
     prod_loops (1 + t) / 2,    t = prod_{exits u} Phi((V(s_u) - mean_u) / sd_u)^-k_u  if no exit is greedy, else 0,
 
@@ -51,9 +51,9 @@ class Loop:
     """A loop of observed pairs that is rarely left.
 
     Attributes:
-        states: where it goes.
-        exits: unobserved pairs of these states, those that stand for others.
-        pairs: what a policy that stays may play.
+        states: its states.
+        exits: unobserved pairs of these states (only the representatives of exchangeable pairs).
+        pairs: pairs that a policy that stays in the loop may play.
     """
 
     states: tuple[int, ...]
@@ -67,10 +67,10 @@ class Coordinates:
 
     Attributes:
         target: the posterior.
-        centred: action values instead of residuals.
+        centred: whether coordinates are action values instead of residuals.
         cut: observed pairs that are treated as solved or as free.
-        freed: those of them that are free here.
-        lingering: loops whose exits are drawn below what lingering is worth, by the toss of a coin each.
+        freed: the pairs of the cut that are free here.
+        lingering: loops whose exits are drawn below the value of lingering, depending on the toss of a coin for each.
     """
 
     target: Target
@@ -93,7 +93,7 @@ class Coordinates:
 
     @cached_property
     def stand_in(self) -> Int[np.ndarray, "pairs"]:
-        """The pair that stands for each: the first of a state's exchangeable unobserved pairs stands for all."""
+        """Representative of each pair: the first of a state's exchangeable unobserved pairs stands for all of them."""
         return stand_ins(self.target, self.unseen & (not self.centred))
 
     @cached_property
@@ -112,12 +112,12 @@ class Coordinates:
 
     @cached_property
     def alternatives(self) -> Int[np.ndarray, "pairs"]:
-        """How many exchangeable pairs each pair stands for, at least 1."""
+        """Number of exchangeable pairs that each pair stands for, at least 1."""
         return np.maximum(np.bincount(self.stand_in, minlength=len(self.stand_in)), 1)
 
     @cached_property
     def tie_width(self) -> float:
-        """Width of the infinitesimal residuals that split exact ties of pairs with exact rewards; 0 without such."""
+        """Width of the infinitesimal residuals that split ties of pairs with exact rewards; 0 if there are none."""
         return tie_width(self.target) if self.target.may_tie.any() else 0.0
 
     @cached_property
@@ -129,17 +129,17 @@ class Coordinates:
 
     @property
     def scales(self) -> int:
-        """How many noise scales are coordinates: 1 or 0."""
+        """Number of noise scales that are coordinates, 1 or 0."""
         return 0 if self.target.noise_scale is None else 1
 
     @property
     def way(self) -> str:
-        """What kind of coordinates these are, in a word."""
+        """Name of this kind of coordinates."""
         return "centred" if self.centred else "cut" if self.cut else "non-centred"
 
     @cached_property
     def covers_improper(self) -> bool:
-        """Whether points reach the parameters whose greedy policy stays among observed pairs for ever, if any do."""
+        """Whether points reach the parameters, if any, whose greedy policy stays among observed pairs forever."""
         if self.centred or not self.target.improper_loops:
             return True
         uncut = self.target.observed.copy()
@@ -148,24 +148,24 @@ class Coordinates:
 
     @property
     def size(self) -> int:
-        """Number of coordinates, infinitesimal residuals included, coins not."""
+        """Number of coordinates, including infinitesimal residuals but not coins."""
         return self.scales + int(self.free.sum()) + int(self.residual.sum())
 
     @property
     def dimension(self) -> int:
-        """Coordinates that are integrated over: the infinitesimal residuals at epsilon = 0 do not count."""
+        """Number of coordinates that are integrated over: infinitesimal residuals do not count, open laws do."""
         laws = self.target.laws
         of_laws = 0 if laws is None else len(laws.pairs) * (laws.nexts - 1) + (len(laws.concentration) > 1)
         return self.frontier + of_laws
 
     @property
     def frontier(self) -> int:
-        """The number of these that are not laws."""
+        """The dimension without open laws."""
         return self.scales + int(self.free.sum()) + int((self.residual & (self.target.scale > 0)).sum())
 
 
 def stand_ins(target: Target, unseen: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "pairs"]:
-    """The pair that stands for each pair: of unseen pairs that share a state and a prior the first stands for all."""
+    """Representative of each pair: the first of the unseen pairs that share a state and a prior stands for all."""
     model, pairs = target.model, np.arange(target.model.n_pairs)
     shared = unseen & target.prior.exchangeable(model, unseen)[model.pair_state]
     first = np.minimum.reduceat(np.where(shared, pairs, model.n_pairs), model.pair_start[:-1])

@@ -1,6 +1,6 @@
-"""The weight of points where observed loops are cut open: against the mixture of all ways to treat the cut.
+"""The weights of points where observed loops are cut open: relative to the mixture of all ways to treat the cut.
 
-`bellmanifold.posteriors.cuts` derives it.
+`bellmanifold.posteriors.cuts` derives them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bellmanifold.chart.layout import Block, Law, Layout
 from bellmanifold.posteriors.system import Point, System
 
 Heights = tuple[Float[Array, "batch"], Float[Array, "pairs batch"]]
-"""Log weights, and action values that decide what is greedy."""
+"""Log weights, and the action values that determine the greedy policy."""
 
 
 def weigh_cut(system: System, point: Point) -> Heights:
-    """Log weights against the mixture of all subsets of the cut, and action values."""
+    """Log weights relative to the mixture over all subsets of the cut, and action values."""
     own_law, residual = system.laws(point), system.kernel.from_normal(point.x)
     reward, width = system.rewards(point)
     q, _, solvable = system.solve(own_law, reward + width * residual, system.values(point.x))
@@ -60,9 +60,9 @@ class _CutBlock(NamedTuple):
 
     Attributes:
         block, layout: the block and how it is solved.
-        law: where its pairs lead.
-        observed: which of them were observed.
-        places: the pairs of the cut, counted within the block.
+        law: transition probabilities of its pairs.
+        observed: which of its pairs were observed.
+        places: indices of the cut's pairs within the block.
     """
 
     block: Block
@@ -73,11 +73,11 @@ class _CutBlock(NamedTuple):
 
     @property
     def states(self) -> Int[Array, "cuts"]:
-        """The states of the cut's pairs, counted within the block."""
+        """Indices of the states of the cut's pairs within the block."""
         return self.layout.sort(self.layout.place)[self.block.own][self.places] - self.block.begin
 
     def played(self, choice: Int[Array, "own batch"]) -> Int[Array, "own batch"]:
-        """The digit of the pair of the cut that a state plays as its own power of two; 0 where it plays another."""
+        """The pair of the cut that each state plays, as a power of two; 0 where it plays a pair outside the cut."""
         digit = jnp.zeros(len(self.observed), dtype=jnp.int64)
         digit = digit.at[self.places].set(1 << jnp.arange(len(self.places)))
         return self.layout.chosen(self.block, digit[:, None], choice)
@@ -86,8 +86,8 @@ class _CutBlock(NamedTuple):
 def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array, "subsets batch"]:
     """log |det A_b| of a block's greedy policy, for every subset b.
 
-    All states except those of the cut are eliminated once. What is left is the chain watched at these few, of which a
-    subset keeps the solved ones: moves to the others leave.
+    All states except those of the cut are eliminated once. That yields the chain watched at these few; a subset keeps
+    the solved ones, and moves to the others leave.
     """
     block, layout, cuts = cut.block, cut.layout, len(cut.places)
     successor, law = layout.successor[block.own], cut.law if cut.law.ndim == 3 else cut.law[..., None]
@@ -102,7 +102,7 @@ def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[
     log_det, moves, leave = censored(moves, leave, cuts)
     if not cuts:
         return log_det[None]
-    played = cut.played(choice)[order[:cuts]]  # a subset solves what is no pair of the cut
+    played = cut.played(choice)[order[:cuts]]  # every subset solves the pairs outside the cut
     free = ~((played == 0) | (jnp.arange(2**cuts)[:, None, None] & played != 0))
 
     def log_minor(free: Bool[Array, "watched batch"]) -> Float[Array, "batch"]:
@@ -118,8 +118,8 @@ def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[
 def _log_acyclic(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array, "subsets batch"]:
     """The same where moves are not random: 0 if following greedy solved pairs leaves the block, else -inf.
 
-    Every circle of greedy pairs holds pairs of the cut, and it is open if one of them is free. So the circles are
-    followed once, from the states of the cut, and the pairs of the cut on each are noted as digits of a number.
+    Every cycle of greedy pairs contains pairs of the cut, and is open if one of them is free. So the cycles are
+    followed once, from the states of the cut, and the cut's pairs on each are recorded as binary digits of a number.
     """
     block, layout, cuts = cut.block, cut.layout, len(cut.places)
     states = block.end - block.begin
@@ -133,8 +133,8 @@ def _log_acyclic(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[Array
         met = met | jnp.take_along_axis(met, step, axis=0)
         step = jnp.take_along_axis(step, step, axis=0)
     end = step[cut.states]
-    circle = jnp.where(end < states, jnp.take_along_axis(met, end, axis=0), -1)  # all digits: there is none to open
-    free = ~jnp.arange(2**cuts)[:, None] | (1 << cuts)  # subsets solve everything elsewhere; -1 is always open
+    circle = jnp.where(end < states, jnp.take_along_axis(met, end, axis=0), -1)  # all digits: no cycle to open
+    free = ~jnp.arange(2**cuts)[:, None] | (1 << cuts)  # outside the cut all pairs are solved; -1 is always open
     is_open = jnp.ones((2**cuts, choice.shape[-1]), dtype=bool)
     for digit in range(cuts):
         is_open = is_open & (circle[digit] & free != 0)

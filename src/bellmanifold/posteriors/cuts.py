@@ -1,43 +1,43 @@
-"""Cutting the observed end components open, so that the chart also covers improper parameters.
+"""Cutting open the observed end components, so that the chart also covers improper parameters.
 
-Where observed pairs hold an end component the chart misses the parameters whose greedy policy stays in it. Choose a set
-F of observed pairs that meets every such component. With the pairs of F treated as free no policy is improper, so the
-values of F become coordinates and their equations likelihood factors: everything is covered, but the proper points,
+Where observed pairs form an end component, the chart misses the parameters whose greedy policy stays in it. Choose a
+set F of observed pairs that meets every such component. With the pairs of F treated as free no policy is improper, so
+the values of F become coordinates and their equations likelihood factors: everything is covered, but the proper points,
 where theta_f nearly solves its equation, are hit rarely. So points are proposed from all 2^|F| ways of treating each
 pair of F as *free* (theta_f ~ N(0, sigma^2), reaches the improper half-lines) or *solved* (xi_f from the kernel), in
-equal shares, and weighed against the density of the whole mixture (the balance heuristic of Veach and Guibas 1995):
+equal shares, with weights relative to the density of the mixture (the balance heuristic of Veach and Guibas 1995):
 
     w = prod_{i observed} N(theta_i; 0, sigma^2) prod_{f in F} K(e_f)
         / prod_blocks mean_b [ |det A_b(theta)| prod_{f in b} K(e_f) prod_{f not in b} N(theta_f; 0, sigma^2) ],
 
 with e_f = g_f(theta) - r_f and A_b the chart's matrix with b solved and the rest of F free. The determinant of a b that
-could not have produced theta is 0 exactly. Strong components of the graph do not share determinants, so the mean over
+could not have produced theta is exactly 0. Strongly connected components do not share determinants, so the mean over
 subsets factorises over them.
 
-Which pairs are cut matters. In a closed class C with stationary law pi the residuals obey sum_j pi_j e_j = -pi.r; with
-f the only free pair, e_f = -(pi.r + eps sum_{j != f} pi_j xi_j)/pi_f: a pair that is rarely visited almost never meets
-the improper mode, and no diagnostic notices. A pair may be heavy in one class and rare in another, so a cut is *sound*
-if in every closed class of observed pairs
+The choice of the cut matters. In a closed class C with stationary law pi the residuals obey sum_j pi_j e_j = -pi.r; if
+f is the only free pair, e_f = -(pi.r + eps sum_{j != f} pi_j xi_j)/pi_f: a pair that is rarely visited almost never
+hits the improper mode, and no diagnostic shows it. A pair may be heavy in one class and rare in another, so a cut is
+*sound* if in every closed class of observed pairs
 
     time in F = sum_{f in F and C} pi_f  >=  SHARE pi_j    for every pair j of C.
 
-Whether some class breaks this for a given j is a question about the best mean reward of a process that pays SHARE for
-j and -1 for every pair of F: there is one if and only if that is positive, and Howard's iteration returns it. Then its
-heaviest pair is cut, too.
+Some class violates this for a given j if and only if the best mean reward of a process that pays SHARE for j and -1 for
+every pair of F is positive; Howard's policy iteration returns that class, and its heaviest pair is cut, too.
 
-Loops that are rarely left are cut, too. They are not improper, and yet almost as hard to meet by points of
-the chart: where a greedy policy comes back to a state N times before it leaves, values of a moderate size need
-residuals in a window of width 1/N, where points weigh N. How rare single moves are does not tell: four states that are
-each left backwards with probability 0.97 hold a policy for tens of thousands of steps. So the question is asked for
-every state: how often can a policy of observed pairs visit it, from there on, before it leaves them? That is the
-optimum of a small shortest path problem which pays 1 for a visit; it is finite if no policy stays for ever, and found
-by policy iteration within each strong component.
+Loops that are rarely left are also cut. They are not improper, but points of the chart hit them almost as rarely: if a
+greedy policy returns to a state N times before it leaves, values of moderate size require residuals in a window of
+width 1/N, where points have weight N. The probabilities of single moves do not reveal such loops: four states that are
+each left backwards with probability 0.97 hold a policy for tens of thousands of steps. So for every state the largest
+expected number of visits is computed that a policy of observed pairs, starting there, makes before it leaves them. It
+is the optimum of a small shortest path problem that pays 1 for a visit, is finite if no policy stays forever, and is
+found by policy iteration within each strongly connected component.
 
-Under an exact posterior residuals are infinitesimal and there is nothing to cut. There the exits of such a loop are
-drawn below what lingering is worth (`bellmanifold.posteriors.coordinates`). That does not cover a loop that observed
-pairs may leave towards unobserved values, lingering in a part of a loop, or loops that share exits: `covering` says so.
+Under an exact posterior residuals are infinitesimal and there is nothing to cut. Instead, the exits of such a loop are
+drawn below the value of lingering (`bellmanifold.posteriors.coordinates`). That does not cover a loop that observed
+pairs may leave towards unobserved values, lingering in a part of a loop, or loops that share exits: `covering` then
+reports `missed`.
 
-`other_cut` finds a second sound cut that avoids the pairs of the first where it can: two cuts must agree on the
+`other_cut` finds a second sound cut that avoids the pairs of the first if possible, to check that both agree on the
 improper mass.
 """
 
@@ -61,9 +61,9 @@ from bellmanifold.posteriors.visits import Lingering, most_visited, without_rare
 from bellmanifold.ssp import SSP
 
 MAX_CUT = 6
-"""Pairs of a cut, or loops, at most: all subsets are enumerated."""
+"""Maximum number of pairs of a cut, or of loops: all subsets are enumerated."""
 SHARE = 0.25
-"""The time every closed class spends in the cut, at least, relative to the time it spends on its heaviest pair."""
+"""Least time that every closed class spends in the cut, relative to the time it spends on its heaviest pair."""
 MISSED = "observed loops are rarely exited, and the sample misses policies that stay in them"
 
 
@@ -76,8 +76,8 @@ class Covering:
     """Coordinates in which points cover a posterior.
 
     Attributes:
-        ways: each a mixture of coordinates in equal shares; the first good one is used.
-        missed: what they do not cover, in words; empty if they cover everything.
+        ways: alternatives, each a mixture of coordinates in equal shares; the first good one is used.
+        missed: a message about what they do not cover; empty if they cover everything.
     """
 
     ways: list[list[Coordinates]]
@@ -85,17 +85,17 @@ class Covering:
 
     @property
     def largest(self) -> int:
-        """The largest number of coordinates that belong to pairs, infinitesimal residuals included."""
+        """The largest number of coordinates that belong to pairs, including infinitesimal residuals."""
         return max(coordinates.size - coordinates.scales for way in self.ways for coordinates in way)
 
 
 def covering(target: Target, most: int = MAX_CUT) -> Covering:
-    """Ways to cover a posterior.
+    """Coordinates that cover a posterior.
 
     Raises:
         LargeCutError: if a cut needs more than `most` pairs, too many to enumerate its subsets.
     """
-    if target.prior.flat:  # no weight grows as a loop is left less and less often
+    if target.prior.flat:  # no weight grows as a loop is left ever more rarely
         return Covering([[Coordinates(target)]])
     if target.is_acyclic:
         centred = [] if target.exact.any() else [[Coordinates(target, centred=True)]]
@@ -105,7 +105,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         return Covering([[Coordinates(target, lingering=loops)]], missed)
     if not target.proper_only and any(target.exact[loop.pairs].any() for loop in target.improper_loops):
         raise UnsupportedError(
-            "exact and noisy rewards in one loop of observed pairs: use --proper-only, or give the exact ones an sd"
+            "one loop of observed pairs has exact and noisy rewards: use --proper-only, or give the exact ones an sd"
         )
     cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
     if len(cut) > most:
@@ -120,21 +120,21 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
             f"too many to enumerate: use {remedy}"
         )
     treatments = _treatments(target, cut)
-    leaves_out = target.proper_only and bool(target.improper_loops)  # centred coordinates would not leave it out
+    leaves_out = target.proper_only and bool(target.improper_loops)  # centred coordinates would include these
     if leaves_out or target.exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])
 
 
 def _may_be_flat(target: Target) -> bool:
-    """Would a prior that is flat over rewards do: is something known of every pair, and not all of it exact?"""
+    """Whether a prior that is flat over rewards would do: every pair has a reward or a belief, and none is exact."""
     return bool(target.observed.all() and (target.scale > 0).all()) and target.epsilon == 0
 
 
 def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
-    """What chains in non-centred coordinates miss, in words: loops that are rarely left.
+    """A message if chains in non-centred coordinates miss loops that are rarely left; empty if they do not.
 
-    Of a problem that does not fit a batch chart only those that moves which are rare by themselves leave.
+    In problems that do not fit a batch chart, only loops whose exits are individually rare moves are looked for.
     """
     if not batch:
         return MISSED if _hardly_left(target, _may_linger(target)) else ""
@@ -143,7 +143,7 @@ def missed_by_walks(target: Target, batch: bool, most: int = MAX_CUT) -> str:
 
 
 def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
-    """Whether non-centred coordinates leave out parameters that belong to the posterior."""
+    """Whether non-centred coordinates miss parameters that belong to the posterior."""
     return not (target.is_exact or target.proper_only) and bool(cut_set(target, most))
 
 
@@ -158,14 +158,14 @@ def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --disco
 
 
 def trapped(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedError:
-    """What to say where M~ has no proper policy: who is trapped, and which other posterior exists."""
+    """The error raised if M~ has no proper policy; its message names the trapped states and remedies."""
     model = target.model
     leaves = np.zeros(model.n_states, dtype=bool)
     leaves[model.pair_state[~solved]] = True
     out, _ = reach_goal(model, solved, also_goals=leaves)
     trap = next(c for c in end_components(model, solved) if not out[c.states].any())
     way_out = "use --epsilon above 0 without --proper-only" if target.is_exact else "leave --proper-only out"
-    if target.prior.flat:  # which holds proper policies only
+    if target.prior.flat:  # covers proper policies only
         way_out = f"remove {'it' if len(trap.states) == 1 else 'them'} and all moves that lead there from the problem"
     return UnsupportedError(
         f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
@@ -176,7 +176,7 @@ def trapped(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedErr
 def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) -> list[int]:
     """A sound cut: observed pairs that meet every closed class of observed pairs where it spends its time.
 
-    More than `most` pairs if the search was given up. Those to be avoided are cut only where no other pair of the
+    It has more than `most` pairs if the search was abandoned. Pairs in `avoided` are cut only if no other pair of the
     class is nearly as heavy.
     """
     model = replace(target.model, reward=target.reward)
@@ -205,12 +205,12 @@ def cut_set(target: Target, most: int = MAX_CUT, avoided: Collection[int] = ()) 
 
 
 def proper_cut_set(target: Target, most: int = MAX_CUT) -> list[int]:
-    """Observed pairs that meet the loops which are rarely left; closed classes are not cut open."""
+    """Observed pairs that meet all loops that are rarely left; closed classes are not cut open."""
     return [found.pair for found in _lingering(target, most)]
 
 
 def other_cut(components: list[Coordinates], most: int = MAX_CUT) -> list[Coordinates] | None:
-    """The coordinates of a second cut, to check the first one by; None if there is no other of a moderate size."""
+    """Coordinates of a second cut, for checking the first one; None if there is no other of moderate size."""
     first = components[0]
     cut = cut_set(first.target, most, avoided=first.cut)
     if len(cut) > most or set(cut) == set(first.cut):
@@ -240,7 +240,7 @@ def _rarely_cut(model: SSP, component: EndComponent, cut: list[int]) -> MeanRewa
 
 
 def _heaviest(model: SSP, loop: MeanReward, avoided: Collection[int]) -> int:
-    """The pair with the largest stationary weight; one of the avoided only if the others are lighter by SHARE."""
+    """The pair with the largest stationary weight; avoided pairs count with the factor SHARE."""
     law = stationary_law(model, loop.loop, loop.policy)
     law = np.where(np.isin(loop.policy, list(avoided)), SHARE * law, law)
     return int(loop.policy[np.argmax(law)])
@@ -264,10 +264,10 @@ def stationary_law(
 
 
 def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | None = None) -> list[Lingering]:
-    """Loops that are rarely left, each cut open before the next is looked for; at most `most` + 1 of them.
+    """Loops that are rarely left, each cut open before the search for the next; at most `most` + 1 of them.
 
-    Such a loop holds a pair that belongs to no closed class, and that one is cut. Loops that share pairs with a closed
-    class are found where rare moves are left out: how long they hold a policy cannot be asked without that class.
+    Such a loop contains a pair outside all closed classes, which is cut. Loops that share pairs with a closed class are
+    found by ignoring rare moves, since the numbers of visits are computed without closed classes.
     """
     left = (_may_linger(target) if allowed is None else allowed).copy()
     loops: list[Lingering] = []
@@ -281,9 +281,9 @@ def _lingering(target: Target, most: int, allowed: Bool[np.ndarray, "pairs"] | N
 
 
 def _may_linger(target: Target) -> Bool[np.ndarray, "pairs"]:
-    """Pairs that may hold a policy for long, unnoticed: of an exact posterior not those whose laws points draw.
+    """Pairs that may hold a policy for long unnoticed: in an exact posterior, not those whose laws are drawn.
 
-    Where these are left less and less often the values, and with them the prior, say so.
+    If drawn laws leave a loop ever more rarely, the values, and with them the prior density, show it.
     """
     return target.observed & ~(target.open & target.is_exact)
 
@@ -293,7 +293,7 @@ def _in_closed_classes(target: Target) -> Bool[np.ndarray, "pairs"]:
 
 
 def _hardly_left(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> Lingering | None:
-    """A loop that only rare moves leave, by a pair that belongs to no closed class; for problems of any size."""
+    """A loop that only rare moves leave, with a pair of it outside all closed classes; for problems of any size."""
     closed = _in_closed_classes(target)
     for component in end_components(without_rare_moves(target.support), allowed):
         for pair in component.pairs[~closed[component.pairs]]:
@@ -302,7 +302,7 @@ def _hardly_left(target: Target, allowed: Bool[np.ndarray, "pairs"]) -> Lingerin
 
 
 def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ...], str]:
-    """The loops of an exact posterior that are rarely left, with their exits, and what these do not cover."""
+    """Loops of an exact posterior that are rarely left, with their exits, and a message if these miss something."""
     found = _lingering(target, most)
     if len(found) > most:
         return (), MISSED
@@ -325,7 +325,7 @@ def lingering_loops(target: Target, most: int = MAX_CUT) -> tuple[tuple[Loop, ..
 def _lingers_in_part(target: Target, loop: Lingering) -> bool:
     """Whether some policy lingers at only some of the states at which the loop has exits.
 
-    A coin closes the exits of all of them: it does not reach the cell in which only these are left alone.
+    A coin closes the exits of all states of the loop, so it misses the cell in which an exit of the others is greedy.
     """
     model = target.model
     unseen = np.unique(model.pair_state[~target.observed])
@@ -335,7 +335,7 @@ def _lingers_in_part(target: Target, loop: Lingering) -> bool:
 
 
 def _left_otherwise(target: Target, loop: Lingering) -> bool:
-    """Whether a loop can be left by observed pairs that it does not play, towards unknown values."""
+    """Whether observed pairs outside the loop can leave its states towards unknown values."""
     model, inside = target.model, np.isin(target.model.pair_state, loop.states)
     others = target.observed & inside & ~np.isin(np.arange(model.n_pairs), loop.pairs)
     after = np.zeros(model.n_states + 1, dtype=bool)

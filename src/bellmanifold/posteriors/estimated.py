@@ -1,4 +1,4 @@
-"""Numbers with standard errors, and the errors of ratios and of what no draw met."""
+"""Numbers with standard errors, and the errors of ratios and of events that no draw met."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bellmanifold.naming import find_pair, find_state
 from bellmanifold.ssp import SSP
 
 SHOWN = 6
-"""Numbers that the text of an estimate shows."""
+"""How many numbers the text of an estimate shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,14 +34,14 @@ class Estimate:
 
     @classmethod
     def of(cls, value: float | np.ndarray, se: float | np.ndarray) -> Estimate:
-        """From numbers or arrays."""
+        """Make an estimate of numbers or arrays."""
         return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
 
     def __len__(self) -> int:
         return len(self.value)
 
     def __bool__(self) -> bool:
-        return True  # something was estimated, be it 0 or one number, which has no length
+        return True  # even if the value is 0, or a single number, which has no length
 
     def __getitem__(self, index: Any) -> Estimate:
         return Estimate.of(self.value[index], self.se[index])
@@ -62,13 +62,13 @@ class Estimate:
 
 
 def effective_size(weight: Float[np.ndarray, "draws"]) -> float:
-    """How many draws of equal weight weighted ones are worth: (sum w)^2 / sum w^2; 0 if none has any weight."""
+    """Effective sample size of weighted draws, (sum w)^2 / sum w^2; 0 if none has any weight."""
     square = float((weight**2).sum())
     return float(weight.sum()) ** 2 / square if square > 0 else 0.0
 
 
 def systematic(weight: Float[np.ndarray, "draws"], count: int, rng: np.random.Generator) -> Int[np.ndarray, "count"]:
-    """Draws chosen in proportion to their weights, one from each of `count` equal stretches of the total, in order."""
+    """Systematic resampling: indices of draws in order, one from each of `count` equal parts of the total weight."""
     share = np.cumsum(weight)
     level = (np.arange(count) + rng.random()) / max(count, 1) * share[-1:]
     return np.minimum(np.searchsorted(share, level), len(weight) - 1)
@@ -78,7 +78,7 @@ def systematic(weight: Float[np.ndarray, "draws"], count: int, rng: np.random.Ge
 class PairEstimate(Estimate):
     """A number for each pair of a problem, indexed by the pair's number or by its names.
 
-    `found["s1", "go"]` is that of one pair, `found["s1"]` are those of a state, in the order of its actions.
+    `found["s1", "go"]` is the number of one pair; `found["s1"]` are those of a state in the order of its actions.
 
     >>> from bellmanifold import envs
     >>> found = PairEstimate.by_pair(envs.two_state(), Estimate.of(np.array([0.25, 0.75]), np.zeros(2)))
@@ -90,7 +90,7 @@ class PairEstimate(Estimate):
 
     @classmethod
     def by_pair(cls, model: SSP, found: Estimate) -> PairEstimate:
-        """From numbers in the order of the pairs."""
+        """Make an estimate of numbers in the order of the pairs."""
         return cls(found.value, found.se, model)
 
     def __getitem__(self, index: Any) -> Estimate:
@@ -103,10 +103,10 @@ class PairEstimate(Estimate):
 
 
 def resolution_of(effective: float) -> float:
-    """The least standard error of a probability that draws found: what none of them met has this mean.
+    """The least standard error of a probability that is estimated from draws.
 
-    After `effective` failures, that is, from a flat prior. Quasi-random points may also agree by chance on which side
-    of a boundary they lie, in every replicate: that moves a probability by up to one of all points.
+    It is the mean probability of an event, under a flat prior, after `effective` draws without it. Quasi-random points
+    of all replicates may also lie on the same side of a boundary by chance, which adds an error of up to one point.
     """
     return 1.0 / (effective + 2.0)
 
@@ -118,7 +118,7 @@ def ratio(part: Float[np.ndarray, "replicates *k"], whole: Float[np.ndarray, "re
     value = np.asarray(part.sum(axis=0) / total)
     if replicates == 1:
         return Estimate.of(value, np.zeros_like(value))
-    with np.errstate(over="ignore", invalid="ignore"):  # chains that are not yet where the posterior is
+    with np.errstate(over="ignore", invalid="ignore"):  # chains that have not reached the posterior yet
         residual = part - value * whole.reshape((-1,) + (1,) * (part.ndim - 1))
         spread = np.sqrt((residual**2).sum(axis=0) * replicates / (replicates - 1))
     return Estimate.of(value, spread / total)

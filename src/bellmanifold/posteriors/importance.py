@@ -1,7 +1,7 @@
-"""Importance sampling: weigh quasi-random points of a posterior's reference distribution.
+"""Importance sampling with quasi-random points of a posterior's reference distribution.
 
-`by_importance` is the engine: it weighs a pilot in each of the coordinates that cover the posterior, takes those that
-weigh best, and doubles the points until the answers are as accurate as asked for.
+`by_importance` is the engine: it draws a pilot sample in each of the coordinates that cover the posterior, keeps those
+with the largest effective sample size, and doubles the points until the answers are as accurate as requested.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
 
 GOOD = 0.2
-"""Coordinates in which this share of the points is effective need no comparison with others."""
+"""Coordinates in which more than this share of the points is effective need no comparison with others."""
 DISAGREEMENT = 5.0
-"""Two cuts disagree if their improper masses differ by more than this many standard errors, and by the accuracy."""
+"""Two cuts disagree if their improper masses differ by more than this many standard errors and the accuracy."""
 MORE_FOR_MEANS, SHARP = 4, 0.01
 """With open laws, up to MORE_FOR_MEANS times the points needed for probabilities are drawn, until the standard errors
 of means are at most SHARP times the standard deviations of the values."""
@@ -32,7 +32,7 @@ UNEVEN = "importance weights are too uneven"
 
 
 def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
-    """Importance sampling through the chart, in the coordinates that weigh best, or the first that weigh well."""
+    """Importance sampling through the chart, in the first coordinates that are good enough, or else the best ones."""
     chart, largest = chart_of(target, budget.chart), cover.largest
     most_points = min(budget.points, budget.held // max(1, largest))
     log2_size = budget.pilot
@@ -74,9 +74,9 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
 
 
 def _until_accurate(nets: Nets, result: Result, most_points: int, budget: Budget) -> Result:
-    """Double the points until probabilities are as accurate as asked for, and under open laws means too.
+    """Double the points until probabilities, and under open laws also means, are as accurate as requested.
 
-    They are not doubled where too few would be effective even of `most_points`.
+    They are not doubled if even of `most_points` too few would be effective.
     """
     target, points = nets.components[0].target, result.diagnostics["points"]
     if (result.effective_sample_size or 0.0) * most_points < budget.enough * points:
@@ -89,16 +89,16 @@ def _until_accurate(nets: Nets, result: Result, most_points: int, budget: Budget
             if target.laws is None or _has_sharp_means(target, result) or 2 * points > most_points:
                 return result
         expect("points", budget.points_needed(points, error, most_points), points)
-        result = nets.sample(nets.size.bit_length())  # of a power of two: one more than its logarithm
+        result = nets.sample(nets.size.bit_length())  # of a power of two, this is its logarithm plus 1
         points = result.diagnostics["points"]
     return result
 
 
 def _has_sharp_means(target: Target, result: Result) -> bool:
-    """Whether means of action values are known well beside their spread, under open laws and a normal prior.
+    """Whether means of action values under open laws are accurate relative to their spread.
 
-    There a few points, with loops that are rarely left, dominate a mean while carrying little probability. Under a flat
-    prior such means may not exist at all.
+    A few points, with loops that are rarely left, may dominate a mean while carrying little probability. Under a flat
+    prior such means may not exist at all, so none are required to be.
     """
     if target.prior.flat:
         return True
@@ -107,7 +107,7 @@ def _has_sharp_means(target: Target, result: Result) -> bool:
 
 
 def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:
-    """The result, no longer trusted if a second cut of the observed loops finds another improper mass."""
+    """The result, with a doubt added if a second cut of the observed loops yields another improper mass."""
     first = nets.components[0]
     target = first.target
     confirmable = result.trustworthy and target.improper_loops and first.covers_improper

@@ -1,4 +1,4 @@
-"""One call from data to answers: choose an engine, and run it until the answers are accurate enough.
+"""From data to answers in one call: choose an engine, and run it until the answers are accurate enough.
 
 `posterior` turns its arguments into a `Target` (`bellmanifold.posteriors.question`); `posterior_of` answers any target.
 """
@@ -72,35 +72,35 @@ def posterior(
 
     Args:
         model: the problem.
-        data: observations of it.
-        epsilon: tolerance of the relaxed likelihood; 0 is the exact posterior, and the default without noise.
+        data: observations of the problem.
+        epsilon: tolerance of the relaxed likelihood; 0, the default without noise, is the exact posterior.
         prior_scale: sd of the prior of the action values, one number or one for each pair; "flat" for a prior that is
-            flat over rewards, where every pair has one; by default what the problem states, or 10.
+            flat over rewards, if every pair has a reward or a belief; by default what the problem states, or 10.
         engine: "auto", "chart", "mixture", "hmc", "nuts" or "rejection".
         kernel: shape of the relaxed likelihood, "gaussian" or "uniform".
-        noise_sd: rewards carry noise of this scale, and every repeat counts.
-        infer_noise: rewards carry noise of unknown scale; True for a half-normal prior of scale 1 over it, or the log
-            density of another prior.
+        noise_sd: scale of the rewards' noise, if it is known; every repeat counts.
+        infer_noise: infer the scale of the rewards' noise; True for a half-normal prior of scale 1, or the log density
+            of another prior.
         noise: shape of the noise, "gaussian", "laplace" or "student-t:DF", or an object of `bellmanifold.kernels`.
-        proper_only: leave out parameters that the data show to be improper; by default only with a flat prior or a
+        proper_only: exclude parameters that the data show to be improper; by default only with a flat prior or a
             belief about all rewards.
-        discount: treat the discounted problem instead.
-        samples: number of points; by default as many as a standard error of 1e-3 takes.
-        top: how many routes to report; 0 for none.
-        seed: fixes every result.
+        discount: discount factor; the discounted problem is then used instead.
+        samples: number of points; by default as many as needed for standard errors of 1e-3.
+        top: maximum number of routes to report; 0 for none.
+        seed: random seed; the same seed gives the same results.
         prior_mean: mean of the prior of the action values, one number or one for each pair; by default what the problem
             states, or 0.
-        prior: mean and sd of single pairs, {(state, action): (mean, sd)}; these take precedence.
+        prior: mean and sd for single pairs, {(state, action): (mean, sd)}; these take precedence.
         reward_belief: (mean, sd) of a belief about the reward of every pair that has a law in the problem; a flat prior
             is then the default.
-        laws: what is known of laws that the problem leaves open: nothing may depend on them ("known"), each leads to
-            the one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
-        concentration: concentration of the Dirichlet prior; inferred unless given.
-        progress: show progress, once it takes more than two seconds; by default on terminals and in notebooks.
+        laws: how to treat laws that the problem leaves open: nothing may depend on them ("known"), each leads to the
+            one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
+        concentration: concentration of the Dirichlet prior; inferred by default.
+        progress: show progress after two seconds; by default on terminals and in notebooks.
 
     Raises:
-        BadInputError: for wrong arguments or contradicting data.
-        UnsupportedError: where the method does not apply; the message names one that does.
+        BadInputError: if arguments are invalid or data contradict each other.
+        UnsupportedError: if the method does not apply; the message names one that does.
     """
     if engine not in get_args(EngineName):
         raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(EngineName))}")
@@ -136,7 +136,7 @@ def posterior(
     result = summary.result
     if data.own_count.any():
         result = result.doubted(among_rewards(data, scale is None))
-    if open_laws is not None and target.laws is None:  # landings alone say it
+    if open_laws is not None and target.laws is None:  # landings alone determine it
         nothing = Estimate.of(np.zeros(0), np.zeros(0))
         result = replace(result, laws=LawSummary(nothing, open_laws.moments))
     all_own = not data.count.any() and bool(data.observed.any())
@@ -144,16 +144,16 @@ def posterior(
         "prior_mean": (prior_mean is not None and values.flat, "the prior is flat over rewards"),
         "epsilon": (bool(epsilon) and all_own, "every reward has an sd of its own"),
         "noise_sd": (noise_sd is not None and all_own, "every reward has an sd of its own"),
-        "kernel": (kernel != "gaussian" and target.epsilon == 0.0, "epsilon is 0, so that no equation is relaxed"),
+        "kernel": (kernel != "gaussian" and target.epsilon == 0.0, "epsilon is 0, so no equation is relaxed"),
         "laws": (laws != "known" and not model.open_law.any(), "the problem leaves no law open"),
-        "concentration": (concentration is not None and open_laws is None, "no law that is open was observed"),
+        "concentration": (concentration is not None and open_laws is None, "no open law was observed"),
     }
     remarks = tuple(f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies)
     return replace(summary, result=result, remarks=remarks, untried=data.untried)
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:
-    """The answers of a posterior given as a `Target`, from the engine asked for or the one that suits it."""
+    """The answers of a posterior given as a `Target`, from the requested engine or the one that suits it."""
     budget = Budget() if budget is None else budget
     if asked in ("auto", "chart"):
         target = without_lost_tolerance(target)
@@ -168,7 +168,7 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
     if choice.engine == "importance" and result.doubts and choice.cover and not choice.cover.missed:
         result = _run(target, after_doubt(target, asked, budget, result.doubts[0]), budget)
     result = result.doubted(choice.doubt)
-    if target.may_tie.any() and choice.engine != "solver":  # which tells near ties from ties itself
+    if target.may_tie.any() and choice.engine != "solver":  # the solver distinguishes near ties from ties itself
         result = without_near_ties(target, result, budget)
     if budget.samples is None and not result.stopped:
         error = result.largest_error

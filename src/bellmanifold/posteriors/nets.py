@@ -1,10 +1,10 @@
-"""Weighing quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
+"""Weights of quasi-random points: independent scramblings of one Sobol net, sent through compiled programs in pieces.
 
 Every answer is a ratio of weighted sums, its standard error comes from the spread between scramblings, and the
-effective sample size (sum w)^2 / sum w^2 says how even the weights are.
+effective sample size (sum w)^2 / sum w^2 measures how even the weights are.
 
-Where less than half of a few scouts is effective, the points are stretched (`bellmanifold.gaussian.stretch`). Scouts
-come from scramblings of their own, so that given what they say the nets are independent and unbiased. Above half there
+If less than half of a few scouting points are effective, the points are stretched (`bellmanifold.gaussian.stretch`).
+Scouts come from scramblings of their own, so given the scouts the nets are independent and unbiased. Above half there
 is little to gain: an eighth of the points is not stretched, and single coordinates do not explain all of the weights.
 """
 
@@ -25,20 +25,20 @@ from bellmanifold.posteriors.policies import PolicyTable, Weights, entries, weig
 from bellmanifold.posteriors.result import Moments, Result, pool
 
 SCOUTS = 2, 32, 128
-"""Scouting nets of 1,024 points; more of them where the first ones do not say enough."""
+"""Numbers of scouting nets of 1,024 points each; the next number is tried if too few points are effective."""
 EVEN, ENOUGH = 0.5, 200.0
-"""Points are stretched if less than this share of the scouts is effective, but at least this number."""
+"""Points are stretched if less than the share EVEN of the scouts, but at least the number ENOUGH, is effective."""
 EQUAL = 1.0 - 1e-9
-"""All weights are the same, and their sum is known, where at least this share of the points is effective."""
+"""If at least this share of the points is effective, all weights are taken to be equal and their sum to be known."""
 FEW_POLICIES = 2**16
 """Policies whose numbers are below this are counted instead of sorted."""
 
 
 class Nets:
-    """32 scrambled nets of each component of a mixture in equal shares, which can be grown as long as needed.
+    """32 scrambled nets for each component of a mixture in equal shares, which can be grown as needed.
 
     A net is the beginning of the net twice its size, so growing costs only the new points. Weights in each component's
-    coordinates are relative to the mixture of all of them; mostly there is just one.
+    coordinates are relative to the mixture of all components; usually there is only one.
     """
 
     def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:
@@ -49,9 +49,9 @@ class Nets:
         self.sums: list[_Sums] = []
 
     def scout(self, log2_size: int) -> None:
-        """Stretch each component's points as other points say, of which there are no more than in nets of that size.
+        """Learn from scouting points, no more than in nets of 2^log2_size, how to stretch each component's points.
 
-        If half of these are effective there is no need to, and if only a few are they say nothing.
+        They are not stretched if half of the scouts are effective, or so few that nothing can be learnt from them.
         """
         assert not self.size, "points that were weighed already had another law"
         most = REPLICATES * max(PIECE, 2**log2_size)
@@ -70,7 +70,7 @@ class Nets:
                     break
 
     def sample(self, log2_size: int) -> Result:
-        """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and sum up."""
+        """Grow the nets to 2^log2_size points (at least 1,024), if they are smaller, and summarise all points."""
         while self.size < max(PIECE, 2**log2_size):
             more = self.size or max(PIECE, 2**log2_size)
             for k, arranged in enumerate(self.arranged):
@@ -82,15 +82,15 @@ class Nets:
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Sums over some points, of weights relative to exp(reference). Those of several parts add up.
+    """Sums over some points, with weights relative to exp(reference); those of several parts can be added.
 
     Attributes:
-        reference: -inf where nothing has any weight.
-        points, unsolvable: how many.
+        reference: the largest log weight; -inf if no point has any weight.
+        points, unsolvable: number of points, and of those without a solution.
         square: sum of squared weights.
-        moments: of the action values.
-        noise_scale: of the noise scale, or nothing unless it is inferred; pairs are scales.
-        code, choice, weight: distinct policies: code, actions and weights.
+        moments: moments of the action values.
+        noise_scale: moments of the noise scale, in place of pairs; None unless it is inferred.
+        code, choice, weight: code, actions and weights of each distinct policy.
         tied: states where best actions tie, shape (states,).
     """
 
@@ -107,11 +107,11 @@ class _Sums:
 
 
 def _sums(coordinates: Coordinates, weighed: Pieces) -> _Sums:
-    """Add up pieces of points, of which the first ones belong to the first replicate, and so on."""
+    """Add up pieces of points, which are sorted by replicate."""
     top = float(weighed.log_weight.max())
     reference = top if np.isfinite(top) else 0.0
     weight = np.exp(weighed.log_weight - reference).reshape(REPLICATES, -1)
-    factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # above 0 only where a piece has no weight
+    factor = np.exp(np.minimum(weighed.log_scale - reference, 0.0))  # positive only where a piece has no weight
     mean, square = (
         array.reshape(REPLICATES, -1, array.shape[1]).swapaxes(0, 1)
         for array in (weighed.mean, weighed.square * factor[:, None])
@@ -145,11 +145,11 @@ def _moments_of_scale(weighed: Pieces, weight: Float[np.ndarray, "replicates poi
 
 
 Distinct: TypeAlias = tuple[UInt64[np.ndarray, "rows"], Int[np.ndarray, "rows"], Int[np.ndarray, "n"]]
-"""Distinct codes in ascending order, a place where each is found, and the row each code has among them."""
+"""Distinct codes in ascending order, an index at which each occurs, and the row of every code among them."""
 
 
 def distinct(codes: UInt64[np.ndarray, "n"]) -> Distinct:
-    """The distinct codes of policies: by counting if they are small numbers, else by sorting."""
+    """The distinct codes of policies, by counting if they are small numbers, else by sorting."""
     most = int(codes.max())
     if most >= FEW_POLICIES:
         return np.unique(codes, return_index=True, return_inverse=True)
@@ -162,7 +162,7 @@ def distinct(codes: UInt64[np.ndarray, "n"]) -> Distinct:
 
 
 def _together(parts: list[_Sums], factor: list[float], row: Int[np.ndarray, "n"], rows: int) -> Weights:
-    """The weights of all parts on one scale, by the row that each part's policies have among all of them."""
+    """The weights of all parts on one scale, by row of the policy among those of all parts."""
     begin = np.cumsum([0, *(len(part.code) for part in parts)])
     own = [entries(part.weight) for part in parts]
     replicate = np.concatenate([of for of, _, _ in own])
@@ -179,7 +179,7 @@ def _scale_together(parts: list[_Sums], factor: list[float]) -> tuple[float, flo
 
 
 def _result(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> Result:
-    """Add the sums of all parts up, on one scale."""
+    """Add up the sums of all parts on one scale, and turn them into a `Result`."""
     target, model = coordinates.target, coordinates.target.model
     top = max(part.reference for part in parts)
     reference = top if np.isfinite(top) else 0.0
@@ -202,7 +202,7 @@ def _result(coordinates: Coordinates, chart: BatchChart, parts: list[_Sums]) -> 
     heaviest = 1.0 / (float(whole.sum()) or np.inf)
     resolution = 0.0 if certain.all() else resolution_of(effective)
     q_mean, q_sd = moments.estimate(target, resolution)
-    if effective < EQUAL * points:  # nets agree by chance on a jump: one point more or less changes the sum
+    if effective < EQUAL * points:  # nets may agree by chance on a jump, and one point changes the sum
         evidence = Estimate.of(evidence.value, np.maximum(evidence.se, heaviest))
     summed = factor[0] * parts[0].weight if len(parts) == 1 else _together(parts, factor, row, len(code))
     return Result(

@@ -1,9 +1,9 @@
-"""Points of nets and their weights, piece by piece: from Sobol's numbers through compiled programs to sums.
+"""Points of nets and their weights, piece by piece: from Sobol points through compiled programs to sums.
 
-Pieces have one size: more points never mean another compilation. A piece is small, so that its arrays stay in the
-processor's cache, and a program weighs several, so that calls are few. The program takes rows of numbers, one for each
-coordinate, and finds the row of each pair itself; the number of rows is rounded up to a power of two, so that data of
-another size seldom need another program.
+All pieces have one size, so more points never require another compilation. A piece is so small that its arrays stay in
+the processor's cache, and a program processes several, to keep calls few. The program takes rows of numbers, one for
+each coordinate, and looks up the row of each pair itself; the number of rows is rounded up to a power of two, so data
+of another size rarely need another program.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, sys
 from bellmanifold.posteriors.weight import Weighed, weigh
 
 PIECE = 1024
-"""Points that are weighed at a time; also the smallest net."""
+"""Number of points processed at a time; also the size of the smallest net."""
 CALL_PIECES, CALL_NUMBERS = 16, 2**19
-"""Maximum number of pieces that go through a compiled program in one call, and of the numbers they hold."""
+"""Maximum number of pieces in one call of a compiled program, and of the numbers they hold."""
 REPLICATES = 32
-"""Independent scramblings; with fewer the standard errors themselves become too noisy to be trusted at 4 of them."""
+"""Independent scramblings; with fewer, standard errors would be too noisy for intervals of 4 of them."""
 MOST_KEPT = 2**25
-"""Numbers of the points that are kept: making them costs more than sending them through a chart."""
+"""Maximum size of all kept points, in numbers: generating them costs more than sending them through a chart."""
 FEW_ROWS = 32
-"""Least number of rows that a program takes."""
+"""Minimum number of rows of a program's input."""
 
 
 class Arranged:
-    """Coordinates and how a point's numbers are arranged in them.
+    """Coordinates, and how the numbers of a point are arranged in them.
 
-    Free pairs come first, as Sobol's first dimensions are the best. The *place* of a number is the pair it belongs to;
-    behind the pairs is that of the noise scale, and behind it those of the coins.
+    Free pairs come first, as the first dimensions of a Sobol sequence are the best. The *place* of a number is the pair
+    it belongs to; the noise scale comes after the pairs, and then the coins.
 
     Attributes:
         coordinates: what the numbers of a point mean.
-        system: the posterior in them.
-        dimension: how many numbers a point has, at least 1.
-        groups: how many exchangeable pairs each free pair stands for.
-        place: of each coordinate, shape (coordinates,).
-        row: the coordinate of each place; for places without one, a row of zeros behind all of them, shape (places,).
-        plain: coordinates that may be stretched; those of pairs that stand for several, and coins, have other laws.
+        system: the posterior in these coordinates.
+        dimension: number of coordinates of a point, at least 1.
+        groups: number of exchangeable pairs that each free pair stands for.
+        place: place of each coordinate, shape (coordinates,).
+        row: coordinate of each place; if it has none, the index of a row of zeros after all others, shape (places,).
+        plain: coordinates that may be stretched: not those of coins and of pairs that stand for several.
         shared: free pairs that stand for several.
-        lowered: those of them that may be drawn below their prior: their values are kept.
-        pieces: how many pieces of points are weighed in a call, a power of two.
+        lowered: shared pairs that may be drawn from below a bound; their values are kept.
+        pieces: number of pieces in a call, a power of two.
     """
 
     def __init__(self, coordinates: Coordinates, chart: BatchChart) -> None:
@@ -79,7 +79,7 @@ class Arranged:
         self.pieces = min(CALL_PIECES, 1 << (fit.bit_length() - 1))
 
     def weigh(self, part: Part, stretch: Stretch | None = None) -> Pieces:
-        """Weigh points of some nets, which may be stretched. Without the action values: those would fill the memory."""
+        """Compute the weights of points of some nets, possibly stretched, keeping few action values to save memory."""
         laws, (_, begin, size, _, seed) = self.coordinates.target.laws, part
         rng = np.random.default_rng([seed, begin, size])
         stretch = Stretch.none(len(self.row)) if stretch is None else stretch
@@ -93,7 +93,7 @@ class Arranged:
         return Pieces(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
     def with_members(self, pieces: Pieces, call: _Call) -> Pieces:
-        """The pieces with moments of any one of the pairs that each stands for, instead of the largest of them."""
+        """Replace moments of the maximum of exchangeable pairs by those of any single one of them."""
         prior, first, second = self.coordinates.target.prior, call.first, call.second
         if len(self.lowered):
             pairs = self.lowered[:, None]
@@ -104,14 +104,14 @@ class Arranged:
         weight = np.exp(pieces.log_weight - pieces.log_scale[:, None])
         total = np.where(pieces.weight > 0, pieces.weight, 1.0)[:, None]
         centre = (first @ weight[..., None])[..., 0] / total
-        square = (second @ weight[..., None])[..., 0] - total * centre**2  # as wide as the prior: nothing cancels
+        square = (second @ weight[..., None])[..., 0] - total * centre**2  # as wide as the prior: no cancellation
         all_mean, all_square = pieces.mean.copy(), pieces.square.copy()
         all_mean[:, self.shared] = prior.mean[self.shared] + prior.sd[self.shared] * centre
         all_square[:, self.shared] = prior.sd[self.shared] ** 2 * square
         return pieces._replace(mean=all_mean, square=all_square)
 
     def learnt(self, part: Part, weight: Float[np.ndarray, "points"]) -> Stretch:
-        """How other points should be stretched, from some points and their weights."""
+        """The stretch for other points, learnt from some points and their weights."""
         calls = reference_calls(part, self.groups, self.pieces)
         x = np.concatenate([np.asarray(call.x)[: call.pieces, self.plain] for call in calls])
         return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row))
@@ -133,12 +133,12 @@ class Pieces(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """Points that go through a compiled program at once.
+    """Points for one call of a compiled program.
 
     Attributes:
-        x: standard normals: the largest of each group, one for every other coordinate, zeros; padded by zeros.
-        first, second: moments of any one of the normals in each group of several, given the largest.
-        pieces: how many pieces are no padding.
+        x: standard normals: the largest of each group, then one for every other coordinate, padded with zeros.
+        first, second: moments of any single normal in each group of several, given the largest.
+        pieces: number of pieces that are not padding.
     """
 
     x: Float[Array, "padded_pieces rows piece"]
@@ -153,7 +153,7 @@ _kept: OrderedDict[tuple[Part, tuple[int, ...], int], list[_Call]] = OrderedDict
 def reference_calls(part: Part, groups: tuple[int, ...], pieces: int) -> Iterable[_Call]:
     """Points of the reference distribution, some pieces at a time.
 
-    Small sets are kept for the next posterior: of all that are kept the latest, as many as fit.
+    Small sets are cached for the next posterior, the most recently used ones as far as they fit.
     """
     dimension, _, size, replicates, _ = part
     if 2 * dimension * size * replicates > MOST_KEPT:
@@ -184,7 +184,7 @@ def _calls(points: Float[np.ndarray, "dimension points"], groups: tuple[int, ...
 def _member(
     largest: Float[np.ndarray, "pieces groups piece"], of: Int[np.ndarray, "groups 1"]
 ) -> tuple[Float[np.ndarray, "pieces groups piece"], Float[np.ndarray, "pieces groups piece"]]:
-    """First and second moment of any one of `of` standard normals whose largest is given."""
+    """First and second moment of any single one of `of` standard normals, given the largest of them."""
     return member_moments(largest, of, np.zeros(1), np.ones(1), np.zeros(1))
 
 
@@ -198,16 +198,16 @@ def weigh_pieces(
     drawn: Drawn | None,
     pieces: Int[Array, ""],
 ) -> Weighed:
-    """Weigh pieces of points one after the other.
+    """Compute the weights of points, piece by piece.
 
     Args:
         system: the posterior.
         kept: pairs whose action values are kept.
         row: the row of x that belongs to each pair, to the noise scale and to each coin.
         stretch: a map of the numbers in that order.
-        x: normal numbers, those of pairs that stand for several already as the largest of these.
-        drawn: open laws, of all pieces.
-        pieces: how many of the pieces are weighed; what is returned for others says nothing.
+        x: normal numbers, already the maximum for pairs that stand for several.
+        drawn: open laws of all pieces.
+        pieces: number of pieces to process; the output for others is meaningless.
     """
     pairs, coins = len(system.solved), len(system.exits)
     laws = tuple(jnp.moveaxis(part.reshape(*part.shape[:-1], len(x), PIECE), -2, 0) for part in drawn or ())

@@ -1,15 +1,15 @@
 """The common currency of all engines: greedy policies with weights, and the answers that follow from them.
 
-Whatever an engine does (enumerate cells, weigh points, walk), in the end it knows which policies are greedy and how
-much posterior weight each has. Action, route and policy probabilities and both improper masses are sums of such
-weights, so they are computed here, once for all engines. An engine hands over R independent replicates of the weights;
-the spread between them gives every answer its standard error. An enumeration without Monte Carlo has R = 1, no error.
+Whatever an engine does (enumerate cells, draw weighted points, run chains), in the end it knows which policies are
+greedy and the posterior weight of each. Action, route and policy probabilities and both improper masses are sums of
+these weights, so they are computed here for all engines. An engine returns R independent replicates of the weights; the
+spread between them gives every answer its standard error. An enumeration without Monte Carlo has R = 1 and no error.
 
 Two symmetries keep the tables small and the answers sharp. In a state that is not *coupled* to the data the action
 values keep their prior, so each of its k actions is best with probability exactly 1/k. And the unobserved actions of
 one state are exchangeable: a table may let one of them stand for all, and the others share its probability.
 
-Where a problem has many states nearly every point has a policy of its own, and belongs to one replicate only. Then the
+In problems with many states nearly every point has a policy of its own, which belongs to one replicate only. Then the
 weights are kept as a sparse matrix (`weights_of`).
 """
 
@@ -33,23 +33,23 @@ from bellmanifold.ssp import SSP
 
 PSEUDO_REPLICATES = 64
 DRAWN_POLICIES = 4096
-"""Policies drawn in each replicate to find the improper mass under the true transitions."""
+"""Policies drawn in each replicate to estimate the improper mass under the true transitions."""
 FOLLOWED = 2**20
-"""States of policies that are followed at a time."""
+"""Number of policies times states that are followed at a time."""
 ADDED = 2**23
-"""Greedy pairs whose weights are added up at a time: those of a large table would fill the memory once more."""
+"""Number of greedy pairs whose weights are added at a time: all pairs of a large table would double its memory."""
 SPARSE, SMALL = 0.25, 2**18
-"""Weights of which a smaller share is positive are kept as a sparse matrix, unless there are few."""
+"""Weights are kept as a sparse matrix if less than the share SPARSE is positive, and there are more than SMALL."""
 BEAM = 16
-"""Beginnings of routes kept for each route asked for."""
+"""Beginnings of routes kept for each requested route."""
 ALWAYS = 1000
 """Number of routes that are listed whatever memory they take: the default of `--top`."""
 ALL = 2**62
-"""More routes than there are."""
+"""A limit that no number of routes reaches."""
 MEASURED = 4096
-"""Routes whose standard errors are computed at a time."""
+"""Number of routes whose standard errors are computed at a time."""
 OVERHEAD = 32
-"""Numbers that a beginning takes besides its moves and the rows of the table."""
+"""Memory of a beginning, in numbers, besides its moves and the rows of the table."""
 
 
 Weights: TypeAlias = Float[np.ndarray, "replicates rows"] | csc_array
@@ -64,12 +64,12 @@ def weights_of(
     size = replicates * rows
     if size <= SMALL or len(weight) > SPARSE * size:
         summed = np.bincount(row + rows * replicate, weight, size)
-        return summed.reshape(shape).astype(np.float64)  # of nothing NumPy counts in integers
+        return summed.reshape(shape).astype(np.float64)  # NumPy returns integers if there are no weights
     return csc_array(coo_array((weight, (replicate, row)), shape=shape))
 
 
 def entries(weights: Weights) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Replicate, row and weight wherever that is not 0."""
+    """Replicate, row and weight of all weights that are not 0."""
     if isinstance(weights, np.ndarray):
         replicate, row = np.nonzero(weights)
         return replicate, row, weights[replicate, row]
@@ -78,7 +78,7 @@ def entries(weights: Weights) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"
 
 
 class TooManyRoutesError(BadInputError):
-    """More routes were asked for than memory holds."""
+    """More routes were requested than fit into memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,17 +86,17 @@ class PolicyTable:
     """Greedy policies and their weights.
 
     Attributes:
-        coupled: the states the policies speak about, shape (states,).
+        coupled: the states that the policies cover, shape (states,).
         policy: the greedy pair of each coupled state, ascending by state, shape (rows, coupled states).
         weight: unnormalised weight of each row in each replicate, on one common scale, as an array or a sparse matrix,
             shape (replicates, rows).
         stand_in: the pair that stands for each pair in `policy`; None if each stands for itself, shape (pairs,).
         resolution: the least standard error of a probability: a policy as probable as this may be missing, or counted
-            once too often by all replicates alike; 0 for exact answers.
-        heaviest: share of the heaviest point; what was missed may weigh as much, so that it is the least standard error
-            of a probability that is this close to 0 or 1.
-        certain: states whose greedy pair is known exactly, whatever the resolution; None for none, shape (states,).
-        beaten: pairs that are known not to be greedy, whatever the resolution; None for none, shape (pairs,).
+            once too often in all replicates alike; 0 for exact answers.
+        heaviest: share of the heaviest point; a missed point may weigh as much, so it is the least standard error of a
+            probability that is this close to 0 or 1.
+        certain: states whose greedy pair is known exactly, whatever the resolution; None if none, shape (states,).
+        beaten: pairs that are known not to be greedy, whatever the resolution; None if none, shape (pairs,).
     """
 
     coupled: Bool[np.ndarray, "states"]
@@ -117,7 +117,7 @@ class PolicyTable:
         stand_in: Int[np.ndarray, "pairs"] | None = None,
         resolution: float = 0.0,
     ) -> PolicyTable:
-        """Count how often chains had each of some policies, whose rows their draws name; replicates are chains."""
+        """Count the policies of chains: `row` is the policy of each draw, and replicates are chains."""
         chain, one = np.repeat(np.arange(len(row)), row.shape[1]), np.ones(row.size)
         return cls(coupled, policy, weights_of(chain, row.ravel(), one, (len(row), len(policy))), stand_in, resolution)
 
@@ -137,11 +137,11 @@ class PolicyTable:
 
     @cached_property
     def column(self) -> Int[np.ndarray, "states"]:
-        """The column of `policy` that speaks about each state; -1 if none does."""
+        """The column of `policy` that belongs to each state; -1 if there is none."""
         return np.where(self.coupled, np.cumsum(self.coupled) - 1, -1)
 
     def standing(self, model: SSP) -> tuple[Int[np.ndarray, "pairs"], Float[np.ndarray, "pairs"]]:
-        """The pair that stands for each pair, and the share of its probability the pair gets."""
+        """The pair that stands for each pair, and the share of its probability that each pair gets."""
         pairs = np.arange(model.n_pairs)
         first = model.pair_start[model.pair_state]
         own = pairs if self.stand_in is None else self.stand_in
@@ -162,8 +162,8 @@ class PolicyTable:
     ) -> Estimate:
         """Weights as shares of the whole, with errors.
 
-        Errors are no less than the resolution (by default that of the state which is known worst) or, close to 0 and 1,
-        than the heaviest point's share. The whole is that of the table unless replicates are others.
+        Errors are at least the resolution (by default the largest of all states) and, close to 0 and 1, at least the
+        heaviest point's share. `whole` is the table's by default; give it if replicates are not those of the table.
         """
         found = ratio(part, self.whole if whole is None else whole)
         least = self.least_error.max(initial=0.0) if resolution is None else resolution
@@ -191,16 +191,15 @@ def action_probabilities(model: SSP, table: PolicyTable, added: int = ADDED) -> 
 
 
 def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route] | None:
-    """The routes of largest probability, largest first; None unless moves are not random and start in one state.
+    """The most probable routes in descending order; None if moves are random or there are several initial states.
 
     Beginnings of routes are extended move by move. The weight of a beginning bounds that of every route that starts
-    with it, so those that cannot enter the list any more are dropped. So are, where there are more than `BEAM` times
-    the limit of them, or where memory does not hold these, the least probable ones: the list is then a very good one,
-    not provably the best. With `ALL` as the limit nothing is dropped.
+    with it, so beginnings that can no longer enter the list are dropped. If there are more than `BEAM` times the limit,
+    or more than fit into memory, the least probable ones are dropped, too: the list is then very good, but not provably
+    the best. With `ALL` as the limit nothing is dropped.
 
     Raises:
-        TooManyRoutesError: if memory does not hold as many beginnings as routes are asked for, and these are more than
-            `ALWAYS`.
+        TooManyRoutesError: if more than `ALWAYS` routes are requested and their beginnings do not fit into memory.
     """
     if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
         return None
@@ -234,7 +233,7 @@ def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Rou
 
 
 class _Beginning(NamedTuple):
-    """Pairs played so far, states visited, rows of the table that agree, the share symmetry leaves, their product."""
+    """Pairs played so far, states visited, rows of the table that agree, share by symmetry, and probability."""
 
     pairs: tuple[int, ...]
     states: tuple[int, ...]
@@ -245,16 +244,16 @@ class _Beginning(NamedTuple):
 
 @dataclass
 class _Best:
-    """The most probable of the beginnings that were added: at most `most`, and no more than memory holds.
+    """The most probable of the beginnings that were added: at most `most`, and no more than fit into memory.
 
     Attributes:
         most: number kept if memory allows.
-        asked: number of routes asked for, all of which must be kept.
-        room: numbers that memory holds, or that the routes asked for take if that is more. The least probable ones are
-            dropped when there are twice as many, so that this is not done each time.
+        asked: number of requested routes, all of which must be kept.
+        room: available memory in numbers, or that of the requested routes if that is more. The least probable
+            beginnings are dropped when there are twice as many, so this is not done each time.
         kept: the beginnings.
-        numbers: that they take.
-        rows: the arrays of rows among these: one that several share is counted once.
+        numbers: memory they take, in numbers.
+        rows: their arrays of rows, by id: an array that several share is counted once.
     """
 
     most: int
@@ -265,14 +264,14 @@ class _Best:
     rows: set[int] = field(default_factory=set)
 
     def add(self, one: _Beginning) -> None:
-        """Keep it, at least for now."""
+        """Keep a beginning, at least for now."""
         self.kept.append(one)
         self.numbers += self._cost(one)
         if self.numbers > 2 * self.room or len(self.kept) >= 2 * self.most:
             self.in_order()
 
     def in_order(self) -> list[_Beginning]:
-        """Those that are kept, the most probable first."""
+        """Drop what does not fit, and return the beginnings, most probable first."""
         before, self.kept = len(self.kept), sorted(self.kept, key=lambda one: (-one.bound, one.pairs))[: self.most]
         is_full = self.numbers > 2 * self.room
         if is_full or len(self.kept) < before:
@@ -290,7 +289,7 @@ class _Best:
         return self.kept
 
     def _cost(self, one: _Beginning) -> int:
-        """Numbers that it takes."""
+        """Memory of a beginning, in numbers."""
         new = id(one.rows) not in self.rows
         self.rows.add(id(one.rows))
         return OVERHEAD + 2 * len(one.pairs) + (len(one.rows) if new else 0)
@@ -303,7 +302,7 @@ def _extensions(
     stand: Int[np.ndarray, "pairs"],
     share: Float[np.ndarray, "pairs"],
 ) -> Iterator[_Beginning]:
-    """The beginning with each possible next move, except impossible ones; equal rows are one array."""
+    """The beginning extended by each next move of positive probability; equal rows share one array."""
     state = beginning.states[-1]
     column = table.column[state]
     agreeing = {-1: (beginning.rows, beginning.bound / beginning.share)}
@@ -321,9 +320,9 @@ def _extensions(
 
 
 def largest_error(model: SSP, table: PolicyTable, top: int, enough: float = np.inf) -> float:
-    """The largest standard error of the action probabilities and, where there are routes, of the most probable ones.
+    """The largest standard error of the action probabilities and of the most probable routes, if there are any.
 
-    Routes are not looked at if the action probabilities have larger errors than `enough` already.
+    Routes are not considered if the action probabilities already have errors larger than `enough`.
     """
     error = float(action_probabilities(model, table).se.max(initial=0.0))
     if error > enough:
@@ -332,14 +331,14 @@ def largest_error(model: SSP, table: PolicyTable, top: int, enough: float = np.i
 
 
 def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:
-    """The probability that a given deterministic policy is greedy everywhere, that is, optimal."""
+    """The probability that a given deterministic policy is greedy in every state, that is, optimal."""
     stand, share = table.standing(model)
     agree = (table.policy == stand[policy][table.coupled]).all(axis=1)
     return table.share_of(table.of_rows(agree) * share[policy].prod())
 
 
 def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pairs"]) -> Estimate:
-    """The probability that the greedy policy is improper when pairs that are not solved end at the goal."""
+    """The probability that the greedy policy is improper if pairs that are not solved lead to the goal."""
     if not len(table.policy):
         return Estimate.of(0.0, 0.0)
     policy = np.tile(model.pair_start[:-1], (len(table.policy), 1))
@@ -351,8 +350,8 @@ def improper_mass(model: SSP, table: PolicyTable, solved: Bool[np.ndarray, "pair
 def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator) -> Estimate:
     """The probability that the greedy policy is improper under the problem's true transitions.
 
-    Pairs that stand for others are replaced by a random one of them, independently in every replicate, so that this
-    randomness shows in the standard error. A table without replicates gets 64 of them where there is anything to draw.
+    A pair that stands for others is replaced by a random one of them, independently in every replicate, so the standard
+    error includes this randomness. A table with a single replicate gets 64 of them if there is anything to draw.
     """
     everything, (stand, share) = np.ones(model.n_pairs, dtype=bool), table.standing(model)
     if (share == 1.0).all():
@@ -378,7 +377,7 @@ def improper_mass_model(model: SSP, table: PolicyTable, rng: np.random.Generator
 def _all_reach_goal(
     model: SSP, policy: Int[np.ndarray, "rows states"], solved: Bool[np.ndarray, "pairs"]
 ) -> Bool[np.ndarray, "rows"]:
-    """For each policy: does every state reach the goal with positive probability, hence surely?"""
+    """Whether, under each policy, every state reaches the goal with positive probability, hence surely."""
     if model.is_deterministic:
         many = max(1, FOLLOWED // (model.n_states + 1))
         parts = (_all_arrive(model, policy[k : k + many], solved) for k in range(0, len(policy), many))
@@ -401,7 +400,7 @@ def _all_reach_goal(
 def _all_arrive(
     model: SSP, policy: Int[np.ndarray, "rows states"], solved: Bool[np.ndarray, "pairs"]
 ) -> Bool[np.ndarray, "rows"]:
-    """The same where moves are not random: all are followed for twice as many moves each time."""
+    """The same for moves that are not random: all are followed, for twice as many moves in each step."""
     after = np.full((len(policy), model.n_states + 1), model.n_states)
     after[:, :-1] = np.where(solved[policy], model.next_state[model.next_start[policy]], model.n_states)
     for _ in range(model.n_states.bit_length()):

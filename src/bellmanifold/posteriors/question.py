@@ -1,7 +1,7 @@
-"""From the arguments of a call to the posterior that they ask for.
+"""From the arguments of a call to the posterior that they specify.
 
-Beliefs become observations, rewards become those of the problem with a law for every pair, and a likelihood is chosen:
-relaxed for rewards without noise, Gaussian with sufficient means, or one that counts every visit.
+Beliefs become observations, rewards are restated in the problem with a law for every pair, and a likelihood is chosen:
+relaxed for rewards without noise, Gaussian with sufficient means, or one with a factor for every visit.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def stated_target(
     noise: str | Kernel,
     scale: float | int | LogPrior | None,
 ) -> Target:
-    """The posterior with the likelihood that the arguments of `bellmanifold.posterior` state.
+    """The posterior with the likelihood that the arguments of `bellmanifold.posterior` specify.
 
-    `scale` is that of the noise, or the log density of a prior over it; None for rewards without noise.
+    `scale` is the scale of the noise, or the log density of a prior over it; None for rewards without noise.
     """
     if scale is None:
         if noise != "gaussian":
@@ -54,7 +54,7 @@ def every_visit_target(
     kernel: Kernel,
     proper_only: bool = False,
 ) -> Target:
-    """The posterior for noise whose repeats have no sufficient mean; arguments as for `noisy_target`."""
+    """The posterior for noise under which the mean of repeats is not sufficient; arguments as for `noisy_target`."""
     if data.own_count.any() or data.exact.any():
         raise UnsupportedError(
             f"rewards with an sd of their own are Gaussian, and {kernel} noise is not: use gaussian noise"
@@ -63,7 +63,7 @@ def every_visit_target(
         model: NoiseModel = InferredScale(noise, kernel)
     elif callable(noise):
         raise UnsupportedError(
-            f"repeats under {kernel} noise with a prior of your own over its scale: use bm.sample_chains with a "
+            f"repeats under {kernel} noise do not take a prior of your own over its scale: use bm.sample_chains with a "
             "noise model"
         )
     else:
@@ -73,7 +73,7 @@ def every_visit_target(
 
 
 def inferred_noise(prior: bool | LogPrior, noise_sd: float | int | None) -> LogPrior:
-    """The prior over a noise scale that is to be inferred, which must not be known then."""
+    """The prior over an inferred noise scale; a known one must not be given, too."""
     if prior is not True and not callable(prior):
         raise BadInputError(f"infer_noise is {prior!r:.40}: give True or a log density; noise_sd is a known scale")
     if noise_sd is not None:
@@ -82,7 +82,7 @@ def inferred_noise(prior: bool | LogPrior, noise_sd: float | int | None) -> LogP
 
 
 def with_belief(data: Dataset, belief: Any) -> Dataset:
-    """The data with a belief about every reward; what is wrong with it is said of `reward_belief`."""
+    """The data with a belief about every reward; error messages name the argument `reward_belief`."""
     remedy = "give (mean, sd), two numbers"
     require_kind(belief, (tuple, list), "reward_belief", remedy)
     if len(belief) != 2:
@@ -94,19 +94,19 @@ def with_belief(data: Dataset, belief: Any) -> Dataset:
 
 
 def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"]) -> Dataset:
-    """The rewards as observations of the problem with a law for every pair; landings have said all they say by then."""
+    """The rewards as observations of the problem with a law for every pair; landings have been used by then."""
     landing = np.where(no_law[data.pair], -1, data.next)
     paid = ~np.isnan(data.reward)
     return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid])
 
 
 def check_flat(data: Dataset, proper_only: bool | None) -> None:
-    """Refuse a flat prior where some action value would have no prior at all, or where loops would hold it."""
+    """Refuse a flat prior if some action value would have no prior at all, or if improper policies are requested."""
     if data.free.any():
         pair = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(data.free))))
         raise BadInputError(
-            f"prior_scale is flat, but nothing is known of the reward of pair ({pair}), so that its value would have "
+            f"prior_scale is flat, but nothing is known about the reward of pair ({pair}), so its value would have "
             "no prior: give it an observation or a belief, or a number as --prior-scale"
         )
     if proper_only is False:
-        raise BadInputError("prior_scale is flat, and a flat prior holds proper policies only: leave --proper-only out")
+        raise BadInputError("prior_scale is flat, which covers proper policies only: leave --proper-only out")

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
 
 ROUNDING = 1e-6
-"""A standard deviation that is smaller, relative to the mean, is not shown: nothing but rounding is left."""
+"""Standard deviations below this multiple of the mean are shown as 0: they are only rounding."""
 
 
 def on_the_way(model: SSP, played: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray, "states"]:
-    """How many moves from the start playing these pairs takes to each state; n_states where it does not come."""
+    """Number of moves from the start to each state by playing these pairs; n_states if it is not reached."""
     starts = np.flatnonzero(model.initial)
     moves = dijkstra(state_graph(model, played), unweighted=True, indices=starts, min_only=True)[:-1]
     return np.minimum(moves, model.n_states).astype(np.int64)
@@ -31,10 +31,10 @@ def on_the_way(model: SSP, played: Bool[np.ndarray, "pairs"]) -> Int[np.ndarray,
 def by_doubt(
     model: SSP, probability: Float[np.ndarray, "pairs"], touched: Bool[np.ndarray, "states"]
 ) -> Int[np.ndarray, "pairs"]:
-    """All pairs, those that matter most first.
+    """All pairs in order of importance.
 
-    The states that the most probable actions lead through come first, nearest to the start first, then those that the
-    data touch, where the best action is least certain first, then the others; in each state its most probable action.
+    First the states that the most probable actions lead through, nearest to the start first, then those that the data
+    touch, least certain first, then all others; within a state, the most probable action first.
     """
     best = np.maximum.reduceat(probability, model.pair_start[:-1])
     moves = on_the_way(model, probability >= best[model.pair_state])
@@ -55,23 +55,23 @@ def best_pairs(summary: Summary) -> Bool[np.ndarray, "pairs"]:
 
 
 def words_of(summary: Summary) -> Words:
-    """What a picture of it says."""
+    """Title and legends of its picture."""
     model, routes = summary.target.model, summary.routes
     seen = f"{int(summary.target.observed.sum()) - summary.believed} of {model.n_pairs} moves observed"
     seen += f" and a belief about {summary.believed} more" if summary.believed else ""
-    doubt = "" if summary.trustworthy else "\nnot to be trusted: a diagnostic says so"
+    doubt = "" if summary.trustworthy else "\nnot trustworthy: a diagnostic says so"
     best = f"{title_of_best(routes)} ({routes[0].probability:.0%})" if routes else "most probable moves"
     return Words(
         f"{model.name or 'a problem'}: how probable is it that a move is optimal?\n"
         f"{seen}; slices have the colours of their moves{doubt}",
         best,
         "observed",
-        "not observed" + (", a belief at most" if summary.believed else ""),
+        "not observed" + (", at most a belief" if summary.believed else ""),
     )
 
 
 def card_of(summary: Summary) -> Card:
-    """What it says about itself."""
+    """Title, facts, warnings, table and picture for display."""
     model, target, evidence = summary.target.model, summary.target, summary.log_evidence
     kind = "exact" if summary.epsilon == 0 else f"epsilon {summary.epsilon or 0.0:g}"
     kind = "noisy" if summary.epsilon is None or (summary.epsilon == 0 and (target.scale > 0).any()) else kind
@@ -93,7 +93,7 @@ def card_of(summary: Summary) -> Card:
 
 
 def _first_columns(summary: Summary) -> Columns:
-    """For display: what matters first where pairs are many, and no rounding for a spread."""
+    """Columns for display: the most important pairs first if there are many, and spreads of mere rounding as 0."""
     columns, order = columns_of(summary), np.arange(summary.target.model.n_pairs)
     known = summary.q_sd.value <= ROUNDING * np.abs(summary.q_mean.value)
     for name in ("q_mean_se", "q_sd", "q_sd_se"):
@@ -104,7 +104,7 @@ def _first_columns(summary: Summary) -> Columns:
 
 
 def columns_of(summary: Summary) -> dict[str, list[Any]]:
-    """A row per pair."""
+    """Columns with a row for each pair."""
     model, best = summary.target.model, summary.action_probability
     return {
         **model.name_columns(range(model.n_pairs)),
@@ -120,7 +120,7 @@ def columns_of(summary: Summary) -> dict[str, list[Any]]:
 
 
 def route_columns(summary: Summary) -> Columns:
-    """A row per route."""
+    """Columns with a row for each route."""
     routes, name = summary.routes or [], summary.target.model.pair_name
     return {
         "pairs": [[name(pair) for pair in route.pairs] for route in routes],
@@ -185,7 +185,7 @@ def _end(summary: Summary, route: Route) -> str:
 
 
 def _laws(summary: Summary) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Posterior means of open laws: state -> action -> next that was seen -> mean and standard error."""
+    """Posterior means of open laws: state -> action -> next state that was seen -> mean and standard error."""
     open_laws, found = summary.target.laws, summary.result.laws
     if open_laws is None:  # only pairs without a reward landed anywhere
         return {}
@@ -206,7 +206,7 @@ def _noise_scale(summary: Summary) -> dict[str, float | None]:
 
 
 def as_probability(value: Any, se: Any) -> dict[str, float]:
-    """A probability with its error for JSON; rounding may have left it a little below 0 or above 1."""
+    """A probability with its error for JSON, clipped to [0, 1] in case rounding took it slightly outside."""
     return {"probability": min(1.0, max(0.0, float(value))), "se": float(se)}
 
 

@@ -1,4 +1,4 @@
-"""What every engine returns: weighted greedy policies, moments of the action values, and how far to trust them."""
+"""The result of every engine: weighted greedy policies, moments of the action values, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Weighted means and squared deviations of the action values and other tracked quantities, in replicates.
+    """Weighted means and squared deviations of the action values and other tracked quantities, by replicate.
 
-    Deviations are taken from each replicate's own mean, and pooled by the formula of Chan, Golub and LeVeque (1983), so
-    that a small spread about a large value survives.
+    Deviations are taken from each replicate's own mean and pooled by the formula of Chan, Golub and LeVeque (1983), so
+    that a small spread about a large value is preserved.
 
     Attributes:
         weight: total weight, shape (replicates,).
@@ -36,14 +36,14 @@ class Moments:
 
     @classmethod
     def of_draws(cls, q: Float[np.ndarray, "chains draws pairs"]) -> Moments:
-        """Of draws that weigh the same; replicates are chains."""
+        """Moments of equally weighted draws; replicates are chains."""
         mean = q.mean(axis=1)
         square = ((q - mean[:, None]) ** 2).sum(axis=1)
         return cls(np.full(len(q), float(q.shape[1])), mean, square)
 
     @classmethod
     def pooled(cls, parts: Sequence[Moments], factors: Sequence[float] | None = None) -> Moments:
-        """Replicate by replicate, several parts as one; the weights of each may be multiplied by a factor."""
+        """Pool several parts, replicate by replicate; the weights of each may be multiplied by a factor."""
         scale = np.ones((len(parts), 1)) if factors is None else np.array(factors)[:, None]
         weight, mean, square = (
             np.stack([getattr(part, name) for part in parts]) for name in ("weight", "mean", "square")
@@ -51,12 +51,12 @@ class Moments:
         return cls(*pool(scale * weight, mean, scale[..., None] * square))
 
     def standing(self, stand_in: Int[np.ndarray, "pairs"]) -> Moments:
-        """With each pair's column replaced by that of the pair that stands for it; other tracked quantities stay."""
+        """Replace each pair's column by that of the pair that stands for it; other tracked quantities stay."""
         column = np.append(stand_in, np.arange(len(stand_in), self.mean.shape[1]))
         return replace(self, mean=self.mean[:, column], square=self.square[:, column])
 
     def estimate(self, target: Target, resolution: float = 0.0) -> tuple[Estimate, Estimate]:
-        """Means and standard deviations, with errors, of all pairs; the prior's where a state is not coupled."""
+        """Means and standard deviations of all pairs, with errors; those of the prior for uncoupled states."""
         mean, sd = self._estimate(slice(target.model.n_pairs), resolution)
         own = target.coupled[target.model.pair_state]
         return (
@@ -65,7 +65,7 @@ class Moments:
         )
 
     def laws(self, target: Target) -> LawSummary | None:
-        """What open laws and their concentration have become; their columns follow those of the pairs."""
+        """Posterior of open laws and their concentration, whose columns follow those of the pairs."""
         if target.laws is None:
             return None
         found, sd = self._estimate(slice(target.model.n_pairs, None))
@@ -76,11 +76,11 @@ class Moments:
     def _estimate(self, columns: slice, resolution: float = 0.0) -> tuple[Estimate, Estimate]:
         """Means and standard deviations of some columns over all replicates, with errors from the spread between them.
 
-        The variance has the error of the ratio of squared deviations, from the pooled mean, to weights.
+        The error of the variance is that of a ratio: squared deviations from the pooled mean over weights.
 
-        Nets agree by chance on moments: on which side of a jump of the weights their points lie, or on how far out the
-        outermost one is. So errors are no smaller than what one draw, a share r = `resolution` of all, moves. One that
-        lies z standard deviations away moves the mean by r z sd, and the variance by r z^2 sd^2, hence the standard
+        Nets may agree by chance: on which side of a jump of the weights their points lie, or on how far out the
+        outermost point is. So errors are at least the change that one draw, a share r = `resolution` of all, makes. A
+        draw z standard deviations away moves the mean by r z sd, and the variance by r z^2 sd^2, hence the standard
         deviation by r z^2 sd / 2. The farthest of 1 / r normal draws has z^2 = 2 log(1 / r).
         """
         mean, square = self.mean[:, columns], self.square[:, columns]
@@ -100,7 +100,7 @@ class Moments:
 
 
 def root(variance: Estimate) -> Estimate:
-    """Standard deviations from variances; the delta method's errors."""
+    """Standard deviations from variances, with errors by the delta method."""
     sd = np.sqrt(variance.value)
     return Estimate.of(sd, np.divide(variance.se, 2.0 * sd, out=np.zeros_like(sd), where=~(sd <= 0)))
 
@@ -110,7 +110,7 @@ def pool(weight: np.ndarray, mean: np.ndarray, square: np.ndarray) -> tuple[np.n
     total = np.asarray(weight.sum(axis=0))
     safe = np.where(total > 0, total, 1.0)
     centre = (weight[..., None] * mean).sum(axis=0) / safe[..., None]
-    with np.errstate(over="ignore", invalid="ignore"):  # chains that are not yet where the posterior is
+    with np.errstate(over="ignore", invalid="ignore"):  # chains that have not reached the posterior yet
         return total, centre, square.sum(axis=0) + (weight[..., None] * (mean - centre) ** 2).sum(axis=0)
 
 
@@ -118,8 +118,8 @@ class LawSummary(NamedTuple):
     """The posterior of open transition laws.
 
     Attributes:
-        probability: mean of the probability of each landing that was seen, as `OpenLaws.seen` lists them.
-        concentration: mean and standard deviation.
+        probability: posterior mean of the probability of each landing in `OpenLaws.seen`.
+        concentration: posterior mean and standard deviation of the concentration.
     """
 
     probability: Estimate
@@ -128,27 +128,27 @@ class LawSummary(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
-    """What an engine found out about a posterior.
+    """An engine's answers about a posterior.
 
     Attributes:
         table: greedy policies with their weights.
         q_mean: posterior mean of each action value, shape (pairs,).
         q_sd: posterior standard deviation of each action value, shape (pairs,).
-        log_evidence: log of the integral of prior times kernels; None where the engine does not know it.
-        noise_scale: posterior mean and standard deviation of an inferred noise scale; None where it is known.
-        laws: of open transition laws; None where all laws are given.
-        engine: which engine this is.
-        reason: why that one, and how it went.
-        dimension: coordinates integrated over.
-        effective_sample_size: None where the engine has none.
-        doubts: why the numbers are not to be trusted; empty if they are.
-        stopped: why it stopped before the accuracy was reached; empty if it did not.
-        largest_error: of the probabilities of actions and routes, where the engine computed it.
-        diagnostics: whatever else the engine measured.
-        draws: makes draws of the action values, of equal weight and by chain, where the engine has its own; None: the
-            chart draws them.
-        points: action values that chains of equal weight met, chain by chain, those of pairs that stand for several as
-            the largest of these; None where none are kept, shape (pairs, points).
+        log_evidence: log of the integral of prior times kernels; None if the engine does not compute it.
+        noise_scale: posterior mean and standard deviation of an inferred noise scale; None if it is known.
+        laws: posterior of open transition laws; None if all laws are given.
+        engine: name of the engine.
+        reason: why this engine was chosen, and what it did.
+        dimension: number of coordinates that were integrated over.
+        effective_sample_size: effective sample size; None for engines without one.
+        doubts: why the numbers are not trustworthy; empty if they are.
+        stopped: why the engine stopped before the accuracy was reached; empty if it did not.
+        largest_error: largest standard error of action and route probabilities, if the engine computed it.
+        diagnostics: further measurements of the engine.
+        draws: function that returns equally weighted draws of the action values by chain, if the engine has its own;
+            None if the chart draws them.
+        points: equally weighted action values visited by chains, chain by chain (the maximum, for pairs that stand for
+            several); None if none are kept, shape (pairs, points).
     """
 
     table: PolicyTable
@@ -170,10 +170,10 @@ class Result:
 
     @property
     def trustworthy(self) -> bool:
-        """Whether no diagnostic says not to trust the numbers."""
+        """Whether no diagnostic casts doubt on the numbers."""
         return not self.doubts
 
     def doubted(self, doubt: str, **found: Any) -> Result:
-        """The same with one more doubt, unless that is empty, and further diagnostics."""
+        """The same result with one more doubt, unless that is empty, and further diagnostics."""
         doubts = (*self.doubts, doubt) if doubt else self.doubts
         return replace(self, doubts=doubts, diagnostics={**self.diagnostics, **found})

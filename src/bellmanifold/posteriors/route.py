@@ -1,4 +1,4 @@
-"""A route: the pairs that are played from the start on, and how probable it is that the optimal policy takes it."""
+"""A route: the pairs played from the start, and the probability that the optimal policy takes it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bellmanifold.errors import printable
 from bellmanifold.ssp import SSP
 
 MOST_MOVES = 6
-"""Moves of a route that its text shows."""
+"""Number of moves of a route that its text shows."""
 SAME_PROBABILITY = 1e-9
-"""Routes whose probabilities differ by less are equally probable."""
+"""Routes whose probabilities differ by less count as equally probable."""
 
 
 class Route(NamedTuple):
@@ -21,7 +21,7 @@ class Route(NamedTuple):
     Attributes:
         pairs: the pairs, in order.
         ends_at_goal: False for a loop.
-        probability, se: that the optimal policy takes it.
+        probability, se: probability that the optimal policy takes it, and its standard error.
         model: the problem, which names the pairs.
     """
 
@@ -37,7 +37,7 @@ class Route(NamedTuple):
         return [self.model.pair_name(pair) for pair in self.pairs]
 
     def way(self, end: str) -> str:
-        """Its first moves in words, and how it ends if that is all."""
+        """Text of its first moves, and of its end if all moves are shown."""
         shown = " -> ".join(f"{state} {action}" for state, action in self.names[:MOST_MOVES])
         return printable(f"{shown} -> {'...' if len(self.pairs) > MOST_MOVES else end}")
 
@@ -46,6 +46,6 @@ class Route(NamedTuple):
 
 
 def title_of_best(routes: Sequence[Route]) -> str:
-    """What the first of some routes, most probable first, is called: there may be others that are as probable."""
+    """Title of the first of some routes, most probable first; it mentions others that are equally probable."""
     equal = sum(route.probability >= routes[0].probability - SAME_PROBABILITY for route in routes)
     return "most probable route" if equal == 1 else f"one of {equal} equally probable routes"

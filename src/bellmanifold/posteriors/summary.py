@@ -1,6 +1,6 @@
-"""What a posterior says, whichever engine computed it: probabilities with standard errors, moments, diagnostics.
+"""The answers of a posterior, whichever engine computed it: probabilities with standard errors, moments, diagnostics.
 
-How that looks in JSON, tables, notebooks and pictures is said in `bellmanifold.posteriors.reporting`.
+`bellmanifold.posteriors.reporting` presents them in JSON, tables, notebooks and pictures.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 EXACT = Estimate.of(0.0, 0.0)
 MOST_IMPROPER = 0.5
-"""Improper policies that hold more of the posterior than this are warned of."""
+"""A larger posterior probability of improper policies leads to a warning."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary(Shown):
-    """The answers of one posterior. Every number that is estimated is an `Estimate`, with `value` and `se`.
+    """The answers of one posterior. Every estimated number is an `Estimate`, with `value` and `se`.
 
     Attributes:
         target: the posterior.
-        result: what the engine computed: weighted policies, moments, evidence, diagnostics.
+        result: the engine's output: weighted policies, moments, evidence, diagnostics.
         budget: limits of the computation, number of routes to report, and seed.
         remarks: further remarks on the data and the options.
-        untried: pairs with a belief about them that were never tried, shape (pairs,); None if there are none.
+        untried: pairs with a belief that were never tried, shape (pairs,); None if there are none.
     """
 
     target: Target
@@ -64,34 +64,34 @@ class Summary(Shown):
 
     @property
     def believed(self) -> int:
-        """Number of pairs that the posterior takes for observed because of a belief alone."""
+        """Number of pairs that count as observed only because of a belief."""
         return 0 if self.untried is None else int(self.untried.sum())
 
     @property
     def engine(self) -> str:
-        """Which engine computed it."""
+        """Name of the engine that computed it."""
         return self.result.engine
 
     @property
     def reason(self) -> str:
-        """Why that one, what casts doubt on it, and why it stopped."""
+        """Why this engine was chosen, doubts about its numbers, and why it stopped early."""
         flat = "the prior is flat over rewards, and only proper policies count" if self.target.prior.flat else ""
         parts = (self.result.reason, flat, *self.result.doubts, self.result.stopped)
         return spoken("; ".join(part for part in parts if part))
 
     @property
     def trustworthy(self) -> bool:
-        """False if a diagnostic says not to trust the numbers."""
+        """Whether no diagnostic casts doubt on the numbers."""
         return self.result.trustworthy
 
     @property
     def dimension(self) -> int:
-        """Coordinates integrated over."""
+        """Number of coordinates that were integrated over."""
         return self.result.dimension
 
     @property
     def effective_sample_size(self) -> float | None:
-        """None where the engine has none."""
+        """Effective sample size; None for engines without one."""
         return self.result.effective_sample_size
 
     @property
@@ -101,7 +101,7 @@ class Summary(Shown):
 
     @property
     def epsilon(self) -> float | None:
-        """The tolerance of the relaxed likelihood; 0 is the exact posterior, None one for noisy rewards."""
+        """Tolerance of the relaxed likelihood; 0 for the exact posterior, None for noisy rewards."""
         return self.target.epsilon
 
     @property
@@ -111,7 +111,7 @@ class Summary(Shown):
 
     @property
     def q_mean(self) -> PairEstimate:
-        """Posterior means of the action values, shape (pairs,); `q_mean["s1", "go"]` is that of one pair."""
+        """Posterior means of the action values, shape (pairs,); `q_mean["s1", "go"]` is the mean of one pair."""
         return PairEstimate.by_pair(self.target.model, self.result.q_mean)
 
     @property
@@ -121,12 +121,12 @@ class Summary(Shown):
 
     @property
     def log_evidence(self) -> Estimate | None:
-        """The log evidence; None where the engine has none."""
+        """The log evidence; None for engines that do not compute it."""
         return self.result.log_evidence
 
     @cached_property
     def action_probability(self) -> PairEstimate:
-        """For each pair, the probability that it is optimal in its state; `action_probability["s1", "go"]` of one."""
+        """Probability that each pair is optimal in its state; `action_probability["s1", "go"]` is that of one pair."""
         return PairEstimate.by_pair(self.target.model, action_probabilities(self.target.model, self.table))
 
     @cached_property
@@ -135,10 +135,10 @@ class Summary(Shown):
         return most_probable_routes(self.target.model, self.table, self.budget.top)
 
     def policy_probability(self, policy: Int[np.ndarray, "states"] | Mapping[str, str]) -> Estimate:
-        """The probability that a policy is optimal: the pair each state plays, or state -> action for all of them.
+        """The probability that a policy is optimal; it is given as the pair of each state, or as state -> action.
 
         Raises:
-            BadInputError: if it is not one pair of each state.
+            BadInputError: if the policy does not consist of one pair of each state.
         """
         return policy_probability(self.target.model, self.table, find_policy(self.target.model, policy))
 
@@ -149,7 +149,7 @@ class Summary(Shown):
 
     @cached_property
     def improper_mass(self) -> Estimate:
-        """Probability that the greedy policy is improper, unobserved pairs taken to end at the goal."""
+        """Probability that the greedy policy is improper if unobserved pairs lead to the goal."""
         known_proper = self.target.is_exact or self.target.proper_only or self.target.laws is not None
         if known_proper or not self.target.improper_loops:
             return EXACT
@@ -157,7 +157,7 @@ class Summary(Shown):
 
     @cached_property
     def improper_mass_model(self) -> Estimate | None:
-        """Probability that the greedy policy is improper under the problem's true transitions; None if any is open."""
+        """Probability that the greedy policy is improper under the problem's true laws; None if any law is open."""
         model, no_law = self.target.model, self.target.no_law
         if self.target.laws is not None or (no_law is not None and no_law.any()):
             return None
@@ -169,17 +169,17 @@ class Summary(Shown):
     @cached_property
     def warnings(self) -> list[str]:
         """Warnings about the numbers, most important first."""
-        found = [f"not to be trusted: {doubt}" for doubt in self.result.doubts]
+        found = [f"not trustworthy: {doubt}" for doubt in self.result.doubts]
         found.append(with_prior(self.target, self.q_mean.value))
         known = self.improper_mass
         if known.value > MOST_IMPROPER:
             found.append(
                 f"policies that are known to miss the goal hold {float(known.value):.0%} of the posterior: "
-                "--proper-only leaves them out"
+                "--proper-only excludes them"
             )
         best = self.routes[0] if self.routes else None
         if best is not None and not best.ends_at_goal:
-            found.append("the most probable route is a loop: --proper-only leaves loops out that are known to be such")
+            found.append("the most probable route is a loop: --proper-only excludes known loops")
         return [spoken(warning) for warning in (*found, heavy_tails(self.target), *self.remarks) if warning]
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
@@ -191,10 +191,10 @@ class Summary(Shown):
     def draws(self) -> xarray.Dataset:
         """Equally weighted draws of all action values, in ArviZ's layout.
 
-        An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` where it is inferred,
-        `law` by landing and `concentration` where laws are open; `effective_sample_size` among the attributes. Weighted
-        points are resampled without repeats, as many as their weights allow (`bellmanifold.posteriors.draws`); chains
-        are returned as they are.
+        An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` if it is inferred,
+        `law` by landing and `concentration` if laws are open; `effective_sample_size` is an attribute. Weighted points
+        are resampled without repeats, as many as their weights allow (`bellmanifold.posteriors.draws`); chains are
+        returned as they are.
 
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
@@ -210,9 +210,9 @@ class Summary(Shown):
 
     @cached_property
     def weighted_draws(self) -> xarray.Dataset:
-        """All points that draws are chosen from, with their `weight`, which sums to 1: `q` by draw and pair.
+        """All points that `draws` are resampled from: `q` by draw and pair, with their `weight`, which sums to 1.
 
-        Points of weight 0 are left out; `log_total` among the attributes is the logarithm of the sum before.
+        Points of weight 0 are left out; the attribute `log_total` is the log of the sum before normalisation.
         """
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
@@ -222,15 +222,15 @@ class Summary(Shown):
 
     @property
     def _has_points(self) -> bool:
-        """Whether the engine's points are draws: they are no noise scales."""
+        """Whether the engine's points can serve as draws, which they cannot if a noise scale is inferred."""
         return self.result.points is not None and self.target.noise_scale is None
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair: was it observed, or is there a belief; is it optimal; what is it worth; with errors."""
+        """Data frame with a row for each pair: whether it was observed, probability of being optimal, value, errors."""
         return as_frame(columns_of(self))
 
     def routes_to_frame(self) -> pandas.DataFrame:
-        """A row per route, most probable first; no rows where there are no routes."""
+        """Data frame with a row for each route, most probable first; empty if there are no routes."""
         return as_frame(route_columns(self))
 
     def to_dict(self) -> dict[str, Any]:
@@ -242,12 +242,12 @@ class Summary(Shown):
         return card_of(self)
 
     def best_pairs(self) -> Bool[np.ndarray, "pairs"]:
-        """For pictures: the pairs of the most probable route, or what the most probable actions play from the start on.
+        """For pictures: the pairs of the most probable route.
 
-        The latter where transitions are random, so that there are no routes.
+        If transitions are random, there are no routes: the pairs that the most probable actions play from the start.
         """
         return best_pairs(self)
 
     def words(self) -> Words:
-        """For pictures: what they show."""
+        """For pictures: their title and legends."""
         return words_of(self)

@@ -1,7 +1,7 @@
-"""A posterior in its coordinates, as compiled programs take it: one tree of arrays in the order of the problem's pairs.
+"""A posterior in its coordinates as the input of compiled programs: one tree of arrays in the problem's order of pairs.
 
-Its static fields fix the program: data are arrays, so growing data never compile anew. What a point's numbers mean is
-said in `bellmanifold.posteriors.coordinates`.
+Its static fields determine the program; data are arrays, so growing data never cause recompilation.
+`bellmanifold.posteriors.coordinates` explains what a point's numbers mean.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Point(NamedTuple):
     """Standard normal coordinates of a batch of points.
 
     Attributes:
-        x: by pair; entries of pairs without a coordinate are ignored, shape (pairs, batch).
-        z: of the noise scale, if it is inferred, shape (1 or 0, batch).
-        coin: heads where positive, one for each lingering loop, shape (loops, batch).
-        log_law: logarithms of open laws, which are no normal numbers; None without, shape (rows, nexts, batch).
-        concentration: that they were drawn with; None without, shape (1, batch).
-        log_ratio: log of the normal density over the density they were drawn from; None for 0, shape (batch,).
+        x: coordinates of pairs; entries of pairs without one are ignored, shape (pairs, batch).
+        z: coordinate of the noise scale, if it is inferred, shape (1 or 0, batch).
+        coin: one for each lingering loop, heads where positive, shape (loops, batch).
+        log_law: log probabilities of open laws (not normal numbers); None without, shape (rows, nexts, batch).
+        concentration: concentration that the laws were drawn with; None without, shape (1, batch).
+        log_ratio: log of the normal density over the density of the proposal; None for 0, shape (batch,).
     """
 
     x: Float[Array, "pairs batch"]
@@ -49,34 +49,34 @@ class Point(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class System:
-    """A posterior in its coordinates, as compiled programs take it; pairs are in the problem's order.
+    """A posterior in its coordinates, as the input of compiled programs; pairs are in the problem's order.
 
     Attributes:
         layout: how the chart solves the problem.
-        law: where pairs lead, for all points or (a last axis) for each point of a batch.
+        law: transition probabilities, for all points or (with a last axis) for each point of a batch.
         solved: pairs whose equation the chart solves, shape (pairs,).
-        first: actions of a proper policy of M~, that avoids the exits of lingering loops, shape (states,).
+        first: actions of a proper policy of M~ that, if possible, does not leave lingering loops, shape (states,).
         free: pairs whose value is a coordinate, or which hold a state without coordinates at 0, shape (pairs,).
         unseen: unobserved pairs of coupled states, shape (pairs,).
-        reward, width: of observed pairs (those that are solved or cut), shape (pairs,).
+        reward, width: of observed pairs (solved or in the cut), shape (pairs,).
         split: widths of infinitesimal residuals, shape (pairs,).
-        own_precision, own_mean: what rewards of known sd say, beside a noise scale that is inferred, shape (pairs,).
+        own_precision, own_mean: of rewards of known sd, if the noise scale of others is inferred, shape (pairs,).
         prior_mean, prior_sd: shape (pairs,).
-        alternatives: how many exchangeable pairs each pair stands for, at least 1, shape (pairs,).
+        alternatives: number of exchangeable pairs that each pair stands for, at least 1, shape (pairs,).
         knots, log_scale: the table of the noise scale; empty unless it is inferred, shape (knots,).
         mixer: numbers that tell policies apart, see `BatchChart.mixer`, shape (states,).
         tie_width: values closer than this count as tied.
-        cut: observed pairs that are free or solved, shape (pairs,).
-        subsets: for each block the pairs that each subset of the cut solves, shape (subsets, own pairs); empty without.
-        exits: of each lingering loop, shape (loops, pairs).
-        open: pairs whose law each point draws, shape (rows,).
-        seen: row and landing of all landings of these, shape (2, seen).
-        discount: what these laws are multiplied by.
+        cut: observed pairs that are treated as free or as solved, shape (pairs,).
+        subsets: pairs of each block solved under each subset of the cut, shape (subsets, own pairs); empty if no cut.
+        exits: exits of each lingering loop, shape (loops, pairs).
+        open: pairs whose law is drawn for each point, shape (rows,).
+        seen: row and next state of every landing seen at these pairs, shape (2, seen).
+        discount: factor of the open laws' probabilities.
         kernel: shape of the residuals.
-        centred: coordinates are action values.
-        exact: there are no residuals but infinitesimal ones.
-        splits: there are infinitesimal residuals.
-        flat: the prior is flat over rewards.
+        centred: whether coordinates are action values.
+        exact: whether all residuals are infinitesimal.
+        splits: whether there are infinitesimal residuals.
+        flat: whether the prior is flat over rewards.
     """
 
     layout: Layout
@@ -110,7 +110,7 @@ class System:
     flat: bool = field(metadata=STATIC)
 
     def laws(self, point: Point) -> Law:
-        """Where pairs lead: for all points, or for each where some laws are open."""
+        """Transition probabilities: the same for all points, or one law per point if some laws are open."""
         if point.log_law is None:
             return self.law
         drawn = jnp.exp(jnp.maximum(point.log_law, LEAST_LOG)) * self.discount
@@ -118,7 +118,7 @@ class System:
         return jnp.broadcast_to(self.law[..., None], (*self.law.shape, drawn.shape[-1])).at[self.open].set(drawn)
 
     def solve(self, law: Law, payment: Float[Array, "pairs batch"], value: Float[Array, "pairs batch"]) -> Solved:
-        """The chart's solution at laws, payments and values."""
+        """The chart's solution for given laws, payments and values."""
         return solve_layout(self.layout, law, self.solved, self.first, payment, value)
 
     def log_prior(self, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
@@ -126,15 +126,15 @@ class System:
         return log_normal((q - self.prior_mean[:, None]) / self.prior_sd[:, None]) - jnp.log(self.prior_sd[:, None])
 
     def values(self, x: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
-        """Values of free pairs at standard normal numbers; -inf for other pairs."""
+        """Values of free pairs, given standard normal numbers; -inf for other pairs."""
         return jnp.where(self.free[:, None], self.prior_mean[:, None] + self.prior_sd[:, None] * x, -jnp.inf)
 
     def noise_scale(self, point: Point) -> Float[Array, "scales batch"]:
-        """eta of every point, where it is inferred."""
+        """eta of every point, if it is inferred."""
         return jnp.exp(jnp.interp(point.z, self.knots, self.log_scale)) if len(point.z) else point.z
 
     def rewards(self, point: Point) -> tuple[Float[Array, "pairs _"], Float[Array, "pairs _"]]:
-        """Reward and width of its residual, of each pair; the same for all points unless the noise scale is inferred.
+        """Reward of each pair and width of its residual; the same for all points unless the noise scale is inferred.
 
         Infinitesimal residuals have width 0 here.
         """
@@ -147,18 +147,18 @@ class System:
         return combined(reward, width, self.own_mean[:, None], self.own_precision[:, None], jnp)
 
     def residuals(self, law: Law, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
-        """g_i(q)."""
+        """g_i(q) of every pair: its value less the expected value of the next state."""
         top = self.layout.greedy(q)[1]
         return q - self.layout.ahead(law, jnp.where(jnp.isfinite(top), top, 0.0))
 
     @property
     def ignores_residuals(self) -> bool:
-        """An exact posterior does not depend on residuals if nothing ties, or if there are no determinants."""
+        """Whether residuals change nothing: the posterior is exact, and there are no ties or no determinants."""
         no_determinants = all(block.way != "policies" for block in self.layout.blocks)
         return self.exact and not self.centred and (no_determinants or not self.splits)
 
     def followed(self, point: Point) -> Float[Array, "followed batch"]:
-        """Numbers besides the action values whose moments are asked for: probabilities of landings, concentration."""
+        """Further quantities whose moments are reported: probabilities of landings, and the concentration."""
         if point.log_law is None or point.concentration is None:
             return jnp.zeros((0, point.x.shape[-1]))
         landings = jnp.exp(jnp.maximum(point.log_law[self.seen[0], self.seen[1]], LEAST_LOG))
@@ -166,14 +166,14 @@ class System:
 
 
 def chart_of(target: Target, limits: ChartLimits = LIMITS, only_observed: bool = False) -> BatchChart:
-    """The chart of a posterior's problem for batches; agents must not look at pairs that were not observed.
+    """The batch chart of a posterior's problem; `only_observed` is for agents, which must not look at other pairs.
 
     Raises:
-        TooLargeError: if the problem, or the part of it that is known, does not fit a batch, or if open laws are not
-            kept as dense tables.
+        TooLargeError: if the problem, or its known part, does not fit a batch, or if open laws are not kept as dense
+            tables.
     """
     if target.laws is not None and not target.laws.fits_batch:
-        raise TooLargeError(f"laws of pairs that may lead to {target.laws.nexts} states are open, too many for batches")
+        raise TooLargeError(f"open laws may lead to {target.laws.nexts} states: too many for batches")
     return known_chart(target.model, target.observed, limits) if only_observed else batch_chart(target.model, limits)
 
 
@@ -189,8 +189,8 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     for row, loop in zip(exits, coordinates.lingering, strict=True):
         row[list(loop.exits)] = True
         leaving |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
-    # Policy iteration starts inside loops that are rarely left. Seen from a policy that leaves, staying is better by
-    # the leak times the gain only, which is close to rounding; seen from one that stays, leaving by all of the gain.
+    # Policy iteration starts inside loops that are rarely left. From a policy that leaves, the advantage of staying is
+    # only the leak times the gain, which is close to rounding; from one that stays, that of leaving is the whole gain.
     leaving &= coordinates.solved
     closed = np.asarray(exits.any(axis=0))[coordinates.stand_in]
     first = chart.first_policy(coordinates.solved & ~leaving, closed | leaving)
@@ -198,7 +198,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     if first is None:
         if not (coordinates.cut or coordinates.centred):
             raise trapped(target, coordinates.solved)
-        first = jnp.zeros(model.n_states, dtype=jnp.int64)  # it is improper: then every point weighs 0
+        first = jnp.zeros(model.n_states, dtype=jnp.int64)  # improper: every point then has weight 0
     idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
     idle[model.pair_start[:-1][~target.coupled]] = True
     cut = np.zeros(model.n_pairs, dtype=bool)
@@ -243,7 +243,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
 
 
 def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _"], ...]:
-    """What is solved in each subset of the cut, block by block."""
+    """The pairs solved under each subset of the cut, block by block."""
     pairs = np.asarray(layout.pair)
     observed, solved = coordinates.target.observed[pairs], []
     for block in layout.blocks:
@@ -256,14 +256,14 @@ def _subsets(coordinates: Coordinates, layout: Layout) -> tuple[Bool[Array, "_ _
 
 
 class Drawn(NamedTuple):
-    """Open laws of a batch of points, and the concentrations that they were drawn with; see `Point`."""
+    """Open laws of a batch of points, and the concentrations they were drawn with; see `Point`."""
 
     log_law: Float[Array, "rows nexts batch"]
     concentration: Float[Array, "1 batch"]
 
 
 def drawn_laws(laws: OpenLaws | None, rng: np.random.Generator, batch: int) -> Drawn | None:
-    """Draw open laws, given their landings alone; None if there are none."""
+    """Draw open laws given their landings alone; None without open laws."""
     if laws is None:
         return None
     concentration = laws.draw_concentration(rng, batch)
@@ -271,7 +271,7 @@ def drawn_laws(laws: OpenLaws | None, rng: np.random.Generator, batch: int) -> D
 
 
 def normal_point(key: PRNGKeyArray, system: System, batch: int, laws: Drawn | None = None) -> Point:
-    """Standard normal coordinates of pairs, of the noise scale, and coins, beside open laws that were drawn already."""
+    """Draw standard normal coordinates of pairs and of the noise scale, and coins; open laws are drawn beforehand."""
     of_pairs, of_scales = jax.random.split(key)
     coins = (len(system.exits), batch)
     return Point(
@@ -283,7 +283,7 @@ def normal_point(key: PRNGKeyArray, system: System, batch: int, laws: Drawn | No
 
 
 def from_normals(system: System, point: Point) -> Point:
-    """Standard normals with the largest of a state's exchangeable pairs where one of them stands for all."""
+    """Set the number of a pair that stands for exchangeable ones to the largest of theirs."""
     if system.centred:
         return point
     members = system.layout.by_action(system.layout.sort(jnp.where(system.unseen[:, None], point.x, -jnp.inf)))
@@ -292,7 +292,7 @@ def from_normals(system: System, point: Point) -> Point:
 
 
 def member_means(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
-    """Means of the action values alone: row by row, as only pairs that stand for several take any time."""
+    """Means of the action values alone; only the rows of pairs that stand for several need computing, one by one."""
     shared = system.alternatives > 1
     rows = jnp.nonzero(shared, size=len(shared), fill_value=0)[0]
 
@@ -309,7 +309,7 @@ def member_means(system: System, q: Float[Array, "pairs batch"]) -> Float[Array,
 def member_moments(
     system: System, q: Float[Array, "pairs batch"]
 ) -> tuple[Float[Array, "pairs batch"], Float[Array, "pairs batch"]]:
-    """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
+    """Mean and variance of each action value, given q, which for pairs that stand for several is their maximum."""
     q = jnp.where((system.solved | system.free)[:, None], q, 0.0)
     own = (system.alternatives[:, None], system.prior_mean[:, None], system.prior_sd[:, None])
     first, _ = exchangeable.member_moments(q, *own, jnp.zeros_like(q))

@@ -1,15 +1,15 @@
-"""The posterior to be computed, as arrays with one entry per pair: which were seen, what they paid, how tightly.
+"""The posterior to be computed, as arrays with one entry per pair: whether it was observed, its reward, its tolerance.
 
-For a pair i that was observed the Bellman equation says g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i.
-The posterior weighs the prior, independent N(mean_i, sd_i^2), with a kernel for every observed pair,
+For an observed pair i, the Bellman equation is g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i.
+The posterior multiplies the prior, independent N(mean_i, sd_i^2), by a kernel for every observed pair,
 
     p((g_i(theta) - r_i) / scale_i) / scale_i,    p of `bellmanifold.kernels`: Gaussian, uniform, ...
 
-where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for m_i rewards with Gaussian noise of sd
-eta whose mean is r_i, eta for one reward with other noise, or 0 for the exact posterior on the manifold g = r.
-When eta has to be inferred, scale_i is relative to it.
+where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for the mean r_i of m_i rewards with
+Gaussian noise of sd eta, eta for a single reward with other noise, or 0 for the exact posterior on the manifold g = r.
+If eta has to be inferred, scale_i is relative to it.
 
-`proper_only` restricts the posterior to parameters that the data do not show to be improper.
+`proper_only` excludes parameters that the data show to be improper.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "uniform": Uniform()}
 
 @dataclass(frozen=True, eq=False)
 class EveryVisit:
-    """The likelihood of noisy rewards (equation 5), every visit counted: the data and what their noise is like."""
+    """The likelihood of noisy rewards (equation 5) with a factor for every visit: the data and their noise model."""
 
     data: Dataset
     noise: NoiseModel
@@ -49,21 +49,21 @@ class Target:
     """A posterior over action values, ready to be computed.
 
     Attributes:
-        model: the problem; transition laws of observed pairs are used, those of the others only to follow routes.
-        observed: which pairs were seen, shape (pairs,).
+        model: the problem; the laws of unobserved pairs are used only to follow routes.
+        observed: which pairs were observed, shape (pairs,).
         reward: r_i of observed pairs, 0 elsewhere, shape (pairs,).
         scale: width of each observed pair's kernel, 0 elsewhere, shape (pairs,).
-        prior: of the action values.
+        prior: prior of the action values.
         kernel: shape of the kernels.
-        proper_only: leave out parameters that the data show to be improper.
-        laws: what landings say about open transition laws; None if all laws of observed pairs are given.
-        noise_scale: the distribution of eta, if it has to be inferred.
-        own_precision, own_mean: where eta is inferred, what rewards with an sd of their own say, shape (pairs,).
-        noise_sd: eta, if it is known; for reports, engines use `scale`.
-        log_constant: what the evidence has to be multiplied by besides (scatter of noisy repeats), in logs.
-        epsilon: the tolerance asked for, None for noisy rewards; for reports, engines use `scale`.
-        no_law: pairs whose next state is unknown; in `model` it is the goal; None for none, shape (pairs,).
-        every_visit: the likelihood, where repeats have no sufficient mean; None where `reward` and `scale` say it all.
+        proper_only: exclude parameters that the data show to be improper.
+        laws: posterior of open transition laws given landings; None if all laws of observed pairs are given.
+        noise_scale: distribution of eta, if it has to be inferred.
+        own_precision, own_mean: of rewards with an sd of their own, if eta is inferred, shape (pairs,).
+        noise_sd: eta, if it is known; only for reports (engines use `scale`).
+        log_constant: log of a further factor of the evidence (scatter of noisy repeats).
+        epsilon: the requested tolerance, None for noisy rewards; only for reports (engines use `scale`).
+        no_law: pairs whose next state is unknown, and is the goal in `model`; None if there are none, shape (pairs,).
+        every_visit: the likelihood, if repeats have no sufficient mean; None if `reward` and `scale` are sufficient.
     """
 
     model: SSP
@@ -85,7 +85,7 @@ class Target:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Is it the posterior on the manifold, where the observed Bellman equations hold exactly?"""
+        """Whether this is the posterior on the manifold, where the observed Bellman equations hold exactly."""
         return bool((self.scale[self.observed] == 0).all())
 
     @cached_property
@@ -118,7 +118,7 @@ class Target:
 
     @property
     def is_gaussian(self) -> bool:
-        """Is the kernel Gaussian and of known width, as Proposition 1 needs it?"""
+        """Whether the kernel is Gaussian and of known width, as Proposition 1 assumes."""
         return isinstance(self.kernel, Gaussian) and self.noise_scale is None
 
     @cached_property
@@ -132,8 +132,8 @@ class Target:
     def coupled(self) -> Bool[np.ndarray, "states"]:
         """States whose action values are computed: successors of observed pairs, and states with an observed pair.
 
-        The values of all other states are independent of everything and keep their prior. Each of their actions is the
-        best with equal probability, unless their priors differ: such states count as coupled, too.
+        The values of all other states are independent of all else and keep their prior. Their actions are equally
+        likely to be the best, unless their priors differ: such states count as coupled, too.
         """
         if self.laws is not None:
             return np.ones(self.model.n_states, dtype=bool)
@@ -143,9 +143,9 @@ class Target:
 
     @cached_property
     def support(self) -> SSP:
-        """The problem in which open laws lead only where they were seen to lead, or back if no landing was seen.
+        """The problem in which open laws lead only to states where landings were seen, or back if there were none.
 
-        What a law does often in some draws, it does always here: these are the loops that open laws may close.
+        Some draws of the laws follow these landings almost always, so its loops are those that open laws may close.
         """
         if self.laws is None:
             return self.model
@@ -159,7 +159,7 @@ class Target:
 
     @cached_property
     def is_acyclic(self) -> bool:
-        """Is no state met again by observed pairs? Open laws may lead anywhere."""
+        """Whether observed pairs form no cycle (False under open laws, which may lead anywhere)."""
         return self.laws is None and not has_cycle(self.model, self.observed)
 
     @cached_property
@@ -169,11 +169,11 @@ class Target:
 
     @cached_property
     def improper_loops(self) -> list[EndComponent]:
-        """Those of them that residuals may hold a policy in; where all rewards are exact a loop costs what it costs."""
+        """Loops in which residuals may trap a policy: not those whose rewards are all exact, as their cost is fixed."""
         return [loop for loop in self.loops if (self.scale[loop.pairs] > 0).any()]
 
     def with_laws(self, laws: OpenLaws | None, no_law: Bool[np.ndarray, "pairs"] | None) -> Target:
-        """The same with what landings say about open laws; laws that no value depends on add only their evidence."""
+        """The same target with open laws and their landings; laws that no value depends on add only their evidence."""
         evidence = laws.log_evidence if laws else 0.0
         solved = laws if laws is not None and len(laws.pairs) else None
         return replace(self, laws=solved, no_law=no_law, log_constant=self.log_constant + evidence)
@@ -195,7 +195,7 @@ def relaxed_target(
     """The posterior for deterministic rewards: exact for epsilon = 0, else relaxed.
 
     Rewards with an sd of their own keep it. `prior_scale` is one standard deviation for all action values, or their
-    prior. Rewards of pairs are by default those of a `Dataset`, whose repeats must agree.
+    prior. By default, `reward` is that of a `Dataset`, whose repeats must agree.
     """
     if kernel not in get_args(KernelName):
         raise BadInputError(f"kernel is {quote(kernel)}: choose from {', '.join(get_args(KernelName))}")
@@ -232,11 +232,11 @@ def noisy_target(
     kernel: Kernel = KERNELS["gaussian"],
     proper_only: bool = False,
 ) -> Target:
-    """The posterior for rewards with additive noise, every repeat counted.
+    """The posterior for rewards with additive noise, where every repeat counts.
 
-    Rewards with an sd of their own are weighed with the others by precision; exact ones overrule. `noise` is the scale
-    of the noise, or the log density of a prior over it; a kernel that is not Gaussian needs every pair to be seen at
-    most once, as repeats have no sufficient mean then.
+    Rewards with an sd of their own are combined with the others by precision; exact rewards overrule both. `noise` is
+    the scale of the noise, or the log density of a prior over it. Under a non-Gaussian kernel no pair may be seen more
+    than once, as repeats then have no sufficient mean.
     """
     if not isinstance(kernel, Gaussian) and data.count.max(initial=0) > 1:
         raise UnsupportedError(

@@ -1,7 +1,7 @@
 """The prior of the action values: independent normals, for all pairs alike or pair by pair, or flat over rewards.
 
-What an option says holds for every pair except those of which the problem itself states something; what the problem
-says of all pairs holds where there is no option; else the mean is 0 and the standard deviation 10.
+Priors that are stated for single pairs come first; for other pairs, options take precedence over what the problem
+states for all pairs. By default the mean is 0 and the standard deviation 10.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bellmanifold.ssp import SSP
 
 SCALE = 10.0
 LARGEST = 1e100
-"""Numbers are squared and multiplied on the way; beyond this size they would leave the range of floating point."""
+"""Numbers are squared and multiplied along the way; larger ones would leave the range of floating point."""
 PairPriors: TypeAlias = Mapping[Any, Any]
 """(state, action) -> (mean, sd); checked when it is read."""
 Numbers: TypeAlias = float | int | np.ndarray
@@ -34,10 +34,10 @@ class ValuePrior:
     Attributes:
         mean: shape (pairs,).
         sd: positive, shape (pairs,).
-        flat: flat over rewards instead: every draw of the rewards weighs the same; for posteriors without free pairs.
+        flat: flat over rewards instead: all draws of the rewards have equal weight; for posteriors without free pairs.
 
     Raises:
-        BadInputError: for a mean or an sd that is no such number.
+        BadInputError: if a mean is not finite, or an sd not finite and positive.
     """
 
     mean: Float[np.ndarray, "pairs"]
@@ -47,7 +47,7 @@ class ValuePrior:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mean) & np.isfinite(self.sd) & (self.sd > 0)).all():
             raise BadInputError(
-                "prior: a mean or a standard deviation is not finite, or not positive: give one that is"
+                "prior: a mean or a standard deviation is not finite, or the latter is not positive: give one that is"
             )
 
     @classmethod
@@ -59,7 +59,7 @@ class ValuePrior:
     def stated(
         cls, model: SSP, scale: Scale = None, mean: Numbers | None = None, pairs: PairPriors | None = None
     ) -> ValuePrior:
-        """The prior of a problem, as options and the problem itself state it; that of single pairs goes first."""
+        """The prior of a problem, from options and the problem itself; priors of single pairs take precedence."""
         told = model.prior
         whole_mean, whole_sd = (told.mean, told.sd) if told is not None else (None, None)
         is_flat = isinstance(scale, str)
@@ -94,7 +94,7 @@ class ValuePrior:
 
     @property
     def likely_size(self) -> Float[np.ndarray, "pairs"]:
-        """How large values are likely to be; a flat prior does not say, and counts as 0."""
+        """Likely magnitude of each value; 0 under a flat prior, which does not determine it."""
         return np.zeros_like(self.sd) if self.flat else np.abs(self.mean) + self.sd
 
     def standardised(self, value: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch pairs"]:
@@ -102,11 +102,11 @@ class ValuePrior:
         return (value - self.mean) / self.sd
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count pairs"]:
-        """Draws from the prior."""
+        """Draw from the prior."""
         return self.mean + self.sd * rng.standard_normal((count, len(self.sd)))
 
     def exchangeable(self, model: SSP, pairs: Bool[np.ndarray, "pairs"]) -> Bool[np.ndarray, "states"]:
-        """In which states all of these pairs have the same prior."""
+        """States in which all of these pairs have the same prior."""
         first = np.minimum.reduceat(np.where(pairs, np.arange(model.n_pairs), model.n_pairs), model.pair_start[:-1])
         like = np.minimum(first, model.n_pairs - 1)[model.pair_state]
         differs = pairs & ((self.mean != self.mean[like]) | (self.sd != self.sd[like]))
@@ -142,7 +142,7 @@ def checked_prior(
     width: float | int,
     name: str,
 ) -> ValuePrior:
-    """The prior, refusing numbers whose squares and products would leave the range of floating point."""
+    """The prior, after refusing numbers whose squares and products would leave the range of floating point."""
     prior = given if isinstance(given, ValuePrior) else ValuePrior.same(model, given)
     check_size("prior_scale", prior.sd)
     check_size("prior_scale", prior.sd.min())
@@ -161,7 +161,7 @@ def check_rewards(data: Dataset) -> None:
 
 
 def check_size(what: str, numbers: Numbers) -> None:
-    """Refuse numbers of which the one of the largest size is too large, or too small but not 0."""
+    """Refuse numbers whose largest magnitude is too large, or too small but not 0."""
     flat = np.ravel(numbers)
     largest = float(flat[np.argmax(np.abs(flat))])
     if largest and not LARGEST**-1 <= abs(largest) <= LARGEST:

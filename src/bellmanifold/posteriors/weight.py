@@ -1,7 +1,7 @@
-"""The weight of a batch of points: coordinates -> action values, weighed, in one compiled program.
+"""The weights of a batch of points: from coordinates to action values and weights in one compiled program.
 
-What is weighed is derived in `bellmanifold.posteriors.coordinates`; where loops are cut open
-`bellmanifold.posteriors.cut_weight` does it.
+`bellmanifold.posteriors.coordinates` derives the weights; those of loops that are cut open are computed by
+`bellmanifold.posteriors.cut_weight`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bellmanifold.posteriors.cut_weight import Heights, weigh_cut
 from bellmanifold.posteriors.system import Drawn, Point, System, from_normals, normal_point
 
 LEAST = 1e-300
-"""Probabilities below this are taken for it: what lies there has no weight."""
+"""Smaller probabilities are replaced by this one: such points have no weight."""
 
 
 class Weighed(NamedTuple):
@@ -27,14 +27,14 @@ class Weighed(NamedTuple):
 
     Attributes:
         log_weight: shape (batch,).
-        choice: greedy action of each of the layout's states, shape (states, batch).
-        code: tells greedy policies apart: their number, or a hash where that is too large, shape (batch,).
-        q: action values (the largest one for pairs that stand for several), shape (pairs, batch).
+        choice: greedy action in each of the layout's states, shape (states, batch).
+        code: identifies the greedy policy: its number, or a hash where that is too large, shape (batch,).
+        q: action values (the maximum, for pairs that stand for several), shape (pairs, batch).
         noise_scale: eta, if it is inferred, shape (1 or 0, batch).
         log_scale: the largest log weight (0 if none is finite).
-        weight: sum of the weights relative to log_scale.
-        mean, square: weighted mean of q, and weighted sum of its squared deviations from that; behind it those of what
-            else is followed (`System.followed`), shape (pairs + followed,).
+        weight: sum of the weights divided by exp(log_scale).
+        mean, square: weighted mean of q and weighted sum of its squared deviations from that, followed by those of
+            `System.followed`, shape (pairs + followed,).
         tied: which of the layout's states have observed best actions that tie within `tie_width`, shape (states,).
     """
 
@@ -52,19 +52,19 @@ class Weighed(NamedTuple):
 
 @partial(jax.jit, static_argnames="batch")
 def propose(system: System, key: PRNGKeyArray, batch: int, laws: Drawn | None = None) -> Weighed:
-    """Draw points from the reference distribution, of which open laws were drawn already, and weigh them."""
+    """Draw points from the reference distribution and compute their weights; open laws are drawn beforehand."""
     return weigh_normals(system, normal_point(key, system, batch, laws))
 
 
 @jax.jit
 def weigh_normals(system: System, point: Point) -> Weighed:
-    """Weigh standard normal vectors, in which each pair has its own number."""
+    """Compute the weights of standard normal vectors in which each pair has its own number."""
     return weigh(system, from_normals(system, point))
 
 
 @jax.jit
 def weigh(system: System, point: Point) -> Weighed:
-    """Weigh points: normal numbers, those of pairs that stand for several already as the largest of these."""
+    """Compute the weights of points in which the number of a pair that stands for several is their maximum already."""
     if system.centred:
         log_weight, q = _weigh_centred(system, point)
     elif system.subsets:
@@ -77,7 +77,7 @@ def weigh(system: System, point: Point) -> Weighed:
 
 
 def _weigh_plain(system: System, point: Point) -> Heights:
-    """Without a cut."""
+    """Log weights and action values in non-centred coordinates without a cut."""
     law, residual = system.laws(point), system.kernel.from_normal(point.x)
     reward, width = system.rewards(point)
     payment = reward + width * residual
@@ -85,7 +85,7 @@ def _weigh_plain(system: System, point: Point) -> Heights:
     plain = solved = system.solve(law, payment, value)
     if system.splits:
         # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
-        # 1e-8 (reward / sigma)^2. Nor must they undo a loop that costs less than they pay.
+        # 1e-8 (reward / sigma)^2. Nor must they make a loop improper that costs less than they pay.
         split = system.solve(law, payment + system.split[:, None] * residual, value)
         solved = Solved(*(jnp.where(split.solvable, one, whole) for one, whole in zip(split, plain, strict=True)))
     terms = system.kernel.log_correction(residual)
@@ -99,7 +99,7 @@ def _weigh_plain(system: System, point: Point) -> Heights:
 
 
 def lowered(system: System, law: Law, point: Point) -> Float[Array, "pairs batch"]:
-    """Values of free pairs; exits of loops whose coin shows heads are drawn below what lingering is worth."""
+    """Values of free pairs; exits of loops whose coin shows heads are drawn below the value of lingering."""
     value = system.values(point.x)
     if not len(system.exits):
         return value
@@ -129,7 +129,7 @@ def log_mixture(system: System, q: Float[Array, "pairs batch"]) -> Float[Array, 
 
 
 def _weigh_centred(system: System, point: Point) -> Heights:
-    """In centred coordinates."""
+    """Log weights and action values in centred coordinates."""
     q = system.values(point.x)
     reward, width = system.rewards(point)
     safe = jnp.where(system.solved[:, None], width, 1.0)
@@ -143,7 +143,7 @@ def _reduced(
     q: Float[Array, "pairs batch"],
     point: Point,
 ) -> Weighed:
-    """What answers need of a batch."""
+    """The reductions of a batch that answers are computed from."""
     choice, best = system.layout.greedy(q)
     code = jnp.sum(choice.astype(jnp.uint64) * system.mixer[:, None], axis=0)
     top = jnp.max(log_weight)
