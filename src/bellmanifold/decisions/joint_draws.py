@@ -93,9 +93,8 @@ class JointDraws:
         if self.law is not None and target.laws is not None:
             value = np.append(self.best.T, np.zeros((1, len(self.q))), axis=0)
             ahead[:, target.laws.pairs] = np.einsum("rnd,nd->dr", self.law, value)
-        exact = target.observed & (target.scale == 0)
         pay = np.where(target.observed, self.q - ahead, self.q)
-        return np.ascontiguousarray(np.where(exact, target.reward, pay).T)
+        return np.ascontiguousarray(np.where(target.exact, target.reward, pay).T)
 
     @cached_property
     def tie(self) -> float:
