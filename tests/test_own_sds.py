@@ -362,5 +362,5 @@ def test_rewards_that_are_many_sds_apart_are_told(reward, apart):
     data = Dataset.from_pairs(model, [Observation("s1", "go", reward, sd=1.0)]).with_belief(-5.0, 2.0)
     told = bm.posterior(model, data, prior_scale=50.0, proper_only=True).warnings
     assert (
-        any('rewards of ("s1", "go"), beliefs included, are many of their sds apart' in line for line in told) is apart
+        any('rewards of ("s1", "go"), beliefs included, differ by many of their sds' in line for line in told) is apart
     )
