@@ -208,7 +208,7 @@ def evaluate(system: System, point: Point) -> Evaluation:
     """The log weight of standard normal vectors, and the ceilings below which unobserved pairs are idle."""
     if system.centred:
         return Evaluation(weigh_normals(system, point).log_weight, jnp.full(point.x.shape, -jnp.inf))
-    if system.ignores_residuals:  # an exact posterior in which nothing ties that matters: one solution is enough
+    if system.ignores_residuals:  # an exact posterior without ties that matter: one solution is enough
         x = from_normals(system, point).x
         reward = jnp.broadcast_to(system.reward[:, None], x.shape)
         q, log_det, solvable = system.solve(system.laws(point), reward, system.values(x))

@@ -93,7 +93,7 @@ def everything_known(target: Target, budget: Budget) -> Known | None:
         solution = solve(model)
         policy = model.greedy(np.where(solution.optimal, solution.q, -np.inf))
         log_det = evaluate_chain(model, policy, np.arange(model.n_states), model.reward[policy])[1]
-    except UnsupportedError:  # the engines say why
+    except UnsupportedError:  # the engines report the reason
         return None
     best = np.flatnonzero(solution.optimal)
     state = model.pair_state[best]

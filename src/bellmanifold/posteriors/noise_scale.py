@@ -116,7 +116,7 @@ def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
     t = np.linspace(-WIDEST, WIDEST, KNOTS)
     for _ in range(4):  # only a fine grid resolves a narrow peak
         log_values = log_density(t)
-        if not np.isfinite(log_values.max()):  # NaN if there is one
+        if not np.isfinite(log_values.max()):  # the maximum is NaN if any value is
             raise BadInputError("the prior of the noise scale is not a log density: give finite numbers or -inf")
         counts = np.flatnonzero(log_values > log_values.max() - NEGLIGIBLE)
         if counts[0] == 0 or counts[-1] == KNOTS - 1:

@@ -91,8 +91,8 @@ class Drawer:
     def __init__(self, laws: OpenLaws) -> None:
         if laws.concentration[-1] > LARGEST:
             raise UnsupportedError(
-                f"concentration is {laws.concentration[-1]:g}, and laws of a problem this large are drawn as few "
-                f"landings: give at most {LARGEST:g}, or leave it out"
+                f"concentration is {laws.concentration[-1]:g}, too large for a problem of this size, where laws have "
+                f"few landings: give at most {LARGEST:g}, or leave it out"
             )
         self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
         self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))

@@ -137,7 +137,7 @@ class SparseSystem:
         payment[self.residual] = plain[self.residual] + self.split * residual
         splits = bool(self.split.any())
         point = chart.solve(payment, value, start)
-        if point.policy is None and splits:  # infinitesimal residuals must not undo a loop that costs less
+        if point.policy is None and splits:  # infinitesimal residuals must not make a loop with a smaller cost pay
             point = chart.solve(plain, value, start)
         del payment, value  # large; unobserved values are in q as well
         if point.policy is None:

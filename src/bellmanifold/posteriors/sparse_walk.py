@@ -74,12 +74,12 @@ class SparseWalker(Walker):
         self.coordinates, self.chains, self.is_fresh = coordinates, chains, before is None
         self.system = SparseSystem(coordinates)
         self.visited, self.ignores_residuals = len(self.system.free), coordinates.target.is_exact
-        self.most = 2**62 if self.system.ignores_residuals else self.least  # where steps are dear
+        self.most = 2**62 if self.system.ignores_residuals else self.least  # the latter where steps are expensive
         if before is None:
             self.states = [self._begun(rng) for _ in range(chains)]
         else:
             self.states = [self._carried(rng, before.system, old) for old in before.states]
-        self._shown = [state.q for state in self.states]  # the same with ties split
+        self._shown = [state.q for state in self.states]  # values with ties split
 
     def _begun(self, rng: np.random.Generator) -> State:
         """A new chain."""

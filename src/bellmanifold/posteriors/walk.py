@@ -157,7 +157,7 @@ def check_sparse(target: Target, why: str) -> None:
     if target.improper_loops and not target.proper_only:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
-            f"{why}, and beyond it only posteriors without improper parameters can be walked: use --proper-only{exact}"
+            f"{why}; chains on sparse systems cannot cover improper parameters: use --proper-only{exact}"
         )
 
 
