@@ -7,13 +7,13 @@ drawn from their Dirichlet, the chart solves the equations with them, and the we
 rewards inform laws through the weight.
 
 **The concentration** says how random the world is. Unless it is given, its prior is log-uniform on [1e-3, 10], and the
-likelihood of the landings, in order, is (Dirichlet-multinomial; G is the gamma function)
+likelihood of the landings is (Dirichlet-multinomial; G is the gamma function)
 
-    p(landings | a) = prod_i G(a) / G(a + n_i) prod_s G(a b_s + n_is) / G(a b_s).
+    p(landings | a) = prod_i G(a) / G(a + n_i) prod_s G(a b_s + n_is) / G(a b_s),
 
-It has one dimension, so it is tabulated, and every point draws a and then its laws. A chain that holds laws p knows
-more: given these, a has density proportional to prior(a) prod_i Dirichlet(p_i; a b). For laws that it forgets, the
-likelihood of their landings takes the place of the Dirichlet density.
+in the order in which they came. It has one dimension, so it is tabulated, and every point draws a and then its laws. A
+chain that holds laws p knows more: given these, a has density proportional to prior(a) prod_i Dirichlet(p_i; a b). For
+laws that it forgets, the likelihood of their landings takes the place of the Dirichlet density.
 
 **Small shapes.** A gamma number with shape 0.001 underflows more often than not. Its logarithm does not: log G(c) =
 log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is replaced by 1e-300, so every
