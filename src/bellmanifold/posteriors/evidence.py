@@ -66,8 +66,8 @@ def evidence_curve(
     """The log evidence m(r) of the data as a function of the prior scale.
 
     It informs the choice of a scale, but must not drive exploration: early data favour small scales, a small scale
-    stops exploration, and then no further data correct it. `progress` shows progress, by default on terminals and in
-    notebooks.
+    stops exploration, and then no further data correct it. Progress is shown by default on terminals and in notebooks;
+    `progress` overrides that.
     """
     require_kind(prior_scales, (Sequence, np.ndarray), "prior_scales", "give a list of numbers")
     if not len(prior_scales):

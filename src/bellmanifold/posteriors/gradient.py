@@ -284,7 +284,7 @@ class FamilyTarget(Target):
 
     @cached_property
     def coupled(self) -> Bool[np.ndarray, "states"]:
-        """Every state."""
+        """All states."""
         return np.ones(self.model.n_states, dtype=bool)
 
     @property

@@ -66,7 +66,7 @@ def kernel_evidence(target: Target) -> Evidence:
 
 
 def kernel_evidences(targets: Sequence[Target]) -> Evidence:
-    """The same for several chains, each with its own target, along a leading axis."""
+    """Kernel evidence for several chains, each with its own target, along a leading axis."""
     observed, reward = (np.stack([getattr(target, name) for target in targets]) for name in ("observed", "reward"))
     width = np.where(observed, np.stack([target.scale for target in targets]), 1.0)
     return Evidence(*map(jnp.asarray, (reward[..., None], observed[..., None], width)))

@@ -50,7 +50,7 @@ from bellmanifold.posteriors.walker import PICKS, Draw, Ends, Walker
 
 MOST_SHRINKS = 200
 LOWEST = -37.0
-"""A normal number below all that matter."""
+"""A standard normal number below any that matters."""
 NEVER = 1e-12
 """A value is not flipped if its prior probability of lying above the ceiling is smaller than this."""
 LIKELY, RARE = 0.5, 1e-3
