@@ -1,6 +1,6 @@
 """Unknown transition laws and what landings tell about them.
 
-For a pair whose law is *open* only its landings are known: it led to s n_s times. Its law has the prior Dirichlet(a b),
+For a pair whose law is *open* only its landings are known: it led n_s times to s. Its law has the prior Dirichlet(a b),
 independent of the action values, with base law b (uniform over all states and the goal) and concentration a; given the
 landings it is Dirichlet(n + a b). A point of the posterior has its own law for every solved pair of this kind: laws are
 drawn from their Dirichlet, the chart solves the equations with them, and the weight is the same as for given laws. So
