@@ -3,7 +3,8 @@
 Action values are sums of rewards, residuals and unobserved values, rounded to about 1e-16 of their size. Residuals
 decide which of several equally good actions is greedy, so they must exceed the rounding error. The infinitesimal
 residuals of an exact posterior have a width of 1e-8 of the largest reward, or more if values are far larger than that.
-A tolerance lost in rounding is replaced by 0: the exact posterior, which splits ties as in the limit.
+They are narrower where that would be wide relative to the prior: one reward of -1e9 must not blur the values of all
+other states. A tolerance lost in rounding is replaced by 0: the exact posterior, which splits ties as in the limit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from bellmanifold.posteriors.target import Target
 
 TIE_WIDTH, LEAST_TIE_WIDTH = 1e-8, 1e-12
 """Width of the residuals that split ties at epsilon = 0, relative to rewards, and its minimum, relative to values."""
+BESIDE_PRIOR = 1e-6
+"""Residuals are no wider than this share of the smallest prior standard deviation, or than 1e-8 of the competing values
+if that is more (differences of 1e-10 of these count as ties)."""
 SWALLOWED = 1e-13
 """A tolerance below this share of a value is lost when added to it."""
 SWEEPS = 100
@@ -24,11 +28,14 @@ SWEEPS = 100
 
 
 def tie_width(target: Target) -> float:
-    """A width of residuals that is small relative to the rewards, but not lost in rounding."""
-    width = TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
-    if LEAST_TIE_WIDTH * float(target.prior.likely_size.max(initial=0.0)) <= width:
+    """A width of residuals that is small relative to the rewards and the prior, but not lost in rounding."""
+    largest = float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
+    width = TIE_WIDTH * largest
+    finest = np.inf if target.prior.flat else BESIDE_PRIOR * float(target.prior.sd.min(initial=np.inf))
+    if LEAST_TIE_WIDTH * float(target.prior.likely_size.max(initial=0.0)) <= width <= finest:
         return width
-    return max(width, LEAST_TIE_WIDTH * largest_competing(target))
+    competing = largest_competing(target)
+    return max(min(width, max(finest, TIE_WIDTH * competing)), LEAST_TIE_WIDTH * competing)
 
 
 def without_lost_tolerance(target: Target) -> Target:

@@ -1,10 +1,10 @@
 """Near ties: actions that are almost, but not quite, equally good under an exact posterior.
 
 An exact posterior splits exact ties between observed actions by infinitesimal residuals (`rounding.tie_width`: 1e-8 of
-the largest reward, or 1e-12 of the values if that is more). Actions whose values differ, but by less than that, would
-be split as if they tied, where the right probabilities are 1 and 0. Here the values are computed again without those
-residuals, at some points of the prior, to find the states in which that happens. Values that differ by less than 1e-10
-of their size, or by no more than rounding errors, tie, here as in `solve`.
+the largest reward, less if that is wide relative to the prior, or 1e-12 of the values if that is more). Actions whose
+values differ, but by less than that, would be split as if they tied, where the right probabilities are 1 and 0. Here
+the values are computed again without those residuals, at some points of the prior, to find the states in which that
+happens. Values that differ by less than 1e-10 of their size, or by no more than rounding errors, tie, as in `solve`.
 
 Rounding errors are a small share of the *gross*: what the greedy policy would collect if nothing were negative. That is
 the solution of the same equations with absolute payments, in which all other actions are prohibitively expensive.
