@@ -91,7 +91,7 @@ def test_as_many_chains_as_may_be_kept(told, numbers, chains):
 def test_too_many_values_or_points_are_refused(told):
     room = 1000 * 6 * 4
     assert by_gradient(complete(), "hmc", Budget(samples=4000, kept=room)).diagnostics["steps"] == 1000
-    with pytest.raises(BadInputError, match="samples is 4001: that many points of 6 numbers do not fit"):
+    with pytest.raises(BadInputError, match="samples is 4001: too many points of 6 numbers to fit in memory"):
         by_gradient(complete(), "hmc", Budget(samples=4001, kept=room))
     with pytest.raises(UnsupportedError, match="6 action values are too many for hmc"):
         by_gradient(complete(), "hmc", Budget(samples=4, kept=room - 1))

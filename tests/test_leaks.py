@@ -15,8 +15,8 @@ from bellmanifold.posteriors.target import relaxed_target
 PAIRS = [("s", "a"), ("s", "b"), ("s", "c"), ("t", "a"), ("u", "a"), ("u", "b")]
 MODEL = open_model(["s", "t", "u"], PAIRS)
 """Three states and the goal: a class of k of them is left with a weight of a (4 - k) / 4 for each of its pairs."""
-ONLY_ONCE = "a loop that pays nothing was left only once, and its laws are unknown: weights have no variance"
-NEVER = "a loop that pays nothing was never left, and its laws are unknown: weights have no variance"
+ONLY_ONCE = "a loop that pays nothing was left once, and its laws are unknown: weights have infinite variance"
+NEVER = "a loop that pays nothing was never left, and its laws are unknown: weights have infinite variance"
 
 
 def posterior(concentration, moves, epsilon=0.0, flat=False, discount=1.0, model=MODEL):
@@ -116,7 +116,7 @@ def test_a_class_that_was_left_once(moves, critical):
     assert lacking_variance(posterior(critical * (1.0 + 1e-9), moves)) == ""
 
 
-@pytest.mark.parametrize(("actions", "told"), [(64, ONLY_ONCE), (65, "too many to show that weights have a variance")])
+@pytest.mark.parametrize(("actions", "told"), [(64, ONLY_ONCE), (65, "too many to show that weights have finite")])
 def test_many_single_exits_are_not_looked_at(actions, told):
     names = [f"a{k:02}" for k in range(actions)]
     model = open_model(["s"], [("s", name) for name in names])
@@ -125,7 +125,7 @@ def test_many_single_exits_are_not_looked_at(actions, told):
 
 
 def without(what, states="s"):
-    return f"values that may come from staying in {states} have no {what}: staying may pay off, few exits"
+    return f"values that may come from staying in {states} have no {what}: staying may pay off, and few exits"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ COMMANDS_ONLY = {"dask", "out", "port"}
         ("use --proper-only or --epsilon 0", "use proper_only=True or epsilon=0"),
         ("leave --proper-only out, use --epsilon above 0", "leave proper_only out, use epsilon above 0"),
         ("rewards are Gaussian: leave --kernel out", "rewards are Gaussian: leave kernel out"),
-        ("--prior-mean -1.1e+02 --prior-scale 1.1e+02 would not", "prior_mean=-1.1e+02, prior_scale=1.1e+02 would not"),
+        ("--prior-mean -1.1e+02 --prior-scale 1.1e+02 would fit", "prior_mean=-1.1e+02, prior_scale=1.1e+02 would fit"),
         ("by --noise-sd ETA or --infer-noise", "by noise_sd=ETA or infer_noise=True"),
         ("use --discount 0.99.", "use discount=0.99."),
         ("choose another --out", "choose another --out"),

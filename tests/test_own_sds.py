@@ -189,9 +189,9 @@ def test_what_engines_refuse():
     with pytest.raises(UnsupportedError, match="mixture: the exact posterior"):
         asked(mixed, engine="mixture")
     for engine in ("hmc", "nuts"):
-        with pytest.raises(UnsupportedError, match=f"{engine} takes no exact rewards beside noisy ones"):
+        with pytest.raises(UnsupportedError, match=f"{engine} cannot mix exact and noisy rewards"):
             asked(mixed, engine=engine)
-        with pytest.raises(UnsupportedError, match=f"{engine} infers no noise beside rewards with an sd"):
+        with pytest.raises(UnsupportedError, match=f"{engine} cannot infer the noise if some rewards have"):
             asked(seen(("a", -1.0, None), ("b", -5.0, 2.0)), engine=engine, infer_noise=True)
     with pytest.raises(UnsupportedError, match="rejection: only a uniform kernel"):
         asked(seen(*OWN), engine="rejection")
@@ -362,5 +362,5 @@ def test_rewards_that_are_many_sds_apart_are_told(reward, apart):
     data = Dataset.from_pairs(model, [Observation("s1", "go", reward, sd=1.0)]).with_belief(-5.0, 2.0)
     told = bm.posterior(model, data, prior_scale=50.0, proper_only=True).warnings
     assert (
-        any('rewards of ("s1", "go"), beliefs included, are many of their sds apart' in line for line in told) is apart
+        any('rewards of ("s1", "go"), beliefs included, differ by many of their sds' in line for line in told) is apart
     )

@@ -166,14 +166,14 @@ def test_a_prior_in_a_file(cli, tmp_path):
 
 
 def test_data_that_contradict_the_prior():
-    """Values many prior sds away get a warning with numbers that would not; these do not."""
+    """Values many prior sds away get a warning with numbers that would fit; these get none."""
     data = Dataset.from_pairs(MODEL, [("t", "c", -100.0), ("t", "d", -120.0)])
     found = bm.posterior(MODEL, data)
     assert found.trustworthy
     (warning,) = found.warnings
     assert warning == (
         'the data contradict the prior: the value of ("t", "d") is about -120, 12 prior standard deviations from its '
-        "prior mean 0: prior_mean=-1.1e+02, prior_scale=1.1e+02 would not"
+        "prior mean 0: prior_mean=-1.1e+02, prior_scale=1.1e+02 would fit"
     )
     assert found.to_dict()["warnings"] == [warning]
     assert not bm.posterior(MODEL, data, prior_mean=-110.0, prior_scale=110.0).warnings

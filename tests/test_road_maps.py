@@ -50,7 +50,7 @@ def test_costs_with_the_wrong_sign_are_no_reason_to_stop(cli, files):
     code, out, _ = cli("advise", *files(drives=wrong), *BELIEF, "--tolerance", "0.5")
     assert code == 4
     assert out.startswith("warning: not trustworthy: rewards of (")
-    assert "and of 1 more, beliefs included, are many of their sds apart: check their signs" in out
+    assert "and of 1 more, beliefs included, differ by many of their sds: check their signs" in out
     assert "stop: undecided" in out
     assert "Stop." not in out
 

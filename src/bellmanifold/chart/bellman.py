@@ -8,13 +8,13 @@ and Bellman's optimality equations say g_i(Q*) = r_i for every pair (equation eq
 observed pairs is the product of N(r_i; g_i(q), scale_i^2) (equation eqn:abcpos). Data come as masks over all pairs, so
 one compiled program serves every data set of a problem.
 
-A chain asks for gradients a million times, and a program reads from many places far faster than it adds up at many. So
-there are tables of the successors of each pair and, for gradients, of the predecessors of each state. Where padding
-would make them much larger than the problem, as one state has far more predecessors than others, there are none, and
-sums and gradients are JAX's own; so are maxima where states differ in their number of actions. Values that tie share
-their state's gradient in equal parts.
+A chain evaluates gradients a million times, and gathering is far faster than scattering. So there are tables of the
+successors of each pair and, for gradients, of the predecessors of each state. Where padding would make them much larger
+than the problem, because one state has far more predecessors than others, segment sums and JAX's own gradients are used
+instead; so are segment maxima where states differ in their number of actions. Tied values share their state's gradient
+equally.
 
-Action values of several chains lie along further axes, behind the one of pairs.
+Action values of several chains lie along further axes, after that of pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bellmanifold.jax_setup import STATIC
 from bellmanifold.ssp import SSP
 
 PADDING, SMALL = 4, 1024
-"""A table has at most this many entries for each move of the problem, or this many in all."""
+"""A table has at most PADDING entries for each move of the problem, or SMALL in all."""
 UNROLLED = 8
 """Rows longer than this are summed by a reduction, which is compiled to a loop."""
 
@@ -60,7 +60,7 @@ class Sums(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What follows each pair, among states and the goal, and which pairs may lead to each state."""
+    """Successors of each pair, among states and the goal, and predecessor pairs of each state."""
 
     after: Sums
     before: Sums
@@ -72,8 +72,8 @@ class Transitions:
     """The transition law of a problem as JAX arrays, named as in `bellmanifold.SSP`.
 
     Attributes:
-        tables: the same by rows; None if they would be too large.
-        actions: how many pairs each state has; 0 if they differ.
+        tables: the same law by rows; None if they would be too large.
+        actions: number of actions of each state; 0 if states differ.
     """
 
     pair_state: Int[Array, "pairs"]
@@ -119,7 +119,7 @@ def state_values(law: Transitions, q: OfPairs) -> OfStates:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _best(actions: int, q: OfPairs) -> OfStates:
-    """The largest of each state's values, if every state has this many."""
+    """The largest of each state's values, if every state has this many actions."""
     return reduce(jnp.maximum, _by_action(actions, q))
 
 
@@ -135,7 +135,7 @@ def _best_forward(actions: int, q: OfPairs) -> tuple[OfStates, tuple[Array, Arra
 
 
 def _best_backward(actions: int, kept: tuple[Array, Array], slope: OfStates) -> tuple[OfPairs]:
-    """The values that are best share their state's slope."""
+    """The best values share their state's slope."""
     q, best = kept
     tied = reduce(jnp.add, ((value == best).astype(q.dtype) for value in _by_action(actions, q)))
     table = q.reshape(-1, actions, *q.shape[1:])
@@ -147,7 +147,7 @@ _best.defvjp(_best_forward, _best_backward)
 
 @jax.custom_vjp
 def _ahead(tables: Tables, value: WithGoal) -> OfPairs:
-    """Expected value of what follows each pair."""
+    """Expected value after each pair."""
     return tables.after.of(value)
 
 
@@ -156,7 +156,7 @@ def _ahead_forward(tables: Tables, value: WithGoal) -> tuple[OfPairs, tuple[Tabl
 
 
 def _ahead_backward(kept: tuple[Tables], slope: OfPairs) -> tuple[None, WithGoal]:
-    """A state's value counts in all pairs that lead to it; that of the goal is fixed."""
+    """A state's slope is summed over all pairs that lead to it; the goal's value is fixed."""
     return None, _with_goal(kept[0].before.of(slope))
 
 
@@ -164,7 +164,7 @@ _ahead.defvjp(_ahead_forward, _ahead_backward)
 
 
 def _with_goal(of_states: OfStates) -> WithGoal:
-    """The goal behind the states: it is worth 0."""
+    """Values of the states followed by that of the goal, 0."""
     return jnp.append(of_states, jnp.zeros((1, *of_states.shape[1:])), axis=0)
 
 
@@ -185,7 +185,7 @@ def residuals(law: Transitions, q: OfPairs) -> OfPairs:
 def log_likelihood(
     law: Transitions, q: OfPairs, observed: Bool[Array, "pairs"], reward: OfPairs, scale: OfPairs
 ) -> Float[Array, ""]:
-    """Log of the relaxed Gaussian likelihood of the observed pairs; entries of other pairs are ignored."""
+    """Log of the relaxed Gaussian likelihood of the observed pairs; other entries are ignored."""
     safe = jnp.where(observed, scale, 1.0)
     z = (reward - residuals(law, q)) / safe
     terms = -0.5 * z**2 - jnp.log(safe) - 0.5 * jnp.log(2 * jnp.pi)

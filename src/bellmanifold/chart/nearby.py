@@ -1,17 +1,16 @@
 """Values of policies that differ in a few states from one whose chain has been factorised.
 
-Let N = (I - P)^-1 belong to a policy's chain, whose value is V = N b for payments b. A policy that plays otherwise in
-the k states S has the chain P' = P + E D, with the rows D (k x n) of what changes, E the columns of the identity for S.
-Its Bellman residual at V is 0 outside of S, and inside it is the *advantage* a of what is played there now, so that
-(Woodbury)
+Let N = (I - P)^-1 for a policy with chain P, whose value is V = N b for payments b. A policy that differs in the k
+states S has the chain P' = P + E D, where D (k x n) holds the changes of the rows, and E the columns of the identity
+for S. Its Bellman residual at V is 0 outside S, and inside it is the *advantage* a of the new actions, so (Woodbury)
 
     V' = V + N E K^-1 a,    K = I - D N E,    log det(I - P') = log det(I - P) + log det K,
 
-a system of k equations instead of n. Along a walk k is small, and columns N E serve again. Nothing else is carried from
-point to point, so that rounding errors do not add up.
+a system of k equations instead of n. Along a walk k is small, and the columns N E are reused. Nothing else is carried
+from point to point, so rounding errors do not accumulate.
 
-Whatever is not plainly regular (a nearly trapped chain, an improper policy, whose K is singular) is not answered: None
-leaves it to policy iteration with factorised chains, which decides by the graph.
+Cases that are not clearly regular (a nearly trapped chain, or an improper policy, whose K is singular) return None and
+are left to policy iteration with factorised chains, which decides by the graph.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from bellmanifold.compressed_rows import Rows
 from bellmanifold.linear import FactorisedChain
 
 MOST_SWITCHED = 48
-"""States in which a policy may differ."""
+"""Largest number of states in which a policy may differ."""
 LARGEST = 1e4
-"""Largest expected number of visits of a state, and largest entry of K^-1: beyond these digits are lost."""
+"""Largest expected number of visits to a state, and largest entry of K^-1; beyond this digits are lost."""
 MOST_NUMBERS = 2**21
-"""Columns are kept where all of them are no more numbers than this."""
+"""Columns are kept if all of them together have at most this many entries."""
 
 Own = Int[np.ndarray, "states"]
 """A policy: the pair each state plays."""
 
 
 class Laws(NamedTuple):
-    """Where pairs lead, without the goal, and again as tables of successors, padded by the goal with probability 0."""
+    """Transition laws without the goal, also as tables of successors, padded by the goal with probability 0."""
 
     moves: csr_array
     nexts: Int[np.ndarray, "pairs nexts"]
@@ -45,7 +44,7 @@ class Laws(NamedTuple):
 
     @classmethod
     def of(cls, moves: csr_array) -> Laws:
-        """From probabilities without the goal."""
+        """Laws from a matrix of probabilities without the goal."""
         return cls(moves, *Rows(moves.indptr, moves.indices, moves.data).padded(moves.shape[1]))
 
 
@@ -58,7 +57,7 @@ class Played(NamedTuple):
 
 
 class Base:
-    """A policy whose chain has factors, and the columns of N that were asked for."""
+    """A policy with a factorised chain, and the columns of N computed so far."""
 
     def __init__(self, laws: Laws, played: Played) -> None:
         self.laws, self.played, self.policy = laws, played, played.policy
@@ -67,7 +66,7 @@ class Base:
         self._known = np.zeros(states, dtype=bool)
 
     def visits(self, states: Int[np.ndarray, "some"]) -> Float[np.ndarray, "states_and_goal some"] | None:
-        """Columns of N, the goal is a row of zeros; None where they are too large."""
+        """Columns of N, with a row of zeros for the goal; None if entries are too large."""
         new = states[~self._known[states]]
         if len(new):
             columns = np.zeros((len(self.policy), len(new)))
@@ -83,15 +82,15 @@ class Base:
         return found if np.abs(found).max() < LARGEST else None
 
     def differs(self, policy: Own) -> int:
-        """In how many states a policy plays otherwise."""
+        """Number of states in which a policy differs."""
         return int(np.count_nonzero(policy != self.policy))
 
     def change(
         self, there: Float[np.ndarray, "states"], pay: Float[np.ndarray, "pairs"], policy: Own
     ) -> tuple[Float[np.ndarray, "states"], float] | None:
-        """What a policy's value and log determinant have more than the base's, whose value is `there`.
+        """Differences of a nearby policy's value and log determinant from the base's, whose value is `there`.
 
-        None if the policy, not too far away, is not plainly proper.
+        None if the policy is not clearly proper.
         """
         (switched,) = np.nonzero(policy != self.policy)
         if not len(switched):

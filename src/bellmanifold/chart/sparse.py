@@ -1,19 +1,19 @@
-"""The chart for one point at a time on large cyclic problems: sparse policy iteration from where the last one ended.
+"""The chart for one point at a time on large cyclic problems: sparse policy iteration, started from the last policy.
 
-The same map as `bellmanifold.chart.batch`, for problems whose strong components are too large to eliminate densely in
-batches. Three things keep a point cheap:
+The map is that of `bellmanifold.chart.batch`, for problems whose strongly connected components are too large to be
+eliminated densely in batches. Three things keep a point cheap:
 
-- Only M~ itself is looked at: solved pairs, the states that have one or may be reached by one, and for each of these
-  the unsolved pairs that count. Nothing grows with the unobserved part of the problem.
-- A walk moves a little at a time, so the greedy policy of the last point is nearly that of the next, and the points
-  tried in one step all begin with the same policy. Its chain is factorised once; the last few factorisations are kept.
-- Sweeps of value iteration stand between two policies. They start from a proper policy's value, so they only rise
-  (V <= TV), and carry news many states far for the price of one, where policy iteration moves it one state for every
-  linear system. A policy that is greedy for such a V and improper holds a class with gain >= 0. The step is then taken
-  again without sweeps: a policy that becomes improper by strict improvements alone proves that the gain is positive.
+- Only M~ is visited: solved pairs, the states that have one or may be reached by one, and the unsolved pairs of these
+  states that count. Nothing grows with the unobserved part of the problem.
+- A walk takes small steps, so the greedy policy of one point is nearly that of the next, and the points tried in one
+  step all start from the same policy. Its chain is factorised once; the last few factorisations are kept.
+- Sweeps of value iteration come between two policies. They start from a proper policy's value, so values only rise
+  (V <= TV), and cheaply carry changes across many states, while policy iteration carries them one state further per
+  linear system. An improper policy that is greedy for such a V has a class with gain >= 0. The step is then repeated
+  without sweeps: a policy that becomes improper by strict improvements alone proves that the gain is positive.
 
 Only states whose policy plays a solved pair enter a system; the others end at once and pay their value. Where solved
-pairs are on no cycle there is no system at all: one sweep does it (`bellmanifold.chart.sweeping`).
+pairs are on no cycle, no system is needed: one sweep suffices (`bellmanifold.chart.sweeping`).
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from bellmanifold.ssp import SSP
 STRICTLY = 1e-12
 MOST_ITERATIONS = 1000
 SWEEPS, SWEPT = 8, 50
-"""Sweeps between two policies, and after how many policies there are no more of them (rounding may make two look better
-than each other)."""
+"""Number of sweeps between two policies, and of policies after which there are none (rounding errors may make two
+policies alternate)."""
 KEPT = 3
-"""Factorised chains that are remembered."""
+"""Number of factorised chains that are cached."""
 BASES = 4
-"""Policies from which others are found: one for each chain of a posterior."""
+"""Number of policies from which nearby ones are solved: one for each chain of a posterior."""
 SMALL = 1e-12
-"""Largest residual of values that are found from others, relative to them."""
+"""Largest residual, relative to the values, of a solution found from a nearby one."""
 
 Own = Int[np.ndarray, "own_states"]
 """A policy of M~: the position, among its pairs, of the pair each of its states plays."""
 Values = Float[np.ndarray, "pairs"]
 OwnValues = Float[np.ndarray, "own_pairs"]
-"""Numbers of the problem's pairs, and of those of M~."""
+"""One number for each pair of the problem, and for each pair of M~."""
 
 
 class Point(NamedTuple):
@@ -59,7 +59,7 @@ class Point(NamedTuple):
     Attributes:
         q: action values; -inf for pairs without a value, shape (pairs,).
         log_det: log |det A|.
-        policy: the greedy policy, to start the next point from; None where there is no proper solution.
+        policy: the greedy policy, to start the next point from; None if there is no proper solution.
     """
 
     q: Values
@@ -73,13 +73,13 @@ class SparseChart:
 
     Attributes:
         model: the problem.
-        ended: M~, where unsolved pairs end at the goal; its states and pairs are a part of the problem's.
-        states: the problem's number of each of its states, ascending, shape (own states,).
-        pairs: the problem's number of each of its pairs, ascending, shape (own pairs,).
-        solved: which of its pairs are solved, shape (own pairs,).
-        moves: its transition law without the goal, shape (own pairs, own states).
+        ended: M~, where unsolved pairs end at the goal; its states and pairs are a subset of the problem's.
+        states: the problem's number of each state of M~, ascending, shape (own states,).
+        pairs: the problem's number of each pair of M~, ascending, shape (own pairs,).
+        solved: which pairs of M~ are solved, shape (own pairs,).
+        moves: transition law of M~ without the goal, shape (own pairs, own states).
         first: a proper policy of M~.
-        may_sweep: whether to look for an order in which one sweep solves it.
+        may_sweep: whether to look for an order in which one sweep solves M~.
     """
 
     model: SSP
@@ -95,18 +95,18 @@ class SparseChart:
 
     @cached_property
     def laws(self) -> Laws:
-        """Where its pairs lead."""
+        """The transition law of M~."""
         return Laws.of(self.moves)
 
     @cached_property
     def sweep(self) -> LevelSweep | None:
-        """How it is solved where solved pairs are on no cycle; None elsewhere."""
+        """The sweep that solves M~ if solved pairs are on no cycle; None otherwise."""
         return level_sweep(self.ended, self.solved) if self.may_sweep else None
 
     def solve(self, payment: Values, value: Values, start: Policy | None = None) -> Point:
-        """Action values from what solved pairs pay and what the others are worth (-inf for pairs that do not count).
+        """Action values given payments of solved pairs and values of the others (-inf for pairs that do not count).
 
-        Policy iteration starts from a given policy if that is proper in M~, else from `first`.
+        Policy iteration starts from `start` if that is proper in M~, else from `first`.
         """
         pay = np.where(self.solved, payment[self.pairs], value[self.pairs])
         if self.sweep is not None:
@@ -116,7 +116,7 @@ class SparseChart:
         return found or self._solve(pay, value, start)
 
     def _solve_nearby(self, pay: OwnValues, value: Values, policy: Own) -> Point | None:
-        """The same from the factors of a policy nearby; None where that does not plainly succeed."""
+        """The solution from the factors of a nearby policy; None unless that clearly succeeds."""
         base, evaluated = self._base(policy), None
         for _ in range(SWEPT):
             if base is None:
@@ -152,7 +152,7 @@ class SparseChart:
         return self._bases[-1]
 
     def _solve(self, pay: OwnValues, value: Values, start: Policy | None) -> Point:
-        """The same by policy iteration with factorised chains."""
+        """The solution by policy iteration with factorised chains."""
         played = None if start is None else self._play(self._own(start))
         played = played or self._play(self.first)
         assert played is not None, "the first policy is proper"
@@ -167,12 +167,10 @@ class SparseChart:
             if after is None:
                 return Point(value, 0.0, None)
             played = after
-        raise UnsupportedError(
-            "policy iteration did not settle: rounding makes two policies look better than each other"
-        )
+        raise UnsupportedError("policy iteration did not converge: rounding errors make two policies alternate")
 
     def moved(self, point: Point, payment: Values, pair: int, value: float) -> Point:
-        """The solution where one pair that is not solved is worth something else, from the solution before."""
+        """The solution after one unsolved pair has changed its value, from the solution before."""
         assert point.policy is not None, "there was a solution"
         own = int(np.searchsorted(self.pairs, pair))
         found = None
@@ -188,7 +186,7 @@ class SparseChart:
         return Point(q, 0.0, policy)
 
     def _evaluate(self, played: Played, pay: OwnValues) -> tuple[Float[np.ndarray, "own_states"], float]:
-        """The value of a policy in every state, and the log determinant of its chain."""
+        """The policy's value in every state, and the log determinant of its chain."""
         best = pay[played.policy]
         best[played.inside] = 0.0
         own = played.policy[played.inside]
@@ -196,13 +194,13 @@ class SparseChart:
         return best, log_det
 
     def _switched(self, q: OwnValues, policy: Own) -> Own | None:
-        """The policy with every action that is strictly better; None if there is none."""
+        """The policy switched to every action that is strictly better; None if there is none."""
         now = q[policy]
         switch = self.ended.best(q) > now + STRICTLY * (_unit(now) + np.abs(now))
         return np.where(switch, self.ended.greedy(q), policy) if switch.any() else None
 
     def _ahead(self, pay: OwnValues, q: OwnValues, policy: Own) -> Own | None:
-        """The policy switched to what is best after some sweeps."""
+        """The policy switched to strictly better actions after some sweeps; None if there are none."""
         best = self.ended.best(q)
         for _ in range(SWEEPS):
             q = pay + self.moves @ best
@@ -212,7 +210,7 @@ class SparseChart:
         return self._switched(q, policy)
 
     def _play(self, policy: Own | None) -> Played | None:
-        """The policy with its chain, factorised now or not long ago; None if it is improper in M~."""
+        """The policy with its chain, factorised or from the cache; None if it is improper in M~."""
         if policy is None:
             return None
         key = policy.tobytes()
@@ -228,7 +226,7 @@ class SparseChart:
         return self._recent[key]
 
     def _own(self, policy: Policy) -> Own:
-        """A policy of the problem as one of M~; states play as in `first` where it names a pair that is not there."""
+        """A policy of the problem as one of M~; states whose pair is not in M~ play as in `first`."""
         wanted = policy[self.states]
         position = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
         return np.where(self.pairs[position] == wanted, position, self.first)
@@ -242,7 +240,7 @@ class SparseChart:
 
 
 def _unit(values: Float[np.ndarray, "own_states"]) -> float:
-    """What is added to a value before a small share is taken of it: 1, or the largest of them if that is less."""
+    """The absolute unit of tolerances, added to the size of values: 1, or the largest value if that is less."""
     return min(1.0, float(np.abs(values).max(initial=0.0)))
 
 
@@ -252,8 +250,8 @@ def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_swe
     Args:
         model: the problem.
         solved: pairs whose Bellman equation holds.
-        counts: unsolved pairs that may have a value; by default all; a state with any needs one.
-        may_sweep: whether to look for an order in which one sweep solves it: not worth it for a few points.
+        counts: unsolved pairs that may have a value, at least one in each state with unsolved pairs; by default all.
+        may_sweep: whether to look for an order in which one sweep solves it; not worthwhile for a few points.
     """
     met = np.zeros(model.n_states + 1, dtype=bool)
     met[model.next_state[solved[model.next_pair]]] = True

@@ -1,14 +1,14 @@
-"""One sweep from the goal backwards solves the equations of solved pairs that are on no cycle.
+"""Solving the equations of solved pairs that are on no cycle by one sweep backwards from the goal.
 
-A state of level k moves by solved pairs only to states of lower levels (`bellmanifold.graph.levels`), so that
+Solved pairs of a state at level k lead only to states of lower levels (`bellmanifold.graph.levels`), so
 
     theta_i = payment_i + sum_s' p(s'|i) max_a theta(s', a)
 
-is known for all states of a level at once when those below are. States and pairs are sorted by level once; each level
-is then a slice. No policy has a cycle: every determinant is 1, and every policy is proper.
+can be computed for all states of a level at once when lower levels are known. States and pairs are sorted by level
+once; each level is then a slice. No policy has a cycle: every determinant is 1, and every policy is proper.
 
-Where a single unsolved pair changes its value, only states change whose best way leads there. They are few as a rule,
-and are looked at one by one, lower levels first (`LevelSweep.moved`).
+If a single unsolved pair changes its value, usually only a few other values change. These are updated state by state,
+lower levels first (`LevelSweep.moved`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from bellmanifold.graph import Pairs, levels
 from bellmanifold.ssp import SSP, row_entries
 
 NARROWEST = 8
-"""States of a level on average; where there are fewer, a call per level takes longer than policy iteration."""
+"""Least number of states per level, on average; with fewer, a call per level takes longer than policy iteration."""
 
 MOST_TOUCHED = 1000
-"""States that are looked at one by one; where more change a sweep is quicker."""
+"""Largest number of states updated one by one; if more change, a sweep is faster."""
 
 
 class Moved(NamedTuple):
-    """Action values after one was changed, the states of which a pair has another one, and their first best pairs."""
+    """Action values after one has changed, the states that were updated, and their first best pairs."""
 
     q: Float[np.ndarray, "pairs"]
     states: Int[np.ndarray, "touched"]
@@ -62,21 +62,21 @@ class LevelSweep:
 
     @cached_property
     def is_sure(self) -> bool:
-        """Does every pair lead to one place?"""
+        """Whether every pair is deterministic."""
         return bool((self.model.next_prob == 1.0).all())
 
     @cached_property
     def _moves(
         self,
     ) -> tuple[Int[np.ndarray, "moves"], Float[np.ndarray, "moves"] | None, Int[np.ndarray, "pairs_plus_1"]]:
-        """Sorted places where the sorted pairs lead, with what probability (None if all is sure), pair after pair."""
+        """Sorted positions of the sorted pairs' successors, their probabilities (None if all are 1), and row starts."""
         place = np.append(np.argsort(self.order), self.model.n_states)
         entries, start = row_entries(self.model.next_start, self._pairs[0])
         return place[self.model.next_state[entries]], None if self.is_sure else self.model.next_prob[entries], start
 
     @cached_property
     def _slices(self) -> list[tuple[slice, slice, slice, Int[np.ndarray, "own"], Int[np.ndarray, "own_pairs"]]]:
-        """Of each level: its states, pairs and moves, and where its states' pairs and its pairs' moves begin."""
+        """For each level: its states, pairs and moves, and where its states' pairs and its pairs' moves begin."""
         (_, first), (_, _, start) = self._pairs, self._moves
         found = []
         for low, high in pairwise(self.bounds.tolist()):
@@ -87,7 +87,7 @@ class LevelSweep:
         return found
 
     def solve(self, pay: Float[np.ndarray, "pairs"]) -> Float[np.ndarray, "pairs"]:
-        """Action values of all pairs, given what each pays at once."""
+        """Action values of all pairs, given the immediate payment of each."""
         (pair, _), (landing, prob, _) = self._pairs, self._moves
         q, best = pay[pair], np.zeros(self.model.n_states + 1)
         for states, pairs, moves, first, start in self._slices:
@@ -100,10 +100,10 @@ class LevelSweep:
 
     @cached_property
     def _backwards(self) -> tuple[memoryview, ...]:
-        """The moves against their direction, as memory views: three times as quick to index as arrays.
+        """Predecessors, as memory views, which are three times as fast to index as arrays.
 
-        The place of each state in the order of levels, the states in that order; where the pairs that may lead to each
-        state begin, and these pairs; the state of each pair, and where the pairs of each state begin.
+        The rank of each state in the order of levels, and the states in that order; where the pairs that may lead to
+        each state begin, and these pairs; the state of each pair, and where the pairs of each state begin.
         """
         model, rank = self.model, np.argsort(self.order)
         inner = np.flatnonzero(model.next_state < model.n_states)
@@ -115,9 +115,9 @@ class LevelSweep:
     def moved(
         self, q: Float[np.ndarray, "pairs"], pay: Float[np.ndarray, "pairs"], pair: int, value: float
     ) -> Moved | None:
-        """The solution where one pair that ends at the goal pays something else; None if too much changes.
+        """The solution after one pair that ends at the goal has changed its payment; None if too much changes.
 
-        Before, the solution was q; all other pairs pay what they did.
+        `q` is the solution before; all other payments stay the same.
         """
         rank, order, into, parent, owner, begin = self._backwards
         following = self.model.next_state.data, self.model.next_prob.data, self.model.next_start.data
@@ -147,7 +147,7 @@ class LevelSweep:
 def _expected(
     pair: int, following: tuple[memoryview, memoryview, memoryview], q: Sequence[float], begin: memoryview, goal: int
 ) -> float:
-    """What a pair can expect after its move."""
+    """Expected value after a pair's move."""
     landing, prob, start = following
     total = 0.0
     for entry in range(start[pair], start[pair + 1]):
@@ -164,7 +164,7 @@ def _first_best(model: SSP, q: Float[np.ndarray, "pairs"], states: Int[np.ndarra
 
 
 def level_sweep(model: SSP, solved: Pairs) -> LevelSweep | None:
-    """A problem whose unsolved pairs end at the goal, by levels; None if there is a cycle, or if levels are narrow."""
+    """The sweep of a problem whose unsolved pairs end at the goal; None if there is a cycle or levels are narrow."""
     if not model.n_states:
         return None
     level = levels(model, solved)

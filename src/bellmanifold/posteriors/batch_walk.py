@@ -1,20 +1,20 @@
 """Walking the chart of a problem that fits a batch: many chains in one compiled program.
 
-In the chart's coordinates a step is made of four moves, each of which leaves the posterior invariant:
+In the chart's coordinates a step consists of four moves, each of which leaves the posterior invariant:
 
 - residuals, and an unknown noise scale, turn together on an ellipse (`bellmanifold.samplers.elliptical`);
 - a few unobserved pairs are visited one at a time (`bellmanifold.samplers.coordinatewise`): the posterior forbids
-  unobserved values that are much better than what was seen, so that turning all of them together is stopped by one;
-- those that are not the best choice of their state are idle below its value, and are refreshed;
-- open laws (`bellmanifold.posteriors.laws`): the law of one pair at a time is proposed from its Dirichlet, and accepted
-  with the ratio of the weights. Laws are drawn by NumPy, which is thirty times as fast at it, for some steps ahead.
-  The laws nearly determine the concentration, so between these a chain forgets some laws, or all or none of them,
-  draws the concentration given the other laws and the landings, and then the forgotten laws anew: one proposal, which
-  is accepted or rejected as any other.
+  unobserved values much better than the observed ones, so a single value would stop all of them turning together;
+- unobserved pairs that are not the best choice of their state are idle below its value, and are refreshed;
+- open laws (`bellmanifold.posteriors.laws`): the law of one pair at a time is proposed from its Dirichlet and accepted
+  with the ratio of the weights. Laws are drawn several steps ahead by NumPy, which is thirty times as fast as JAX here.
+  The laws nearly determine the concentration. So between these moves a chain forgets some laws (possibly all or none),
+  draws the concentration given the other laws and the landings, and then redraws the forgotten laws: one proposal,
+  which is accepted or rejected like any other.
   Every other proposal of a single law is *local*: an exact reward of a pair that mostly stays fixes how rarely it
   leaves, and fresh laws rarely match that. With a total G from Gamma(sum c) the numbers g = G p are independent
-  Gamma(c_k), c the shapes of the Dirichlet. One of them is multiplied by e^d, d normal of some width; besides the ratio
-  of the weights the chance to accept has the factor exp(c_k d - g_k (e^d - 1)), the ratio of densities of log g_k.
+  Gamma(c_k), where c are the shapes of the Dirichlet. One of them is multiplied by e^d, with d normal of random width;
+  the acceptance ratio is that of the weights times exp(c_k d - g_k (e^d - 1)), the ratio of the densities of log g_k.
 
 The infinitesimal residuals of an exact posterior without determinants do not matter at all: they are idle everywhere.
 In centred coordinates residuals tie observed and unobserved values together, and all coordinates turn at once.
@@ -53,19 +53,19 @@ from bellmanifold.samplers import coordinatewise, elliptical
 from bellmanifold.samplers.coordinatewise import Evaluation, Visited
 
 ROWS = 4
-"""Number of open laws that each chain proposes in a step."""
+"""Number of open laws that each chain proposes per step."""
 STRETCH, SHORT = 10, 5
-"""Number of steps for which open laws are drawn at a time; the second where drawing all laws is cheap."""
+"""Number of steps for which open laws are drawn at a time; SHORT where drawing all laws is cheap."""
 CHEAP = 2**16
-"""Size of all laws of all chains up to which drawing them is cheap."""
+"""Total size of the laws of all chains up to which drawing them is cheap."""
 NARROWEST, WIDEST = 0.1, 10.0
-"""Widths of local proposals of the logarithm of a probability: log-uniform between these."""
+"""Local proposals of the logarithm of a probability have log-uniform widths between these."""
 FORGOTTEN = np.array([0.0, 0.25, 0.5, 1.0])
 """Probabilities of forgetting a law: each chain draws one of these."""
 
 
 class BatchWalker(Walker):
-    """Chains that move together in a compiled program; `before` are chains with fewer data, to go on from."""
+    """Chains that move together in a compiled program; they continue `before`, chains with fewer data, if given."""
 
     least, most = 4, 2**62
 
@@ -94,7 +94,7 @@ class BatchWalker(Walker):
         return self.coordinates.target.laws
 
     def carried(self, after: OpenLaws, drawn: Drawn) -> Drawn:
-        """Open laws of these chains where no more landings were seen since, and others that were drawn elsewhere."""
+        """Laws of these chains for rows without new landings, and the `drawn` ones for all others."""
         if self.laws is None or self.point.log_law is None:
             return drawn
         new, old = after.unchanged(self.laws)
@@ -103,7 +103,7 @@ class BatchWalker(Walker):
 
     @property
     def stretch(self) -> int:
-        """Steps for which open laws are drawn at a time."""
+        """Number of steps for which open laws are drawn at a time."""
         return SHORT if self.laws is not None and self.laws.counts.size * self.chains <= CHEAP else STRETCH
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
@@ -115,7 +115,7 @@ class BatchWalker(Walker):
         count("steps", steps)
 
     def _proposals(self, rng: np.random.Generator, steps: int) -> Proposals | None:
-        """Laws to propose in some steps, for concentrations to which the chains move now."""
+        """Laws to propose in the next steps; the chains first move to the concentrations that these are drawn with."""
         laws = self.laws
         if laws is None:
             return None
@@ -125,7 +125,7 @@ class BatchWalker(Walker):
         return draw_proposals(rng, laws, steps, concentration)
 
     def _swap_some(self, laws: OpenLaws, rng: np.random.Generator) -> None:
-        """Propose the concentration together with some laws, given the others: laws hold it fast."""
+        """Propose the concentration together with some laws, given the others: the laws nearly determine it."""
         log_law = np.array(self.point.log_law)
         chance = rng.choice(FORGOTTEN, self.chains)
         forgotten = rng.random((len(laws.active), self.chains)) < chance
@@ -188,12 +188,12 @@ class BatchWalker(Walker):
 
 
 def fresh_key(rng: np.random.Generator) -> PRNGKeyArray:
-    """A key for JAX from NumPy's generator."""
+    """A JAX key drawn from a NumPy generator."""
     return random_key(int(rng.integers(2**63)))
 
 
 class State(NamedTuple):
-    """Where chains are, and what is known there."""
+    """The points of the chains, and their evaluations."""
 
     point: Point
     evaluation: Evaluation
@@ -205,10 +205,10 @@ def init(system: System, point: Point) -> State:
 
 
 def evaluate(system: System, point: Point) -> Evaluation:
-    """The log weight of standard normal vectors, and below which values unobserved pairs are idle."""
+    """The log weight of standard normal vectors, and the ceilings below which unobserved pairs are idle."""
     if system.centred:
         return Evaluation(weigh_normals(system, point).log_weight, jnp.full(point.x.shape, -jnp.inf))
-    if system.ignores_residuals:  # an exact posterior in which nothing ties that matters: one solution is enough
+    if system.ignores_residuals:  # an exact posterior without ties that matter: one solution is enough
         x = from_normals(system, point).x
         reward = jnp.broadcast_to(system.reward[:, None], x.shape)
         q, log_det, solvable = system.solve(system.laws(point), reward, system.values(x))
@@ -224,16 +224,16 @@ def evaluate(system: System, point: Point) -> Evaluation:
 
 
 class Proposals(NamedTuple):
-    """Laws that chains propose, anew or locally; see above.
+    """Laws that chains propose, fresh or local; see above.
 
     Attributes:
-        row: of which open pair, shape (rows,).
-        log_law: a law that is proposed anew, shape (rows, nexts, chains).
+        row: row of the open pair, shape (rows,).
+        log_law: its fresh law, shape (rows, nexts, chains).
         is_local: whether its law is changed locally instead, shape (rows,).
         landing: which of its gamma numbers is multiplied, shape (rows,).
-        shape: of that gamma number, shape (rows, chains).
+        shape: shape parameter of that gamma number, shape (rows, chains).
         log_total: logarithm of the sum of the pair's gamma numbers, shape (rows, chains).
-        shift: what is added to the logarithm of that gamma number, shape (rows, chains).
+        shift: added to the logarithm of that gamma number, shape (rows, chains).
     """
 
     row: Int[Array, "*steps rows"]
@@ -247,7 +247,7 @@ class Proposals(NamedTuple):
     def applied(
         self, log_law: Float[Array, "all nexts chains"]
     ) -> tuple[Float[Array, "nexts chains"], Float[Array, "chains"]]:
-        """What a single proposal makes of its pair's law, and the log ratio of densities beside that of the weights."""
+        """The law that a single proposal gives its pair, and the log density ratio besides that of the weights."""
         own = log_law[self.row]
         before = self.log_total + own[self.landing]
         moved = own.at[self.landing].add(self.shift)
@@ -259,7 +259,7 @@ class Proposals(NamedTuple):
 def draw_proposals(
     rng: np.random.Generator, laws: OpenLaws, steps: int, concentration: Float[np.ndarray, "chains"]
 ) -> Proposals:
-    """Laws to propose in some steps, every other one locally."""
+    """Laws to propose in a number of steps, every other one local."""
     row = rng.choice(laws.active, size=(steps, ROWS))
     size = (*row.shape, len(concentration))
     fresh, counts, landing = row[:, ::2], laws.counts[row], rng.integers(laws.nexts, size=row.shape)
@@ -275,7 +275,7 @@ def draw_proposals(
 
 
 def swap_laws(system: System, key: PRNGKeyArray, here: State, proposals: Proposals) -> State:
-    """Propose laws one after the other; each is accepted with the ratio of the weights and densities."""
+    """Propose laws one after the other; each is accepted with the ratio of the weights times that of the densities."""
 
     def one(here: State, proposal: tuple[Proposals, PRNGKeyArray]) -> tuple[State, None]:
         own, key = proposal
@@ -293,7 +293,7 @@ def swap_laws(system: System, key: PRNGKeyArray, here: State, proposals: Proposa
 def step(
     system: System, key: PRNGKeyArray, here: State, proposals: Proposals | None = None
 ) -> tuple[State, Int[Array, ""]]:
-    """Move every chain; also how often the slowest one evaluated the likelihood."""
+    """Move every chain; also returns the number of likelihood evaluations of the slowest one."""
     turning, visiting, refreshing = jax.random.split(key, 3)
     turns = jnp.array(0)
     if proposals is not None:
@@ -315,7 +315,7 @@ def step(
 
 
 def _turn(system: System, key: PRNGKeyArray, here: State) -> tuple[State, Int[Array, ""]]:
-    """Residuals and the noise scale turn together; in centred coordinates all."""
+    """Turn residuals and the noise scale together; in centred coordinates, all coordinates."""
     which = Point(
         jnp.full_like(system.unseen, True) if system.centred else ~system.unseen,
         jnp.ones(len(here.point.z), dtype=bool),
@@ -329,7 +329,7 @@ def _turn(system: System, key: PRNGKeyArray, here: State) -> tuple[State, Int[Ar
 
 @jax.jit
 def advance(system: System, steps: int | Int[Array, ""], key: PRNGKeyArray, point: Point) -> Point:
-    """Where chains are after a number of steps."""
+    """The points of the chains after a number of steps."""
 
     def move(k: Int[Array, ""], here: State) -> State:
         return step(system, jax.random.fold_in(key, k), here)[0]
@@ -339,7 +339,7 @@ def advance(system: System, steps: int | Int[Array, ""], key: PRNGKeyArray, poin
 
 @jax.jit
 def advance_laws(system: System, key: PRNGKeyArray, point: Point, proposals: Proposals) -> Point:
-    """Where chains are after a step for each of some proposals."""
+    """The points of the chains after one step for each set of proposals."""
 
     def move(here: State, own: tuple[Proposals, PRNGKeyArray]) -> tuple[State, None]:
         return step(system, own[1], here, own[0])[0], None
@@ -368,7 +368,7 @@ def _run(
     point: Point,
     proposals: Proposals | None,
 ) -> tuple[Point, Welford, _Record]:
-    """Where the chains ended, means and squared deviations of what each of them met, and every step."""
+    """The last points of the chains, means and squared deviations over the steps of each, and records of all steps."""
 
     def move(
         carry: tuple[State, Welford], own: tuple[PRNGKeyArray, Proposals | None]

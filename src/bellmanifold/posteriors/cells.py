@@ -1,4 +1,4 @@
-"""The cells of Proposition 1: numbering them, and the Gaussian posterior within each.
+"""The cells of Proposition 1: their numbering, and the Gaussian posterior within each.
 
 A cell is a choice of the greedy action ell(s) of every coupled state. Within it the Bellman residuals are g = B theta,
 so the posterior is a Gaussian, cut off at the cell's walls (see `bellmanifold.posteriors.mixture`).
@@ -9,10 +9,10 @@ theta = m + D x, x ~ N(0, I), y = X x + noise. With M = I + X'X,
     Sigma = D M^-1 D,   mu = m + D M^-1 X'y,
     log evidence = -(log det M + |y - X x|^2 + |x|^2) / 2 - sum log(e_i sqrt(2 pi))
 
-at x = M^-1 X'y; a sum of squares, so nothing cancels. M is as ill-conditioned as (sd / e)^2. While that is moderate a
-Cholesky factor M = L L' gives Sigma = G G' with G = D L'^-1. Otherwise the singular value decomposition X = P S Q'
-gives the same things with no square ever formed: G = D Q (1 + S^2)^-1/2, x = Q S (1 + S^2)^-1 P'y. Either way the
-covariance leaves as a *factor*, which `orthant` wants.
+at x = M^-1 X'y; a sum of squares, so nothing cancels. The condition number of M is about (sd / e)^2. If that is
+moderate, a Cholesky factor M = L L' gives Sigma = G G' with G = D L'^-1. Otherwise the singular value decomposition
+X = P S Q' gives the same without forming squares: G = D Q (1 + S^2)^-1/2, x = Q S (1 + S^2)^-1 P'y. Either way the
+covariance is returned as a *factor*, which `orthant` needs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.target import Target
 
 WELL_CONDITIONED = 1e9
-"""The Cholesky route is taken while the squared norm of the whitened matrix is below this."""
+"""Cholesky factors are used if the squared norm of the whitened matrix is below this."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """The Gaussian posterior N(mu, G G') that belongs to each choice at the successor states, before it is cut off."""
+    """The Gaussian posterior N(mu, G G') for each choice at the successor states, before truncation."""
 
     log_evidence: Float[np.ndarray, "choices"]
     mean: Float[np.ndarray, "choices own"]
@@ -41,11 +41,11 @@ class Gaussians:
 
     @classmethod
     def room(cls, choices: int, own: int) -> Gaussians:
-        """Arrays to be filled."""
+        """Uninitialised arrays of the right shapes."""
         return cls(np.empty(choices), np.empty((choices, own)), np.empty((choices, own, own)))
 
     def put(self, rows: slice, part: Gaussians) -> None:
-        """Fill in some of them."""
+        """Fill in the rows of some choices."""
         self.log_evidence[rows], self.mean[rows], self.factor[rows] = part.log_evidence, part.mean, part.factor
 
 
@@ -53,7 +53,7 @@ class Gaussians:
 class Cells:
     """The cells of a target, numbered: choices at successors vary slowest, those at other coupled states fastest.
 
-    Pairs are those of coupled states, renumbered; `own` names them in the model.
+    Pairs are those of coupled states, renumbered; `own` holds their numbers in the model.
 
     Attributes:
         own: pairs of the coupled states, shape (own pairs,).
@@ -66,8 +66,8 @@ class Cells:
         entry: observed pair and coupled state of every successor term, shape (entries, 2).
         entry_value: probability of that successor, divided by the width, shape (entries,).
         whitened: rewards divided by the widths, shape (observed,).
-        log_constant: what the evidences of all cells have in common.
-        prior_mean, prior_sd: of the own pairs, shape (own pairs,).
+        log_constant: the part of the log evidence that all cells share.
+        prior_mean, prior_sd: prior of the own pairs, shape (own pairs,).
         stored: the Gaussians of all choices, if they are known and small enough to keep.
     """
 
@@ -88,7 +88,7 @@ class Cells:
 
     @property
     def fastest(self) -> int:
-        """How many cells share the choices at successors, and hence a Gaussian."""
+        """Number of cells that share the choices at successors, and hence a Gaussian."""
         return self.n_cells // self.n_choices
 
     def policies(self, cell: Int[np.ndarray, "cells"]) -> Int[np.ndarray, "cells coupled"]:
@@ -102,7 +102,7 @@ class Cells:
     def walls(
         self, cell: Int[np.ndarray, "cells"]
     ) -> tuple[Int[np.ndarray, "cells dim"], Int[np.ndarray, "cells dim"]]:
-        """The greedy own pair and the other own pair of every difference that a cell keeps positive."""
+        """The greedy and the other own pair of every difference that is positive in a cell."""
         policy = self.policies(cell)
         state = np.repeat(self.branching, self.size[self.branching] - 1)
         rank = np.concatenate([np.arange(k - 1) for k in self.size[self.branching]] or [np.zeros(0, dtype=np.int64)])
@@ -111,7 +111,7 @@ class Cells:
         return greedy, other + (other >= greedy)
 
     def gaussians(self, cell: Int[np.ndarray, "cells"]) -> tuple[Gaussians, Int[np.ndarray, "cells"]]:
-        """Gaussians among which are those of some cells, looked up or computed, and which of them each cell has."""
+        """Gaussians that include those of some cells, looked up or computed, and the index of each cell's."""
         choice = cell // self.fastest
         if self.stored is not None:
             return self.stored, choice
@@ -119,7 +119,7 @@ class Cells:
         return self.computed(choice), at
 
     def computed(self, choice: Int[np.ndarray, "choices"]) -> Gaussians:
-        """The Gaussians of some choices, by linear algebra."""
+        """The Gaussians of some choices, computed."""
         policy = self.policies(choice * self.fastest)
         whitened = np.repeat(self.design[None], len(choice), axis=0)
         every = np.arange(len(choice))
@@ -138,7 +138,7 @@ class Cells:
 def check_cells(target: Target, max_cells: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Coupled states, their numbers of actions, those with a choice (successors first), and the number of cells.
 
-    The exact posterior, a kernel that is not Gaussian, and too many cells are refused.
+    Refuses exact posteriors, kernels that are not Gaussian, and too many cells.
     """
     if not target.is_gaussian:
         raise UnsupportedError(
@@ -203,9 +203,9 @@ def _posterior(
     data: Float[np.ndarray, "choices observed"],
     well_conditioned: float = WELL_CONDITIONED,
 ) -> tuple[Float[np.ndarray, "choices"], Float[np.ndarray, "choices own"], Square]:
-    """Posterior of x ~ N(0, I) after data = matrix x + N(0, I); by Cholesky factors if it is well conditioned.
+    """Posterior of x ~ N(0, I) given data = matrix x + N(0, I); by Cholesky factors if it is well conditioned.
 
-    That is log det(I + matrix' matrix), the mean, and a factor of the covariance.
+    Returns log det(I + matrix' matrix), the mean, and a factor of the covariance.
     """
     transposed = matrix.transpose(0, 2, 1)
     _, n, own = matrix.shape

@@ -1,8 +1,8 @@
 """Chains on the parameters themselves: HMC tuned as in the paper, and NUTS.
 
 They take any differentiable posterior of `bellmanifold.posteriors.log_posterior`: any Q_theta, prior, kernel and noise.
-What they do not have is the chart's ease with small tolerances: at epsilon = 0.01 the posterior is a thin crooked
-sheet, chains creep along it, and R-hat and effective sample size (ArviZ) say so.
+Unlike the chart they struggle with small tolerances: at epsilon = 0.01 the posterior is a thin crooked sheet along
+which chains creep, as R-hat and effective sample size (ArviZ) show.
 
 Chains are independent, so the spread between them gives the standard errors of a `Summary`.
 """
@@ -28,7 +28,7 @@ Positions = Float[Array, "chains dimension"]
 Points = Float[Array, "chains draws dimension"]
 Sampler = Literal["hmc", "nuts"]
 WARM_UP = 1000
-"""Steps NUTS adapts for, and points of HMC's first episode."""
+"""Number of adaptation steps of NUTS, and of points in HMC's first episode."""
 
 
 @partial(jax.jit, static_argnames=("density", "tuning", "draws"))
@@ -37,14 +37,14 @@ def hmc_episode(
 ) -> tuple[hmc.State, Points, hmc.Info]:
     """One episode of `bellmanifold.samplers.hmc.episode` for many chains, each with its own key and evidence.
 
-    The evidence has chains along its leading axis (see `for_chains`). Growing data do not compile anew.
+    The evidence has chains along its leading axis (see `for_chains`). Growing data need no recompilation.
     """
     return hmc.episode(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws, tuning)
 
 
 @partial(jax.jit, static_argnames=("density",))
 def starting_points(density: Density, key: Keys) -> Positions:
-    """Where chains start, one for each key."""
+    """Starting points of chains, one for each key."""
     return jax.vmap(lambda one: starting_point(density, one))(key)
 
 
@@ -60,12 +60,12 @@ def nuts_adapt(
 def nuts_walk(
     density: Density, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
 ) -> tuple[hmc.State, Array, Array, Array]:
-    """Walk tuned NUTS chains, each with its own key and evidence."""
+    """Run tuned NUTS chains, each with its own key and evidence."""
     return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
 
 
 class _Round(NamedTuple):
-    """Points of one walk, with what happened at each."""
+    """Points of one walk, with the acceptance probability and divergence of each."""
 
     points: Float[np.ndarray, "chains draws dimension"]
     acceptance: Float[np.ndarray, "chains draws"]
@@ -74,18 +74,18 @@ class _Round(NamedTuple):
 
 @dataclass(eq=False)
 class Chains:
-    """Chains that can be walked on as long as needed; they are tuned before the first recorded point.
+    """Chains that can be continued as long as needed; they are tuned before the first recorded point.
 
     HMC is tuned by two of the paper's episodes on the same data: the first, whose points are dropped, has no
-    preconditioner, the second has. Later walks keep step size and preconditioner. NUTS adapts for `WARM_UP` steps.
+    preconditioner, the second has one. Later walks keep step size and preconditioner. NUTS adapts for `WARM_UP` steps.
 
     Attributes:
         sampler: "hmc" or "nuts".
         density, law, evidence: the posterior.
-        chains: how many.
-        seed: fixes every point.
-        step_size: where HMC starts tuning.
-        rounds: what the walks met.
+        chains: number of chains.
+        seed: random seed; determines every point.
+        step_size: initial step size of HMC.
+        rounds: results of the walks so far.
     """
 
     sampler: Sampler
@@ -125,7 +125,7 @@ class Chains:
 
     @property
     def points(self) -> Float[np.ndarray, "chains draws dimension"]:
-        """Everything recorded so far."""
+        """All points recorded so far."""
         return np.concatenate([done.points for done in self.rounds], axis=1)
 
     @property
@@ -135,7 +135,7 @@ class Chains:
 
     @property
     def is_divergent(self) -> Bool[np.ndarray, "chains draws"]:
-        """Which recorded moves ran away."""
+        """Which recorded moves diverged."""
         return np.concatenate([done.is_divergent for done in self.rounds], axis=1)
 
     def _keys(self, purpose: int) -> Keys:

@@ -1,4 +1,4 @@
-"""What contradicts what: rewards each other, or the data the prior; in words, empty where nothing does."""
+"""Contradictions among rewards, or between the data and the prior; in words, empty if there are none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FAR_TOGETHER = 2.0
 
 
 def among_rewards(data: Dataset, noiseless: bool) -> str:
-    """Which rewards with sds of their own, beliefs included, disagree by many sds, or all of them together by some.
+    """Rewards with their own sds, beliefs included, that disagree by many sds, or all together by a few.
 
-    Their squared distances, in sds, sum to a chi-squared number with as many degrees of freedom n as there are rewards
-    beyond the first of each pair; a number above (4 + sqrt(n))^2 has a probability below exp(-8) = 0.0003. Together
-    they also have to be 2 sds apart on average: sds that are a little too small are no contradiction. An exact reward
+    The sum of their squared distances, in sds, is chi-squared with as many degrees of freedom n as there are rewards
+    beyond the first of each pair; it exceeds (4 + sqrt(n))^2 with a probability below exp(-8) = 0.0003. All together
+    also have to be 2 sds apart on average: sds that are slightly too small are no contradiction. An exact reward
     overrules beliefs, and is compared with them as well.
     """
     overruled = (data.exact | ((data.count > 0) & noiseless)) & (data.own_count > 0)
@@ -37,13 +37,13 @@ def among_rewards(data: Dataset, noiseless: bool) -> str:
     named = ", ".join(quote(name) for name in data.model.pair_name(int(np.argmax(distance))))
     more = f" and of {int(far.sum()) - 1} more" if far.sum() > 1 else ""
     return (
-        f"rewards of ({named}){more}, beliefs included, are many of their sds apart: "
+        f"rewards of ({named}){more}, beliefs included, differ by many of their sds: "
         "check their signs (a cost is a negative reward) and their sds"
     )
 
 
 def with_prior(target: Target, q_mean: Float[np.ndarray, "pairs"]) -> str:
-    """Where observed values lie many prior standard deviations from their prior mean."""
+    """The observed value furthest from its prior mean, if that is many prior standard deviations."""
     prior = target.prior
     if prior.flat or not target.observed.any():
         return ""
@@ -57,5 +57,5 @@ def with_prior(target: Target, q_mean: Float[np.ndarray, "pairs"]) -> str:
     return (
         f"the data contradict the prior: the value of ({state}, {action}) is about {q_mean[pair]:.3g}, "
         f"{away[pair]:.0f} prior standard deviations from its prior mean {prior.mean[pair]:.3g}: "
-        f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would not"
+        f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would fit"
     )

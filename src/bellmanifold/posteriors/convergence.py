@@ -1,4 +1,4 @@
-"""Have chains mixed? R-hat and bulk effective sample size, as ArviZ computes them; the one place that calls it."""
+"""Convergence of chains: R-hat and bulk effective sample size; the only module that calls ArviZ for them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from jaxtyping import Float
 
 R_HAT_LIMIT = 1.02
 LEAST_EFFECTIVE = 400.0
-"""Chains are trusted below the first and above the second."""
+"""Chains are trusted if R-hat is below the first and effective sample size above the second."""
 LEAST_DRAWS = 4
-"""ArviZ finds no number for shorter chains, and logs that."""
+"""For shorter chains ArviZ returns NaN and logs a warning."""
 LOOKED_AT = 64
-"""Variables whose convergence is judged, evenly spread over all."""
+"""Largest number of variables whose convergence is checked, evenly spread over all."""
 
 
 class Convergence(NamedTuple):
-    """R-hat and bulk effective sample size of each variable, in the order of the variables; infinite and 0 if stuck."""
+    """R-hat and bulk effective sample size of each variable; infinite and 0 if a chain is stuck."""
 
     r_hat: Float[np.ndarray, "variables"]
     effective: Float[np.ndarray, "variables"]
@@ -30,17 +30,17 @@ class Convergence(NamedTuple):
 
 
 def have_mixed(r_hat: float, effective: float) -> bool:
-    """Is the largest R-hat small enough, and the smallest effective sample size large enough?"""
+    """Whether the largest R-hat is small enough and the smallest effective sample size large enough."""
     return r_hat < R_HAT_LIMIT and effective > LEAST_EFFECTIVE
 
 
 def doubt(r_hat: float, effective: float) -> str:
-    """What is said of chains that have not mixed."""
+    """The warning about chains that have not mixed."""
     return f"the chains have not mixed (R-hat {r_hat:.3g}, {effective:.0f} effective draws)"
 
 
 def r_hat_and_effective(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
-    """R-hat and effective sample size of each variable; infinite and 0 where ArviZ finds no number."""
+    """R-hat and effective sample size of each variable; infinite and 0 where ArviZ returns NaN."""
     import arviz
 
     if values.shape[1] < LEAST_DRAWS:
@@ -61,7 +61,7 @@ def evenly_spread(
 
 
 def converged(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
-    """What ArviZ says about some variables; of more than 64 variables, 64 are looked at."""
+    """Convergence of the variables; of more than 64, 64 evenly spread ones are checked."""
     chosen = evenly_spread(values, LOOKED_AT)
     r_hat, effective = r_hat_and_effective(chosen)
     moved = np.ptp(chosen, axis=1).min(axis=0) > 0

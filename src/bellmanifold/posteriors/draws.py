@@ -2,15 +2,15 @@
 
 The chart's points hold the largest of a state's unobserved values; here the others are filled in below it (which one is
 the largest is uniform), and pairs of states the data do not touch get a draw from their prior. *Weighted draws* carry
-importance weights, or come from chains and weigh the same.
+importance weights, or come from chains and have equal weights.
 
-**Draws of equal weight.** Plotting code and ArviZ ignore weights. So `equal_draws` chooses k of n
-points with weights w_i (which sum to 1) such that point i is chosen with probability k w_i: systematic sampling. That
-needs k w_i <= 1, so k is 1 / max w, rounded down; then no point is chosen twice, and for any quantity x with mean m
+**Draws of equal weight.** Plotting code and ArviZ ignore weights. So `equal_draws` chooses k of n points with weights
+w_i (which sum to 1) by systematic sampling, such that point i is chosen with probability k w_i. That needs k w_i <= 1,
+so k is 1 / max w, rounded down; then no point is chosen twice, and for any quantity x with mean m
 
     Var(mean of the chosen) = sum k w_i (1 - k w_i) (x_i - m)^2 / k^2 + sum w_i^2 (x_i - m)^2 = sum w_i (x_i - m)^2 / k,
 
-what is lost by choosing plus the error of the points themselves: exactly the variance of the mean of k independent
+the variance added by choosing plus that of the points themselves: exactly the variance of the mean of k independent
 draws. With more draws than that, points repeat, and standard errors computed from them would be too small.
 """
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 DRAWS = 8192
 MORE_DRAWS, BATCHES = 2**17, 16
-"""Number of points that are weighed where weights are uneven (fewer if memory does not allow it), and, with open laws,
-of batches of these."""
+"""Number of importance points where weights are uneven (fewer if memory does not allow it), and, with open laws, of
+batches of these."""
 ROUNDING = 1e-9
-"""Weights that are equal up to rounding count as equal."""
+"""Weights that are equal up to this relative rounding count as equal."""
 GROUPS, LEAST_IN_GROUP = 4, 4
 """Independent draws are split into GROUPS pseudo-chains of at least LEAST_IN_GROUP draws, so that R-hat is defined."""
 
 
 def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
-    """Weighted draws: importance draws of the chart where they weigh well, else the ends of chains that have mixed."""
+    """Weighted draws: importance draws if their effective sample size suffices, else the ends of mixed chains."""
     try:
         chart = chart_of(target, budget.chart)
     except TooLargeError as refusal:
@@ -85,7 +85,7 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
 
 
 def covering_if_small(target: Target, budget: Budget) -> Covering:
-    """Coordinates to draw importance points in; none where too many pairs would have to be cut open."""
+    """Coordinates for importance points; none if too many pairs would have to be cut open."""
     try:
         return covering(target, budget.cut)
     except LargeCutError:
@@ -93,10 +93,10 @@ def covering_if_small(target: Target, budget: Budget) -> Covering:
 
 
 def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
-    """Batches of weighted draws as one, of which only one is held at a time.
+    """Batches of weighted draws as one; only one batch is held in memory at a time.
 
-    Of each batch 8,192 draws are chosen by systematic sampling; one that is chosen several times weighs as much more.
-    Together they weigh what the batch weighs.
+    From each batch 8,192 draws are chosen by systematic sampling, and weighted by how often they are chosen. Together
+    they have the total weight of the batch.
     """
     import xarray
 
@@ -122,7 +122,7 @@ def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
 def completed(
     coordinates: Coordinates, q: Float[np.ndarray, "pairs draws"], rng: np.random.Generator
 ) -> Float[np.ndarray, "draws pairs"]:
-    """Action values of every pair from a batch of the chart."""
+    """Action values of every pair, drawn given a batch of points of the chart."""
     target, prior = coordinates.target, coordinates.target.prior
     values, count = np.array(q.T), q.shape[-1]
     for first in np.flatnonzero(coordinates.free & (coordinates.alternatives > 1)):
@@ -142,10 +142,10 @@ class Points(NamedTuple):
 
     Attributes:
         q: action values of every pair, shape (draws, pairs).
-        weight: sums to 1, or is 0 everywhere, shape (draws,).
+        weight: importance weights, which sum to 1 or are all 0, shape (draws,).
         noise_scale: eta, if it is inferred, shape (1 or 0, draws).
         laws: open laws, part by part; empty if all laws are given.
-        log_total: logarithm of the sum of the weights before they were made to sum to 1; -inf if there are none.
+        log_total: logarithm of the sum of the unnormalised weights; -inf if they are all 0.
     """
 
     q: Float[np.ndarray, "draws pairs"]
@@ -156,7 +156,7 @@ class Points(NamedTuple):
 
 
 def importance_points(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> Points:
-    """Importance draws from a mixture of coordinates in equal shares."""
+    """Importance draws from a mixture of coordinates with equal shares."""
     rng = np.random.default_rng(seed)
     each = -(-count // len(components))
     parts, log_weights, scales, laws = [], [], [], []
@@ -179,7 +179,7 @@ def importance_points(components: list[Coordinates], chart: BatchChart, count: i
 def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
     """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
 
-    An inferred noise scale comes along as `noise_scale`.
+    An inferred noise scale is included as `noise_scale`.
     """
     target, points = components[0].target, importance_points(components, chart, count, seed)
     drawn = as_dataset(target.model, points.q, points.weight, points.noise_scale)
@@ -187,7 +187,7 @@ def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int,
 
 
 def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarray.Dataset:
-    """Draws with the probabilities of landings that were seen, and the concentration, where laws are open."""
+    """Draws with the probabilities of observed landings and the concentration, where laws are open."""
     if target.laws is None:
         return draws
     rows, landings = target.laws.seen
@@ -206,20 +206,20 @@ def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarra
 
 
 def distinct(draws: xarray.Dataset) -> int:
-    """How many draws of equal weight weighted ones are worth without repeats: 1 / max w, rounded down."""
+    """Number of equally weighted draws that can be chosen without repeats: 1 / max w, rounded down."""
     weight = draws.weight.values
     largest = float(weight.max(initial=0.0))
     return min(len(weight), int(weight.sum() / largest * (1.0 + ROUNDING))) if largest > 0 else 0
 
 
 def with_weight(draws: xarray.Dataset) -> xarray.Dataset:
-    """Without draws of weight 0, which may hold infinities: nothing is computed from these."""
+    """The draws of positive weight; others may hold infinities."""
     (rows,) = np.nonzero(draws.weight.values)
     return draws if len(rows) == draws.sizes["draw"] else draws.isel(draw=rows)
 
 
 def equal_draws(draws: xarray.Dataset, seed: int) -> xarray.Dataset:
-    """Draws that weigh the same from draws that do not, none of them twice, in random order.
+    """Equally weighted draws chosen from weighted ones, without repeats and in random order.
 
     They have dimensions chain, draw and pair, for ArviZ: draws are independent, and chains are groups of them.
     """
@@ -232,7 +232,7 @@ def equal_draws(draws: xarray.Dataset, seed: int) -> xarray.Dataset:
 
 
 def by_chain(draws: xarray.Dataset, chains: int, effective_sample_size: float) -> xarray.Dataset:
-    """Draws of equal weight that lie chain by chain, with dimensions chain and draw."""
+    """Equally weighted draws, ordered chain by chain, with dimensions chain and draw."""
     size = draws.sizes["draw"] // chains
     variables = {
         name: (("chain", *array.dims), array.values.reshape(chains, size, *array.shape[1:]))
@@ -244,7 +244,7 @@ def by_chain(draws: xarray.Dataset, chains: int, effective_sample_size: float) -
 
 
 def in_one_row(draws: xarray.Dataset) -> xarray.Dataset:
-    """Draws of chains as weighted ones: one after the other, all of the same weight."""
+    """Draws of chains, concatenated, as weighted draws of equal weight."""
     chains, size = draws.sizes["chain"], draws.sizes["draw"]
     variables = {
         name: (array.dims[1:], array.values.reshape(chains * size, *array.shape[2:]))
@@ -255,12 +255,12 @@ def in_one_row(draws: xarray.Dataset) -> xarray.Dataset:
 
 
 def equal_weight(count: int) -> Float[np.ndarray, "draws"]:
-    """What draws of equal weight weigh."""
+    """Weights of equally weighted draws."""
     return np.full(count, 1.0 / count)
 
 
 def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dataset | None:
-    """The last points of independent chains, which weigh the same; None if the chains have not mixed."""
+    """The last points of independent chains, equally weighted; None if the chains have not mixed."""
     chains = walked_chains(target, chart, budget)
     if chains is None:
         return None
@@ -271,12 +271,12 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
 
 
 def point_draws(target: Target, points: Float[np.ndarray, "pairs points"], seed: int) -> Float[np.ndarray, "d p"]:
-    """Draws of all action values from points that chains on sparse systems met."""
+    """Draws of all action values given points of chains on sparse systems."""
     return completed(Coordinates(target), points, np.random.default_rng(seed))
 
 
 def result_draws(target: Target, result: Result, seed: int) -> xarray.Dataset:
-    """An engine's own points of equal weight as draws, chain by chain."""
+    """An engine's own equally weighted points as draws, chain by chain."""
     assert result.points is not None, "the engine has points"
     q, effective = point_draws(target, result.points, seed), result.effective_sample_size
     drawn = as_dataset(target.model, q, None, np.zeros((0, len(q))))
@@ -289,7 +289,7 @@ def as_dataset(
     weight: Float[np.ndarray, "draws"] | None,
     noise_scale: Float[np.ndarray, "scales draws"],
 ) -> xarray.Dataset:
-    """Draws with their weights, if they have any, pairs labelled by state and action."""
+    """Draws with their weights, if any; pairs are labelled by state and action."""
     import xarray
 
     draws = xarray.Dataset({"q": (("draw", "pair"), q)}, coords=labels(model))
@@ -298,7 +298,7 @@ def as_dataset(
 
 
 def labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
-    """Every pair as a label that plots show, "state: action", and its state and action, as coordinates."""
+    """Coordinates of the pairs: a label for plots, "state: action", and the state and action themselves."""
     names = [model.pair_name(i) for i in range(model.n_pairs)]
     return {
         "pair": ("pair", readable(names, ": ")),
@@ -308,6 +308,6 @@ def labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
 
 
 def readable(names: Sequence[tuple[str, ...]], *between: str) -> list[str]:
-    """Several names as one label; quoted where two labels would be the same otherwise."""
+    """Labels joined from several names each; the names are quoted if two labels would coincide otherwise."""
     plain = ["".join(part for pair in zip(parts, (*between, ""), strict=True) for part in pair) for parts in names]
     return plain if len(set(plain)) == len(plain) else [", ".join(map(json.dumps, parts)) for parts in names]

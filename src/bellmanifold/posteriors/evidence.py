@@ -1,4 +1,4 @@
-"""The log evidence of the data as a function of the prior scale, for a person who has to choose one."""
+"""The log evidence of the data as a function of the prior scale, to inform the choice of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EvidenceCurve(Shown):
 
     Attributes:
         prior_scale, log_evidence, se: one entry per prior scale.
-        warning: what the curve must not be used for.
+        warning: a warning against misuse of the curve.
     """
 
     prior_scale: Float[np.ndarray, "scales"]
@@ -38,7 +38,7 @@ class EvidenceCurve(Shown):
     )
 
     def card(self) -> Card:
-        """What it says about itself: where the evidence is largest, and what that must not be used for."""
+        """The displayed facts: where the evidence is largest, and the warning."""
         best = int(np.argmax(self.log_evidence))
         low, high = (float(self.prior_scale[k]) for k in (np.argmin(self.prior_scale), np.argmax(self.prior_scale)))
         title = f"EvidenceCurve({len(self.se)} prior scales from {low:g} to {high:g})"
@@ -65,9 +65,9 @@ def evidence_curve(
 ) -> EvidenceCurve:
     """The log evidence m(r) of the data as a function of the prior scale.
 
-    It informs a person's choice of the scale. It must not drive exploration: early data favour small scales, a small
-    scale stops exploring, and then no further data correct it. `progress` shows how far it has come, by default on
-    terminals and in notebooks.
+    It informs the choice of a scale, but must not drive exploration: early data favour small scales, a small scale
+    stops exploration, and then no further data correct it. Progress is shown by default on terminals and in notebooks;
+    `progress` overrides that.
     """
     require_kind(prior_scales, (Sequence, np.ndarray), "prior_scales", "give a list of numbers")
     if not len(prior_scales):

@@ -1,4 +1,4 @@
-"""Chains that follow gradients: the `hmc` and `nuts` engines for tables, and draws for any Q_theta."""
+"""Gradient-based chains: the `hmc` and `nuts` engines for tables, and draws for any Q_theta."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 
 WIDE = NormalPrior(10.0)
 ROUND = 1000
-"""Points of a chain between two looks at the standard errors."""
+"""Points per chain between two checks of the standard errors."""
 MOST_CHAINS = 64
 FEWEST_CHAINS = 4
 PRIOR_DRAWS = 256
-"""Draws that say what a prior of theta means for action values."""
+"""Number of draws that estimate the prior of action values from that of theta."""
 MOST_ROUNDS = {"hmc": 4, "nuts": 1}
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """The relaxed likelihood of deterministic rewards (equation 9): each seen pair once, a kernel of width epsilon."""
+    """The relaxed likelihood of deterministic rewards (equation 9): each observed pair once, with width epsilon."""
 
     epsilon: float
     kernel: Kernel = NORMAL
 
 
 def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = "asked for") -> Result:
-    """A table's posterior by HMC or NUTS on the action values; exact posteriors and uniform kernels are refused."""
+    """The posterior of a table by HMC or NUTS on the action values; refuses exact posteriors and uniform kernels."""
     model, samples = target.model, budget.samples
     every = target.every_visit
     evidence, noise = (noisy_evidence(every.data), every.noise) if every else _kernel(target, sampler)
@@ -66,14 +66,14 @@ def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = 
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
     if samples is not None and _each(samples, chains) * chains * density.dimension > budget.kept:
-        raise BadInputError(f"samples is {samples}: that many points of {density.dimension} numbers do not fit")
+        raise BadInputError(f"samples is {samples}: too many points of {density.dimension} numbers to fit in memory")
     step_size = _first_step(evidence, noise, target.prior.scale)
     walkers = Chains(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
     return _walked(target, walkers, budget, f"{reason}: {chains} chains on the action values")
 
 
 def _walked(target: Target, chains: Chains, budget: Budget, reason: str) -> Result:
-    """Walk until the standard errors are small enough, or as far as asked."""
+    """Run chains until the standard errors are small enough, or for the number of samples asked for."""
     if budget.samples is not None:
         chains.walk(_each(budget.samples, chains.chains))
         return _result(target, chains, reason)
@@ -92,12 +92,12 @@ def _walked(target: Target, chains: Chains, budget: Budget, reason: str) -> Resu
 
 
 def _each(samples: int, chains: int) -> int:
-    """Points of each chain, so that all have at least as many as asked for."""
+    """Points per chain, such that all chains together have at least as many as asked for."""
     return max(FEWEST_CHAINS, -(-samples // chains))
 
 
 def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimension"]) -> float:
-    """Of the action probabilities of coupled states."""
+    """The largest standard error of the action probabilities of coupled states."""
     own = target.coupled[target.model.pair_state]
     share = target.model.is_best(points[:, :, : target.model.n_pairs])[:, :, own].mean(axis=1)
     return float(share.std(axis=0, ddof=1).max() / np.sqrt(len(share)))
@@ -106,10 +106,10 @@ def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimen
 def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
     if target.own_precision is not None:
         raise UnsupportedError(
-            f"{sampler} infers no noise beside rewards with an sd of their own: use --engine chart, or --noise-sd"
+            f"{sampler} cannot infer the noise if some rewards have their own sd: use --engine chart, or --noise-sd"
         )
     if not target.is_exact and (target.scale[target.observed] == 0).any():
-        raise UnsupportedError(f"{sampler} takes no exact rewards beside noisy ones: use --engine chart")
+        raise UnsupportedError(f"{sampler} cannot mix exact and noisy rewards: use --engine chart")
     if target.is_exact:
         raise UnsupportedError(
             f"epsilon is 0: the exact posterior lies on a manifold, where {sampler} cannot walk: use --engine chart, "
@@ -124,7 +124,7 @@ def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
 
 @dataclass(frozen=True)
 class TabulatedScale:
-    """An inferred scale in the chart's coordinate: psi is standard normal a priori, eta its image by the table.
+    """An inferred scale in the chart's coordinate: psi is standard normal a priori, and the table maps it to eta.
 
     The table's distribution is prior times scatter (`bellmanifold.posteriors.noise_scale`), so kernels around mean
     rewards, with widths relative to eta, complete the posterior.
@@ -148,7 +148,7 @@ class TabulatedScale:
 
 
 def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> float:
-    """The paper's first step for the typical width of the likelihood; a scale to be inferred is taken at psi = 0."""
+    """The paper's initial step size for the median width of the likelihood; an inferred scale is taken at psi = 0."""
     seen = np.asarray(evidence.seen.any(axis=1))
     width = np.asarray(evidence.width * noise.scale(jnp.zeros(noise.dimension)))
     return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
@@ -223,19 +223,18 @@ def sample_chains(
         data: observations of it.
         likelihood: `Relaxed(epsilon)` for deterministic rewards, or a noise model, which counts every repeat.
         parametrisation: Q_theta; a table if left out.
-        prior: of theta.
+        prior: prior of theta.
         sampler: "nuts", or "hmc" as the paper tunes it.
         chains: number of chains.
         draws: number of draws per chain.
-        seed: fixes every result.
-        progress: show how far it has come, once it takes more than two seconds; by default on terminals and in
-            notebooks.
+        seed: random seed; determines every result.
+        progress: show progress once it takes more than two seconds; by default on terminals and in notebooks.
 
     Returns:
-        The same as `bellmanifold.posterior`: probabilities of actions and routes, means of action values, and in
-        `reason` and `warnings` why it is not to be trusted, if it is not. Its `draws` hold `q`, `theta` (unless that is
-        the table) and `psi` (if the noise has parameters), by chain and draw. What it says about the prior of action
-        values are moments of Q_theta under the prior of theta.
+        The same as `bellmanifold.posterior`: probabilities of actions and routes, means of action values, and, if the
+        result is not trustworthy, the reasons in `reason` and `warnings`. Its `draws` hold `q`, `theta` (unless that is
+        the table) and `psi` (if the noise has parameters), by chain and draw. The prior of action values that it
+        reports is given by the moments of Q_theta under the prior of theta.
 
     Raises:
         BadInputError: for wrong arguments, or a Q_theta of the wrong shape or without finite values.
@@ -279,23 +278,23 @@ def _check_parts(likelihood: object, parametrisation: object, prior: object) -> 
 
 @dataclass(frozen=True, eq=False)
 class FamilyTarget(Target):
-    """The posterior of a family Q_theta, whose parameters may tie all values together; `noise` is None without any."""
+    """The posterior of a family Q_theta, whose parameters may tie all values together; `noise` is None if relaxed."""
 
     noise: NoiseModel | None = None
 
     @cached_property
     def coupled(self) -> Bool[np.ndarray, "states"]:
-        """Every state."""
+        """All states."""
         return np.ones(self.model.n_states, dtype=bool)
 
     @property
     def noise_law(self) -> str:
-        """The noise in words: its law, or what its class is called."""
+        """The noise in words: its kernel, or the name of its class."""
         return str(getattr(self.noise, "kernel", type(self.noise).__name__))
 
 
 def _family_target(data: Dataset, likelihood: Relaxed | NoiseModel, density: Density) -> FamilyTarget:
-    """What a summary needs to know of a posterior that chains drew from."""
+    """The target that a summary needs for a posterior that chains drew from."""
     model, relaxed = data.model, isinstance(likelihood, Relaxed)
     width = likelihood.epsilon if isinstance(likelihood, Relaxed) else 1.0
     return FamilyTarget(
@@ -311,7 +310,7 @@ def _family_target(data: Dataset, likelihood: Relaxed | NoiseModel, density: Den
 
 
 def _prior_of_values(model: SSP, density: Density) -> ValuePrior:
-    """Mean and standard deviation of every action value under the prior of theta: known for a table, else by draws."""
+    """Mean and sd of every action value under the prior of theta: exact for normal priors of tables, else by draws."""
     family, prior = density.parametrisation, density.prior
     if isinstance(prior, NormalPrior) and family == tabular(model):
         every = np.ones(model.n_pairs)

@@ -1,11 +1,11 @@
-"""Everything known: the solver's answer; and nothing known: the prior.
+"""Posteriors without integration: the solver's solution if everything is known, the prior if nothing is.
 
-Where every pair of the states that the data touch was observed, without noise and with a given law, an exact posterior
-is a single point: the Bellman equations have one solution q. Nothing has to be integrated over. Moments are q and 0,
-the evidence is prod_i N(q_i; mean_i, sd_i^2) / |det A(q)|, and what is best in its state alone is so with probability 1
-and an error of 0. Exactly tied actions are split as `bellmanifold.posteriors.tie_split` says, at scrambled nets of
-points and their mirror images: a tie of two actions without another one further down is 1/2 in every pair of these,
-again with an error of 0.
+If every pair of the states that the data touch was observed, without noise and with a given law, an exact posterior
+is a single point: the Bellman equations have one solution q. There is nothing to integrate. Means and standard
+deviations are q and 0, the evidence is prod_i N(q_i; mean_i, sd_i^2) / |det A(q)|, and an action that is uniquely best
+in its state has probability 1 with standard error 0. Exact ties are split as described in
+`bellmanifold.posteriors.tie_split`, at scrambled nets of points and their mirror images: a tie of two actions that lead
+to no other tie gives 1/2 in each point and its image together, again with standard error 0.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from bellmanifold.solver import solve
 
 REPLICATES = 32
 FIRST = 11
-"""Binary logarithm of the points of each net that are looked at first; each has a mirror image."""
+"""Binary logarithm of the first number of points of each net; each point has a mirror image."""
 LEAST = 2**15
-"""Ties are left to walks where memory does not hold this many points."""
+"""Ties are left to walks if memory does not hold this many points."""
 LEAST_DRAWS, MOST_DRAWS = 256, 8192
-"""Bounds for the number of draws, all alike, that `summary.draws` gets."""
+"""Bounds for the number of (identical) draws in `summary.draws`."""
 MOST_TIED = 2048
 """Largest number of tied pairs with a dense covariance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The one point that an exact posterior consists of.
+    """The single point of an exact posterior.
 
     Attributes:
         target: the posterior.
@@ -52,8 +52,8 @@ class Known:
         q: action values of its pairs, shape (own pairs,).
         policy: an optimal policy, shape (own states,).
         log_det: log |det A| of that policy.
-        tied: pairs that are best in their state together with others, ascending, shape (tied pairs,).
-        unique: pairs that are best in their state alone, ascending, shape (other states,).
+        tied: pairs that tie for the best of their state, ascending, shape (tied pairs,).
+        unique: pairs that are uniquely best in their state, ascending, shape (other states,).
     """
 
     target: Target
@@ -66,12 +66,12 @@ class Known:
 
     @cached_property
     def ties(self) -> Ties:
-        """The small problem that splits them."""
+        """The small problem that splits the ties."""
         return tie_problem(self.chart.ended, self.tied, self.unique)
 
     @cached_property
     def log_weight(self) -> float:
-        """Log of prior over |det A|, without the part of the determinant that differs from tied policy to policy."""
+        """Log of prior over |det A|, without the part of the determinant that differs between tied policies."""
         prior, pairs = self.target.prior, self.chart.pairs
         z = (self.q - prior.mean[pairs]) / prior.sd[pairs]
         log_prior = float((-0.5 * z**2 - np.log(np.sqrt(2.0 * np.pi) * prior.sd[pairs])).sum())
@@ -79,12 +79,12 @@ class Known:
         return log_prior - self.log_det + self.ties.log_det(first) + self.target.log_constant
 
     def most_points(self, budget: Budget) -> int:
-        """How many points memory holds."""
+        """Number of points that fit in memory."""
         return min(budget.points, budget.held // (len(self.tied) + len(self.policy)))
 
 
 def everything_known(target: Target, budget: Budget) -> Known | None:
-    """The only point of an exact posterior; None if it has more than one, or more ties than can be split."""
+    """The single point of an exact posterior; None if it has more than one, or more ties than can be split."""
     if target.laws is not None or target.noise_scale is not None or not target.observed[target.own].all():
         return None
     try:
@@ -93,7 +93,7 @@ def everything_known(target: Target, budget: Budget) -> Known | None:
         solution = solve(model)
         policy = model.greedy(np.where(solution.optimal, solution.q, -np.inf))
         log_det = evaluate_chain(model, policy, np.arange(model.n_states), model.reward[policy])[1]
-    except UnsupportedError:  # the engines say why
+    except UnsupportedError:  # the engines report the reason
         return None
     best = np.flatnonzero(solution.optimal)
     state = model.pair_state[best]
@@ -105,7 +105,7 @@ def everything_known(target: Target, budget: Budget) -> Known | None:
 def _can_split(known: Known, optimal: Bool[np.ndarray, "own_pairs"], budget: Budget) -> bool:
     """Whether ties are few enough, and exact.
 
-    A loop of tied pairs costs less than rounding, and one that is rarely left accumulates rounding: no exact ties.
+    They are not if tied pairs form a loop, whose cost is below rounding, or if rarely left loops accumulate rounding.
     """
     few = len(known.tied) <= MOST_TIED and known.most_points(budget) >= LEAST
     loops = few and (end_components(known.chart.ended, optimal) or lingering_loops(known.target) != ((), ""))
@@ -113,7 +113,7 @@ def _can_split(known: Known, optimal: Bool[np.ndarray, "own_pairs"], budget: Bud
 
 
 def by_prior(target: Target, reason: str) -> Result:
-    """Without data everything keeps its prior: exact answers."""
+    """The exact result without data: everything keeps its prior."""
     return Result(
         table=PolicyTable(target.coupled, np.zeros((1, 0), dtype=np.int64), np.ones((1, 1))),
         q_mean=Estimate.of(target.prior.mean, np.zeros(target.model.n_pairs)),
@@ -127,7 +127,7 @@ def by_prior(target: Target, reason: str) -> Result:
 
 
 def by_solver(known: Known, budget: Budget) -> Result:
-    """The answers of a posterior that consists of one point; ties are split as accurately as the budget asks for."""
+    """The result for a single-point posterior; ties are split to the accuracy that the budget asks for."""
     target, pairs = known.target, known.chart.pairs
     mean, sd = target.prior.mean.copy(), target.prior.sd.copy()
     mean[pairs], sd[pairs] = known.q, 0.0
@@ -144,7 +144,7 @@ def by_solver(known: Known, budget: Budget) -> Result:
         if target.prior.flat
         else Estimate.of(np.log(evidence.value) + known.log_weight, evidence.se / evidence.value),
         engine="solver",
-        reason=f"all that matters is known, so that the Bellman equations have one solution{told}",
+        reason=f"all that matters is known, so the Bellman equations have one solution{told}",
         dimension=0,
         effective_sample_size=split.effective if points else None,
         diagnostics={"points": points, "ties_split": states},
@@ -154,13 +154,13 @@ def by_solver(known: Known, budget: Budget) -> Result:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """Tied policies at points: which pairs are best, and what they weigh.
+    """The distinct tied policies found at points, and their weights.
 
     Attributes:
         policy: distinct policies: a tied pair for each tied state, shape (rows, tied states).
-        weight: in each replicate, shape (replicates, rows).
+        weight: total weight of each policy in each replicate, shape (replicates, rows).
         square: sum of the squared weights of points.
-        points: how many.
+        points: number of points.
     """
 
     policy: Int[np.ndarray, "rows tied_states"]
@@ -173,7 +173,7 @@ class _Split:
         return float(self.weight.sum() ** 2 / self.square)
 
     def table(self, known: Known) -> PolicyTable:
-        """The policies as pairs of the whole problem; errors are 0 where there is no tie, or one that is 1/2."""
+        """The policies as pairs of the whole problem; errors are 0 without a tie, and where a tie gives exactly 1/2."""
         chart, ties = known.chart, known.ties
         own = np.tile(known.policy, (len(self.policy), 1))
         own[:, ties.states] = known.tied[self.policy]
@@ -195,7 +195,7 @@ class _Split:
 
 
 def _split(known: Known, budget: Budget) -> _Split:
-    """Points until every probability is as accurate as asked for, or the number asked for."""
+    """Split ties with points until every probability is accurate enough, or with the number of points asked for."""
     if not len(known.tied):
         return _Split(np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)), 1.0, 1)
     asked = None if budget.samples is None else int(np.ceil(np.log2(max(1.0, budget.samples / (2 * REPLICATES)))))
@@ -211,7 +211,7 @@ def _split(known: Known, budget: Budget) -> _Split:
 
 
 def _weighed(known: Known, begin: int, size: int, seed: int) -> _Split:
-    """The points from `begin` on of every net, and their mirror images."""
+    """Policies and weights at `size` points of every net, from `begin` on, and at their mirror images."""
     ties, dimension = known.ties, len(known.tied)
     normals = normal_points(uniform_points(dimension, begin, size, REPLICATES, seed)).reshape(dimension, REPLICATES, -1)
     choice, log_det = ties.greedy(np.concatenate([normals, -normals], axis=2).reshape(dimension, -1))
@@ -222,7 +222,7 @@ def _weighed(known: Known, begin: int, size: int, seed: int) -> _Split:
 
 
 def _together(ties: Ties, one: _Split, other: _Split) -> _Split:
-    """Two splits as one."""
+    """Two splits combined."""
     replicate, row, weight = entries(np.concatenate([one.weight, other.weight], axis=1))
     policy, summed = _summed(ties, np.concatenate([one.policy, other.policy])[row], replicate, weight)
     return _Split(policy, summed, one.square + other.square, one.points + other.points)
@@ -234,7 +234,7 @@ def _summed(
     replicate: Int[np.ndarray, "n"],
     weight: Float[np.ndarray, "n"],
 ) -> tuple[Int[np.ndarray, "rows tied_states"], Float[np.ndarray, "replicates rows"]]:
-    """The distinct ones of weighted policies, and what they weigh in each replicate."""
+    """The distinct policies among weighted ones, and their total weights in each replicate."""
     code = ties.code(policy)
     _, first, row = np.unique(code, axis=0 if code.ndim > 1 else None, return_index=True, return_inverse=True)
     place = row.ravel() + len(first) * replicate

@@ -1,28 +1,28 @@
-"""Unknown transition laws: what landings say about them.
+"""Unknown transition laws and what landings tell about them.
 
-Of a pair whose law is *open* only landings are known: n_s times it led to s. Its law has the prior Dirichlet(a b), b
-the base law (uniform over all states and the goal) and a the concentration, independent of the action values; landings
-make it Dirichlet(n + a b). A point of the posterior has a law of its own for every such pair that is solved: laws are
-drawn from their Dirichlet, the chart solves the equations with them, and the weight is what it is for given laws. So
+For a pair whose law is *open* only its landings are known: it led n_s times to s. Its law has the prior Dirichlet(a b),
+independent of the action values, with base law b (uniform over all states and the goal) and concentration a; given the
+landings it is Dirichlet(n + a b). A point of the posterior has its own law for every solved pair of this kind: laws are
+drawn from their Dirichlet, the chart solves the equations with them, and the weight is the same as for given laws. So
 rewards inform laws through the weight.
 
-**The concentration** says how random the world is. Unless it is given, its prior is log-uniform on [1e-3, 10], and
-landings say (the Dirichlet-multinomial; G is the gamma function)
+**The concentration** says how random the world is. Unless it is given, its prior is log-uniform on [1e-3, 10], and the
+likelihood of the landings is (Dirichlet-multinomial; G is the gamma function)
 
     p(landings | a) = prod_i G(a) / G(a + n_i) prod_s G(a b_s + n_is) / G(a b_s),
 
-in the order in which they came. It has one dimension, so it is tabulated, and every point draws a and then its laws.
-A chain that holds laws p knows more: given these, a has density prior(a) prod_i Dirichlet(p_i; a b). If it is to forget
-some of them, their landings take the place of their laws.
+in the order in which they came. It has one dimension, so it is tabulated, and every point draws a and then its laws. A
+chain that holds laws p knows more: given these, a has density proportional to prior(a) prod_i Dirichlet(p_i; a b). For
+laws that it forgets, the likelihood of their landings takes the place of the Dirichlet density.
 
 **Small shapes.** A gamma number with shape 0.001 underflows more often than not. Its logarithm does not: log G(c) =
-log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is replaced by 1e-300: every
-policy then reaches the goal, as it does with probability 1.
+log G(c + 1) + log(U) / c. Laws are kept as logarithms, and a probability below 1e-300 is replaced by 1e-300, so every
+policy reaches the goal, as it does with probability 1.
 
-**Whether the posterior exists.** The weight 1 / |det A| grows as a class of pairs is left less and less often. Where
-the class pays nothing on average, and exactly, nothing else falls with it: the integral over its leak L is that of
-L^(w - 2), w the sum of n + a b over all that leads out of it. It is finite if w > 1, and has a variance if w > 2
-(`bellmanifold.posteriors.leaks`). A tolerance, noise, a discount or a cost of a move suffices, too.
+**Whether the posterior exists.** The weight 1 / |det A| grows as the probability of leaving a class of pairs falls.
+Where the class pays exactly nothing on average, no other factor falls in return: the integral over its leak L is that
+of L^(w - 2), with w the sum of n + a b over all exits. It is finite if w > 1, and the weight has finite variance if
+w > 2 (`bellmanifold.posteriors.leaks`). A tolerance, noise, a discount or a cost per move also makes it finite.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ Weights = TypeVar("Weights", float, np.ndarray)
 
 LEAST, MOST = 1e-3, 10.0
 LEAST_GIVEN, MOST_GIVEN = 1e-12, 1e12
-"""A concentration is inferred between the first two, and may be given between the last two; agents say the same."""
+"""A concentration is inferred between the first two, and may be given between the last two; the same for agents."""
 KNOTS = 129
 DENSE = 64
-"""Problems with more states are not solved in batches, and their laws are kept as few landings."""
+"""Problems with more states are not solved in batches, and only a few landings of their laws are kept."""
 LEAST_LOG = -690.0
-"""Logarithm of the smallest probability: smaller ones are replaced by it."""
+"""Logarithm of the smallest probability; smaller ones are replaced by it."""
 CANCELS = 1e6
-"""Log gammas of larger numbers lose more digits when they are subtracted than a beta function does."""
+"""Above this, subtracting log gammas loses more digits than a log beta function does."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenLaws:
-    """What landings say about open laws.
+    """Open laws given their landings.
 
     Attributes:
         pairs: solved pairs whose law is open, ascending, shape (rows,).
         landed: how often each of them led to each state and to the goal, shape (rows, states + 1).
         concentration: possible values, shape (knots,).
-        log_prior: of these, times what the landings of pairs that are not solved say, in logs, shape (knots,).
-        log_posterior: of these, given all landings, normalised, shape (knots,).
+        log_prior: log of prior times likelihood of the landings of unsolved pairs, shape (knots,).
+        log_posterior: log probability of each value given all landings, normalised, shape (knots,).
         log_evidence: log density of all landings, in order.
-        discount: laws are multiplied by this, and the rest leads to the goal.
+        discount: laws are multiplied by this, and the remaining probability leads to the goal.
         follows: whether moments of the laws are asked for.
     """
 
@@ -89,11 +89,11 @@ class OpenLaws:
 
     @property
     def nexts(self) -> int:
-        """States and the goal."""
+        """Number of possible next states, including the goal."""
         return int(self.landed.shape[1])
 
     def base_weight(self, concentration: Weights, nexts: int = 1) -> Weights:
-        """What the prior Dirichlet(a b) adds to the landings in this many next states: the base law b is uniform."""
+        """Weight that the prior Dirichlet(a b) adds to the landings in this many next states; b is uniform."""
         return concentration * nexts / self.nexts
 
     @cached_property
@@ -103,16 +103,16 @@ class OpenLaws:
 
     @cached_property
     def active(self) -> Int[np.ndarray, "active"]:
-        """Rows that matter: all, or where pairs that are not solved have rows too, those with a landing."""
+        """Rows that matter: all, or, where unsolved pairs have rows too, those with a landing."""
         return np.arange(len(self.pairs)) if self.follows else np.flatnonzero(np.diff(self.landed.indptr))
 
     @cached_property
     def total(self) -> Float[np.ndarray, "active"]:
-        """How many landings each row that matters has."""
+        """Number of landings of each active row."""
         return np.asarray(self.landed[self.active].sum(axis=1)).ravel()
 
     def unchanged(self, before: OpenLaws) -> tuple[Int[np.ndarray, "same"], Int[np.ndarray, "same"]]:
-        """Rows without landings since: their places among the rows that matter, now and before."""
+        """Rows without new landings: their places among the active rows, now and before."""
         now, then = self.pairs[self.active], before.pairs[before.active]
         _, here, there = np.intersect1d(now, then, return_indices=True)
         same = self.total[here] == before.total[there]
@@ -120,7 +120,7 @@ class OpenLaws:
 
     @cached_property
     def seen(self) -> tuple[Int[np.ndarray, "seen"], Int[np.ndarray, "seen"]]:
-        """Row and landing of everything that was seen, row by row, if it is followed."""
+        """Rows and landings that were observed, row by row; empty unless laws are followed."""
         if not self.follows:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         landed = self.landed.tocoo()
@@ -128,9 +128,9 @@ class OpenLaws:
         return landed.row[order].astype(np.int64), landed.col[order].astype(np.int64)
 
     def mean_rows(self) -> csr_array:
-        """A law for every row that may lead anywhere, or, in large problems, where it was seen to lead and to the goal.
+        """The mean law of every row; in large problems, a law that leads to observed landings and the goal only.
 
-        The mean of the first of these; how probable the goal is in the second does not matter.
+        In the latter, the probability of the goal does not matter.
         """
         concentration = self.moments[0]
         if self.fits_batch:
@@ -153,24 +153,24 @@ class OpenLaws:
         return mean, float(np.sqrt(probability @ (self.concentration - mean) ** 2))
 
     def draw_concentration(self, rng: np.random.Generator, batch: int) -> Batch:
-        """Concentrations given the landings alone."""
+        """Draws of the concentration given the landings alone."""
         return rng.choice(self.concentration, batch, p=np.exp(self.log_posterior))
 
     def draw(self, rng: np.random.Generator, concentration: Batch) -> LogLaws:
-        """Logarithms of laws given landings and concentrations; those of rows that do not matter are the base law."""
+        """Draws of laws, as logarithms, given landings and concentrations; inactive rows have the base law."""
         laws = np.full((len(self.pairs), self.nexts, len(concentration)), -np.log(self.nexts))
         laws[self.active] = log_dirichlet(rng, self.counts[self.active][:, :, None] + self.base_weight(concentration))
         return laws
 
     @cached_property
     def _of_rows(self) -> Float[np.ndarray, "knots active"]:
-        """Log density of the landings of each row that matters, for each concentration."""
+        """Log density of the landings of each active row, for each concentration."""
         return np.stack([log_landings(self.landed[[row]], self.concentration) for row in self.active], axis=1)
 
     def concentration_given(
         self, rng: np.random.Generator, log_law: LogLaws, forgotten: Bool[np.ndarray, "active batch"]
     ) -> Batch:
-        """Concentrations given laws; of rows that are forgotten only the landings are known."""
+        """Draws of the concentration given laws; for forgotten rows, given the landings only."""
         if len(self.concentration) == 1:
             return np.full(log_law.shape[-1], self.concentration[0])
         shape = self.base_weight(self.concentration)
@@ -186,19 +186,19 @@ class OpenLaws:
 def closed(
     data: Visits, laws: LawsName, concentration: float | int | None = None, all_rows: bool = False
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
-    """The problem with a law for every pair, open laws as far as they have to be learnt, and pairs without any law.
+    """The problem with a law for every pair, the open laws that have to be learnt, and a mask of pairs without any law.
 
-    Pairs without any law lead to the goal: nothing that is computed looks at where they lead. Where only pairs without
-    a reward landed anywhere the open laws have no rows: no value depends on them, and all that they say about the
-    concentration is known in closed form.
+    Pairs without any law lead to the goal; no result depends on where they lead. If all landings belong to pairs
+    without a reward, the open laws have no rows: no value depends on them, and their likelihood of the concentration is
+    known in closed form.
 
     Args:
         data: observations of a problem that may leave laws open.
-        laws: what is known of these: "known" refuses rewards of such pairs, "deterministic" takes the one landing that
-            was seen, "dirichlet" learns them from all landings.
-        concentration: of the Dirichlet prior, if it is known.
-        all_rows: hold a law for pairs that are not solved, too, so that arrays keep their shapes as data come in; then
-            no landing is followed.
+        laws: what is known of open laws: "known" refuses rewards of such pairs, "deterministic" takes the one observed
+            landing, "dirichlet" learns them from all landings.
+        concentration: concentration of the Dirichlet prior, if it is known.
+        all_rows: also hold laws for unsolved pairs, so that arrays keep their shapes as data come in; then no landing
+            is followed.
     """
     model = data.model
     if laws not in get_args(LawsName):
@@ -234,7 +234,7 @@ def _landed(data: Visits) -> csr_array:
 
 
 def check_laws(data: Visits, laws: LawsName) -> None:
-    """Refuse pairs that lack what their law needs; the first of them, and its first observation, are named."""
+    """Refuse data that do not suit the open laws; the message names the first such pair and its first observation."""
     model, landed = data.model, _landed(data)
     wanted, several = np.flatnonzero(data.observed & model.open_law), np.diff(landed.indptr)
     if laws == "known" and len(wanted):
@@ -259,12 +259,12 @@ def check_laws(data: Visits, laws: LawsName) -> None:
 
 
 def _closed(model: SSP) -> SSP:
-    """Every open law leads to the goal; unknown rewards stay unknown."""
+    """The problem with every open law leading to the goal; unknown rewards stay unknown."""
     return replace(model.closed_at_goal(), reward=model.reward)
 
 
 def _named(data: Visits, pair: Index) -> str:
-    """A pair, and its first observation where these are listed."""
+    """A pair in words, with its first observation if observations are listed."""
     first = np.flatnonzero(data.pair == pair).tolist() if isinstance(data, Dataset) else []
     where = f"observations[{first[0]}]: " if len(first) else ""
     return f"{where}pair ({', '.join(quote(name) for name in data.model.pair_name(pair))})"
@@ -277,9 +277,9 @@ def open_laws(
     discount: float = 1.0,
     follows: bool = True,
 ) -> OpenLaws:
-    """What landings say, given how often each pair of open law led to each state and the goal.
+    """Open laws given how often each pair led to each state and the goal.
 
-    Of all these `pairs` are solved, in ascending order; the other arguments are as in `OpenLaws`.
+    `pairs` are the solved ones, in ascending order; the other arguments are as in `OpenLaws`.
     """
     if concentration is None:
         knots = np.geomspace(LEAST, MOST, KNOTS)
@@ -298,7 +298,7 @@ def open_laws(
 
 
 def log_landings(landed: csr_array, concentration: Knots) -> Knots:
-    """Log density of landings in the order in which they came, for each concentration."""
+    """Log density of landings, in order, for each concentration."""
     total = np.asarray(landed.sum(axis=1)).ravel()
     total, counts = total[total > 0], landed.data[landed.data > 0]
     shape = concentration[:, None] / landed.shape[1]
@@ -306,7 +306,7 @@ def log_landings(landed: csr_array, concentration: Knots) -> Knots:
 
 
 def _log_rising(base: Float[np.ndarray, "knots _"], count: Float[np.ndarray, "n"]) -> Float[np.ndarray, "knots n"]:
-    """log of base (base + 1) ... (base + count - 1); a difference of log gammas loses the digits of large numbers."""
+    """Log of base (base + 1) ... (base + count - 1), without the cancellation of log gammas of large numbers."""
     plain = gammaln(base + count) - gammaln(base)
     return np.where(base > CANCELS, gammaln(count) - betaln(base, count), plain)
 

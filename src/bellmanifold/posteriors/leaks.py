@@ -1,10 +1,10 @@
-"""Does a posterior with open laws exist, and do importance weights have a variance?
+"""Checks that a posterior with open laws exists and that importance weights have finite variance.
 
-`bellmanifold.posteriors.laws` says when: every class of pairs with exact rewards that pays exactly nothing on average
-must be left with a total weight w = sum (n_out + a b_out) above 1, and above 2 for weights with a variance. A landing
-that was seen counts 1, so only two kinds of classes have to be looked for. Those that nothing was seen to leave are the
-end components of the landings that were seen, where a pair without any may lead back to its own state. Those that were
-left once are end components once that landing is taken away.
+The conditions are derived in `bellmanifold.posteriors.laws`: for every class of pairs with exact rewards that pays
+exactly nothing on average, the total weight w = sum (n_out + a b_out) of its exits must exceed 1, and exceed 2 for
+weights with finite variance. An observed landing counts 1, so only two kinds of classes matter. Those with no observed
+exit are the end components of the observed landings, where a pair without any may lead back to its own state. Those
+with one observed exit become end components once that landing is removed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 HOPE = 4.0
-"""A class may pay if it would with every reward raised by this many of its standard deviations."""
+"""A class may pay if it would pay with every reward raised by this many of its standard deviations."""
 MOST_LOOKED_AT = 64
 """Maximum number of landings that are removed, one at a time."""
 
 
 def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd or --discount 0.99") -> None:
-    """Refuse a posterior that does not exist, where a class pays nothing and may be left arbitrarily rarely."""
+    """Refuse a posterior that does not exist because a class that pays nothing may be left arbitrarily rarely."""
     laws = target.laws
     if laws is None or not _may_idle(target, laws):
         return
@@ -46,34 +46,34 @@ def check_leaks(target: Target, remedy: str = "use --epsilon above 0, --noise-sd
 
 
 def lacking_variance(target: Target) -> str:
-    """Why the weights of a posterior that exists may have no variance, in words; empty if they have one.
+    """Why the weights of a posterior that exists may have infinite variance, in words; empty if it is finite.
 
-    Then neither importance sampling nor chains that propose laws can be trusted: rarely exited loops get too much
-    weight.
+    With infinite variance neither importance sampling nor chains that propose laws can be trusted: rarely exited loops
+    get too much weight.
     """
     laws = target.laws
     if laws is None or not _may_idle(target, laws):
         return ""
     if _idle_class(target, laws, target.support, 2.0) is not None:
-        return "a loop that pays nothing was never left, and its laws are unknown: weights have no variance"
+        return "a loop that pays nothing was never left, and its laws are unknown: weights have infinite variance"
     rows, landings = _single_exits(target, laws)
     if len(rows) > MOST_LOOKED_AT:
-        return "open laws in loops that may pay nothing: too many to show that weights have a variance"
+        return "open laws in loops that may pay nothing: too many to show that weights have finite variance"
     for row, landing in zip(rows, landings, strict=True):
         once = csr_array(([1.0], ([row], [landing])), shape=laws.landed.shape)
         fewer = csr_array(laws.landed - once)
         fewer.eliminate_zeros()
         without = replace(target, laws=replace(laws, landed=fewer)).support
         if _idle_class(target, laws, without, 1.0) is not None:
-            return "a loop that pays nothing was left only once, and its laws are unknown: weights have no variance"
+            return "a loop that pays nothing was left once, and its laws are unknown: weights have infinite variance"
     return ""
 
 
 def heavy_tails(target: Target) -> str:
-    """Why some action values have no mean, or no standard deviation, in words; empty if there is no such reason.
+    """Why some action values have no mean, or no standard deviation, in words; empty if both exist.
 
-    Under a prior that is flat over rewards no density bounds values. A class whose leak L has density L^(w - 1) near 0
-    and which pays r > 0 on average is worth about r / L, which has a mean if w > 1 and a variance if w > 2. Under a
+    Under a prior that is flat over rewards no density bounds values. A class that pays r > 0 on average, and whose leak
+    L has density L^(w - 1) near 0, has a value of about r / L, with a mean if w > 1 and a variance if w > 2. Under a
     normal prior of values all moments exist.
     """
     laws = target.laws
@@ -86,26 +86,26 @@ def heavy_tails(target: Target) -> str:
         return ""
     names = state_names(target.model, np.sort(found))
     return (
-        f"values that may come from staying in {names} have no {what}: staying may pay off, few exits were observed; "
-        "q_mean and q_sd say little there (probabilities are sound); give a number as --prior-scale, or "
+        f"values that may come from staying in {names} have no {what}: staying may pay off, and few exits were "
+        "observed; q_mean and q_sd say little there (probabilities are sound); give a number as --prior-scale, or "
         "--discount 0.99"
     )
 
 
 def _hoped(target: Target) -> Float[np.ndarray, "pairs"]:
-    """Rewards that are as good as they may well be."""
+    """Rewards raised by HOPE standard deviations."""
     return target.reward + HOPE * target.scale
 
 
 def _paying_class(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
-    """States of a class that may pay, was never seen to be left, and is left with a weight of 1 or less."""
+    """States of a class that may pay, has no observed exit, and has exits of total weight at most 1."""
     model = replace(target.support, reward=_hoped(target))
     classes = _classes(target, laws, model, target.observed)
     return next((best.loop for best, weight in classes if best.sign > 0 and 0.0 < weight <= 1.0), None)
 
 
 def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
-    """A state that may pay and that some pair of it was seen to leave once, with a weight of 2 or less in all."""
+    """A state with a pair that may pay, has one observed exit, and has exits of total weight at most 2."""
     own = target.model.pair_state[laws.pairs]
     landed = laws.landed.tocoo()
     left = np.bincount(landed.row, landed.data * (landed.col != own[landed.row]), len(own))
@@ -115,12 +115,12 @@ def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | No
 
 
 def _may_idle(target: Target, laws: OpenLaws) -> bool:
-    """Whether a class may pay exactly nothing, and weigh the more the less it is left."""
+    """Whether a class may pay exactly nothing, with a weight that grows as its leak falls."""
     return laws.discount == 1.0 and not target.prior.flat and bool((target.exact & (target.reward >= 0)).any())
 
 
 def _single_exits(target: Target, laws: OpenLaws) -> tuple[Int[np.ndarray, "exits"], Int[np.ndarray, "exits"]]:
-    """Row and landing of what was seen once, by pairs that were also seen to stay in a loop with their own state."""
+    """Rows and landings observed exactly once, of pairs with other landings in their state's component."""
     landed = laws.landed.tocoo()
     row, landing = landed.row.astype(np.int64), landed.col.astype(np.int64)
     _, label = connected_components(state_graph(target.support, target.exact), connection="strong")
@@ -131,9 +131,9 @@ def _single_exits(target: Target, laws: OpenLaws) -> tuple[Int[np.ndarray, "exit
 
 
 def _idle_class(target: Target, laws: OpenLaws, support: SSP, most: float) -> MeanReward | None:
-    """A class of pairs with exact rewards that pays exactly nothing and is left with a weight of `most` or less.
+    """A class of pairs with exact rewards that pays exactly nothing and has exits of total weight at most `most`.
 
-    In `support` open laws lead only where they were seen to lead; the weight is that of all other landings.
+    In `support` open laws lead only to observed landings; the weight is that of all other landings.
     """
     exact, model = target.exact, replace(support, reward=target.reward)
     for allowed in (exact, exact & (target.reward == 0)):
@@ -146,7 +146,7 @@ def _idle_class(target: Target, laws: OpenLaws, support: SSP, most: float) -> Me
 def _classes(
     target: Target, laws: OpenLaws, model: SSP, allowed: Bool[np.ndarray, "pairs"]
 ) -> Iterator[tuple[MeanReward, float]]:
-    """The class of the largest mean reward in each end component, and the prior weight of what leads out of it."""
+    """The class with the largest mean reward in each end component, and the prior weight of its exits."""
     for component in end_components(model, allowed):
         best = best_mean_reward(model, component)
         out = laws.base_weight(float(laws.concentration[0]), laws.nexts - len(best.loop))

@@ -7,11 +7,11 @@ residuals g(q) of `bellmanifold.chart.bellman`,
     w = (r - g_i(q)) / eta_i,   eta_i = width_i eta(psi).
 
 Noisy rewards have width 1 and every visit counts (equation 6). The relaxed posterior of deterministic rewards
-(equation 9) is the same expression with eta = 1, width epsilon, every seen pair counted once and the kernel for p^W;
-Gaussian noise of sd eta whose m_i repeats are averaged has width eta / sqrt(m_i).
+(equation 9) is the same expression with eta = 1, width epsilon, every observed pair counted once and the kernel as p^W;
+Gaussian noise of sd eta, averaged over m_i repeats, has width eta / sqrt(m_i).
 
-Data are tables (pairs x visits) with a mask, so a compiled program serves every data set of a problem; the number of
-columns is a power of two, so it changes rarely.
+Data are tables (pairs x visits) with a mask, so a compiled program serves many data sets of a problem; the number of
+columns is a power of two, so it rarely changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bellmanifold.priors import Prior
 
 
 class Density(NamedTuple):
-    """What fixes the compiled program of a posterior."""
+    """The static parts of a posterior, which determine its compiled program."""
 
     parametrisation: Parametrisation
     prior: Prior
@@ -42,17 +42,17 @@ class Density(NamedTuple):
 
     @property
     def dimension(self) -> int:
-        """Entries of a position: parameters of the action values, then of the noise."""
+        """Length of a position: parameters of the action values, then of the noise."""
         return self.parametrisation.dimension + self.noise.dimension
 
 
 class Evidence(NamedTuple):
-    """What was seen, as arrays.
+    """The observations as arrays.
 
     Attributes:
-        reward: of each visit, 0 where there was none, shape (pairs, visits).
+        reward: reward of each visit, 0 elsewhere, shape (pairs, visits).
         seen: which entries are visits, shape (pairs, visits).
-        width: of each pair, positive, shape (pairs,).
+        width: width of each pair's kernel, positive, shape (pairs,).
     """
 
     reward: Float[Array, "*chains pairs visits"]
@@ -61,19 +61,19 @@ class Evidence(NamedTuple):
 
 
 def kernel_evidence(target: Target) -> Evidence:
-    """Each observed pair once, with the width of its kernel."""
+    """Evidence with each observed pair once, and the width of its kernel."""
     return Evidence(*(array[0] for array in kernel_evidences([target])))
 
 
 def kernel_evidences(targets: Sequence[Target]) -> Evidence:
-    """The same for several chains, each with its own target, along a leading axis."""
+    """Kernel evidence for several chains, each with its own target, along a leading axis."""
     observed, reward = (np.stack([getattr(target, name) for target in targets]) for name in ("observed", "reward"))
     width = np.where(observed, np.stack([target.scale for target in targets]), 1.0)
     return Evidence(*map(jnp.asarray, (reward[..., None], observed[..., None], width)))
 
 
 def noisy_evidence(data: Dataset) -> Evidence:
-    """Every visit of every pair."""
+    """Evidence with every visit of every pair."""
     pairs = data.model.n_pairs
     columns = 1 << int(max(1, data.count.max(initial=1)) - 1).bit_length()
     order = np.argsort(data.pair, kind="stable")
@@ -93,7 +93,7 @@ def for_chains(evidence: Evidence, chains: int) -> Evidence:
 def log_posterior(
     density: Density, law: Transitions, position: Float[Array, "dimension *chains"], evidence: Evidence
 ) -> Float[Array, "*chains"]:
-    """Log posterior density of (theta, psi) up to the evidence; of several chains, if they lie along the last axes."""
+    """Unnormalised log posterior density of (theta, psi), for one chain or for several along the last axis."""
     theta, psi = jnp.split(position, [density.parametrisation.dimension])
     expected = residuals(law, _each(density.parametrisation.values)(theta))
     eta = jnp.broadcast_to(evidence.width * _each(density.noise.scale)(psi), expected.shape)[:, None]
@@ -105,7 +105,7 @@ def log_posterior(
 
 
 def _each(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A function of one chain's numbers, for one chain or for several along the last axis."""
+    """A function of one chain's numbers, extended to several chains along the last axis."""
     return lambda x: function(x) if x.ndim == 1 else jax.vmap(function, in_axes=-1, out_axes=-1)(x)
 
 
@@ -117,7 +117,7 @@ def starting_point(density: Density, key: PRNGKeyArray) -> Float[Array, "dimensi
 
 
 def check_density(density: Density, law: Transitions, evidence: Evidence) -> None:
-    """Refuse what cannot be hashed, fails, or has no finite value and gradient at a starting point."""
+    """Refuse a density that cannot be hashed, or whose value or gradient is not finite at a starting point."""
     try:
         hash(density)
     except TypeError as error:

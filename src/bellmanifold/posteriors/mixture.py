@@ -8,19 +8,19 @@ Gaussian kernel of width e_i for pair i, E = diag(e), the weight of a cell is
 
     N(r; 0, sigma^2 B B' + E^2)  x  P(D >= 0),    D = all differences theta(s, ell(s)) - theta(s, a) under N(mu, Sigma),
 
-the Gaussian posterior. B depends on the choices at *successors* of observed pairs alone; the other coupled states
-only add walls. Pairs of states that are not coupled keep their prior. How mu and a factor of Sigma = G G' are computed
-is told in `bellmanifold.posteriors.cells`.
+the Gaussian posterior. B depends only on the choices at *successors* of observed pairs; the other coupled states only
+add walls. Pairs of states that are not coupled keep their prior. `bellmanifold.posteriors.cells` computes mu and a
+factor of Sigma = G G'.
 
 **Moments.** `orthant` writes D = mean + T w with w = Q'z, where theta = mu + G z. So theta = mu + H w + rest with H =
 G Q and a rest independent of w. Given the cell, E[theta] = mu + H E[w], Var[theta] = H Var[w] H' + Var[rest]: the
 moments of w, averaged over the cells with their weights, give those of every action value. A covariance is kept for
-each cell, not for each replicate, so the error of a standard deviation comes from a second look at a few cells.
+each cell, not for each replicate, so the error of a standard deviation comes from estimating a few cells once more.
 
-**Which cells count.** An orthant is no more probable than its least probable wall, which costs nothing to compute.
-Cells are taken in descending order of that bound until what is left cannot exceed a fraction 1e-6 of what has been
-found; the bound is reported. Then lattice points are given to cells in proportion to their standard deviation, round
-after round, until every action probability is known to the accuracy asked for. One pass yields every answer.
+**Which cells count.** An orthant is no more probable than its least probable wall, which is cheap to compute. Cells are
+taken in descending order of that bound until the remaining ones cannot exceed a fraction 1e-6 of the total so far; the
+bound is reported. Then lattice points are given to cells in proportion to their standard deviation, round after round,
+until every action probability has the accuracy asked for. One pass yields every answer.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ Weights = Float[np.ndarray, "replicates rows"]
 
 REPLICATES = 16
 AGAIN = 16
-"""Cells that are estimated once more, one replicate at a time, for the errors of standard deviations."""
+"""Number of cells that are estimated once more, one replicate at a time, for the errors of standard deviations."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """How the cells are gone through; `Budget` says how many there may be, and how accurate the answers shall be.
+    """How the cells are processed; `Budget` limits their number and sets the accuracy of the answers.
 
     Attributes:
-        negligible: cells are left out while all of them together cannot make up more than this share of the posterior.
-        pilot: points that all first estimates together may take.
-        most: most points of a cell in each replicate.
-        growth: points are multiplied by no more than this from round to round.
-        chunk: numbers in the Gaussians that are computed at a time.
-        first_block, block: cells treated together: few at first, as the first ones may be all that count.
-        stored: up to this many numbers the Gaussians of all cells are kept instead of being computed again.
+        negligible: cells are left out if all of them together cannot exceed this share of the posterior.
+        pilot: total number of points for all first estimates.
+        most: largest number of points of a cell in each replicate.
+        growth: largest factor by which points grow from round to round.
+        chunk: size of the Gaussians that are computed at a time.
+        first_block, block: number of cells processed together: few at first, as the first ones may be all that count.
+        stored: up to this size the Gaussians of all cells are kept instead of being computed again.
     """
 
     negligible: float = 1e-6
@@ -84,7 +84,7 @@ USUAL = Work()
 def mixture(target: Target, budget: Budget | None = None, why: str = "asked for", work: Work = USUAL) -> Result:
     """The posterior by enumeration of all cells; the result's table holds the cells that count.
 
-    It must have a Gaussian kernel of positive width and no more cells than the budget allows.
+    The target must have a Gaussian kernel of positive width and no more cells than the budget allows.
 
     >>> from bellmanifold import envs
     >>> from bellmanifold.data import Dataset
@@ -100,19 +100,19 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
     cells = replace(cells, stored=stored)
     if not np.isfinite(bounds.max()):
         raise UnsupportedError(
-            "mixture: rewards are so large beside the kernels' widths that their squares leave the range of floating "
-            "point: use --engine chart or a larger epsilon"
+            "mixture: rewards are so large relative to the kernel widths that their squares leave the range of "
+            "floating point: use --engine chart or a larger epsilon"
         )
     blocks, rest = _best_first(cells, bounds, generator, work)
     blocks = _refined(target, cells, blocks, budget, generator, work)
     return _result(target, cells, blocks, rest, why, generator)
 
 
-# --- which of them count --------------------------------------------------------------------------------------------
+# --- which cells count ----------------------------------------------------------------------------------------------
 
 
 def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"], Gaussians | None]:
-    """For every cell the logarithm of evidence times its least probable wall; and the Gaussians if they are few."""
+    """For every cell the log of evidence times its least probable wall's probability; and the Gaussians if few."""
     own, fastest = len(cells.own), cells.fastest
     stored = Gaussians.room(cells.n_choices, own) if cells.n_choices * own**2 <= work.stored else None
     bound = np.empty(cells.n_cells)
@@ -136,7 +136,7 @@ def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"
 def _wall_sd(
     factor: Square, row: Int[np.ndarray, "cells 1"], greedy: Walls, other: Walls
 ) -> Float[np.ndarray, "cells dim"]:
-    """Standard deviations of differences: from covariances, or slowly from the factor where that would cancel."""
+    """Standard deviations of differences: from covariances, or, more slowly, from the factor where these cancel."""
     covariance = factor @ factor.transpose(0, 2, 1)
     sizes = covariance[row, greedy, greedy] + covariance[row, other, other]
     variance = sizes - 2.0 * covariance[row, greedy, other]
@@ -147,15 +147,15 @@ def _wall_sd(
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Some cells that have been estimated. Blocks are small: large arrays would spend their time in page faults.
+    """Some cells that have been estimated. Blocks are small, as large arrays would cost time in page faults.
 
     Attributes:
-        cell: their numbers, shape (rows,).
-        log_evidence: shape (rows,).
+        cell: numbers of the cells, shape (rows,).
+        log_evidence: log evidence of each, shape (rows,).
         staircase: their differences in triangular form.
         estimate: their orthant probabilities.
-        points: points per replicate of the estimate of each, shape (rows,).
-        spent: points per replicate spent on each, those of earlier estimates too, shape (rows,).
+        points: points per replicate in the estimate of each, shape (rows,).
+        spent: points per replicate spent on each, including earlier estimates, shape (rows,).
     """
 
     cell: Rows
@@ -170,14 +170,14 @@ class _Block:
 
 
 def _weights(blocks: list[_Block]) -> tuple[float, Weights]:
-    """The largest logarithm of a cell's weight, and the weights of all cells relative to it."""
+    """The largest log weight of a cell, and the weights of all cells relative to it."""
     log_weight = np.concatenate([block.log_weight() for block in blocks], axis=1)
     top = float(log_weight.max())
     return top, np.exp(log_weight - top)
 
 
 def _by_block(blocks: list[_Block], numbers: np.ndarray) -> Iterator[tuple[_Block, np.ndarray]]:
-    """Every block with its part of numbers that belong to all cells, along their last axis."""
+    """Every block with its part of an array that has all cells along its last axis."""
     starts = np.cumsum([len(block.cell) for block in blocks])[:-1]
     return zip(blocks, np.split(numbers, starts, axis=-1), strict=True)
 
@@ -187,7 +187,7 @@ def _best_first(
 ) -> tuple[list[_Block], float]:
     """Estimate cells in descending order of their bounds until the others are negligible.
 
-    Also the logarithm of the sum of the bounds of these others.
+    Also returns the logarithm of the sum of the bounds of the others.
     """
     order = np.argsort(-bound, kind="stable")
     left = np.append(np.logaddexp.accumulate(bound[order][::-1])[::-1], -np.inf)
@@ -225,7 +225,7 @@ def _table(target: Target, cells: Cells, blocks: list[_Block], weight: Weights, 
 def _refined(
     target: Target, cells: Cells, blocks: list[_Block], budget: Budget, generator: np.random.Generator, work: Work
 ) -> list[_Block]:
-    """Spend more points where they help most until every action probability is accurate enough."""
+    """Add points where they help most until every action probability is accurate enough."""
     while blocks[0].staircase.dimension > EXACT_DIMENSION:
         _, weight = _weights(blocks)
         worst = float(action_probabilities(target.model, _table(target, cells, blocks, weight)).se.max())
@@ -243,9 +243,9 @@ def _refined(
 
 
 def _allocation(weight: Weights, points: Rows, growth: float, most: int = USUAL.most) -> Rows:
-    """Points for each cell, a power of two in proportion to its standard deviation, that divide the variance by growth.
+    """Points for each cell, powers of two in proportion to its standard deviation, that divide the variance by growth.
 
-    A cell's standard deviation is taken to be at least a tenth of its weight, lest a lucky first estimate be believed.
+    A cell's standard deviation is taken to be at least a tenth of its weight, as a first estimate may be too small.
     """
     single = np.maximum(weight.std(axis=0, ddof=1), 0.1 * weight.mean(axis=0)) * np.sqrt(points)
     wanted = growth * single.sum() / (single**2 / points).sum() * single
@@ -253,10 +253,10 @@ def _allocation(weight: Weights, points: Rows, growth: float, most: int = USUAL.
 
 
 def _again(block: _Block, points: Rows, generator: np.random.Generator) -> _Block:
-    """Estimate all cells anew, those that get no more points too.
+    """Estimate all cells again, including those that get no more points.
 
-    What chose the numbers of points is dropped: a cell whose first estimate happened to be small got few points for
-    it, and would keep an estimate that is too small.
+    The estimates that determined the numbers of points are dropped: a cell whose first estimate happened to be small
+    got few points because of that, and would keep an estimate that is too small.
     """
     parts = [
         orthants(block.staircase.cells(np.flatnonzero(points == number)), int(number), REPLICATES, generator)
@@ -295,7 +295,7 @@ def _result(
 
 
 Chosen = list[tuple[_Block, Int[np.ndarray, "_"], Float[np.ndarray, "_"]]]
-"""Cells of a block that have equally many points, and how many cells each stands for."""
+"""Cells of a block with the same number of points, and how many cells each stands for."""
 
 
 def _moments(
@@ -309,7 +309,7 @@ def _moments(
 ) -> tuple[Estimate, Estimate]:
     """Posterior mean and standard deviation of each action value.
 
-    Deviations are taken from the mean of the heaviest cell, so that a small spread about large values survives.
+    Deviations are taken from the mean of the heaviest cell, so that a small spread about large values is not lost.
     """
     cell = np.concatenate([block.cell for block in blocks])
     average = weight.mean(axis=0)
@@ -333,8 +333,8 @@ def _moments(
 def _again_apart(blocks: list[_Block], weight: Weights, generator: np.random.Generator) -> Chosen:
     """Cells to be estimated once more: all if they are few.
 
-    Else they are drawn in proportion to the noise that is expected of them: that of their weights, and that of the
-    moments within, whose variance falls as one over the number of points.
+    Otherwise they are drawn in proportion to their expected noise: that of their weights, and that of the moments
+    within, whose variance is inversely proportional to the number of points.
     """
     if len(weight) == 1:
         return []
@@ -354,9 +354,9 @@ def _again_apart(blocks: list[_Block], weight: Weights, generator: np.random.Gen
 def _variance_of_squares(
     cells: Cells, again: Chosen, top: float, centre: Own, variance: Own, generator: np.random.Generator
 ) -> Own:
-    """The variance, in one replicate, of the sum over cells of weight times E[(theta - centre)^2] - variance.
+    """The variance, in one replicate, of the sum over cells of weight times (E[(theta - centre)^2] - variance).
 
-    Cells are estimated independently, so their variances add up; each that is estimated again stands for several.
+    Cells are estimated independently, so their variances add up; each cell estimated again stands for several.
     """
     total = np.zeros(len(cells.own))
     for block, rows, stands_for in again:
@@ -371,7 +371,7 @@ def _variance_of_squares(
 
 
 def _everywhere(target: Target, prior: Float[np.ndarray, "pairs"], own: Estimate) -> Estimate:
-    """Numbers of all pairs from those of coupled states' pairs; the others keep their prior."""
+    """An estimate for all pairs from that for pairs of coupled states; the others keep their prior."""
     value, se = prior.copy(), np.zeros(target.model.n_pairs)
     value[target.own], se[target.own] = own.value, own.se
     return Estimate.of(value, se)
@@ -379,7 +379,7 @@ def _everywhere(target: Target, prior: Float[np.ndarray, "pairs"], own: Estimate
 
 @dataclass(frozen=True, eq=False)
 class _Within:
-    """theta - reference = shift + slope w + rest in some cells; slopes are transposed, the variance of rest is kept."""
+    """theta - reference = shift + slope w + rest in some cells; holds transposed slopes and the variance of rest."""
 
     shift: Float[np.ndarray, "rows own"]
     slope: Float[np.ndarray, "rows dim own"]

@@ -1,15 +1,15 @@
 """The scale eta of reward noise, when it has to be inferred: one more coordinate of the chart.
 
-Pair i was seen m_i times with mean r_i and squared deviations from it that sum to S_i. For Gaussian noise of sd eta its
-rewards have density
+Pair i was observed m_i times, with mean reward r_i and squared deviations from it that sum to S_i. For Gaussian noise
+of sd eta its rewards have density
 
     N(r_i; g_i, eta^2 / m_i) x  (2 pi eta^2)^(-(m_i - 1)/2) m_i^(-1/2) exp(-S_i / (2 eta^2)).
 
 The first factor is a kernel of width eta / sqrt(m_i), which the chart's residual coordinates absorb whatever eta is.
-The second, the *scatter*, depends on eta alone. So eta is drawn from a law proportional to prior times scatter, which
-leaves nothing of eta in the weight but how it shifts the action values. That law has one dimension: its quantile
-function is tabulated against a standard normal number, so that samplers see one more normal coordinate, and its
-normaliser enters the evidence.
+The second, the *scatter*, depends on eta alone. So eta is drawn from the distribution proportional to prior times
+scatter, and the weight depends on eta only through the action values that it shifts. That distribution has one
+dimension: its quantile function is tabulated against a standard normal number, so samplers see one more normal
+coordinate, and its normalising constant enters the evidence.
 
 Where repeats of every pair agree exactly, prior times scatter has infinite mass near eta = 0: such data come from
 deterministic rewards and are refused.
@@ -30,16 +30,16 @@ from bellmanifold.data import Visits
 from bellmanifold.errors import BadInputError
 
 LogPrior = Callable[[Float[np.ndarray, "scales"]], Float[np.ndarray, "scales"]]
-"""Log density of a prior over eta > 0, for arrays."""
+"""Log density of a prior over eta > 0, vectorised."""
 NEGLIGIBLE = 50.0
-"""Where the log density of log eta is this far below its maximum nothing is tabulated."""
+"""The table ends where the log density of log eta is this far below its maximum."""
 WIDEST = 150.0
 KNOTS = 4097
 
 
 @dataclass(frozen=True, eq=False)
 class ScaleTable:
-    """The quantile function of eta's law.
+    """The quantile function of eta's distribution.
 
     Attributes:
         normal: standard normal numbers, ascending, shape (knots,).
@@ -60,9 +60,9 @@ class ScaleTable:
 
 
 def combined(reward: Any, width: Any, own_mean: Any, own_precision: Any, xp: ModuleType) -> tuple[Any, Any]:
-    """Reward and width of two means of one pair's rewards, weighed by precision; a width of 0 is an exact reward.
+    """Reward and width from two means of one pair's rewards, weighted by precision; a width of 0 is an exact reward.
 
-    The first has an sd (`width`, infinite if there is none), the second a precision 1 / sd^2 (0 if there is none).
+    The first mean has the sd `width` (infinite if there is none), the second a precision 1 / sd^2 (0 if there is none).
     """
     safe = xp.where(width > 0, width, 1.0)
     precision = 1.0 / (safe * safe)
@@ -72,10 +72,10 @@ def combined(reward: Any, width: Any, own_mean: Any, own_precision: Any, xp: Mod
 
 
 def log_scatter(data: Visits, eta: Float[np.ndarray, "scales"]) -> Float[np.ndarray, "scales"]:
-    """Log of what rewards of the same pair say about eta by themselves, in the product over pairs.
+    """Log likelihood of eta from the scatter of rewards of the same pair, summed over pairs.
 
-    That is their density without the factor N(mean; g, width^2) of each pair. Rewards beside an exact one scatter
-    around that, and a pair that has two means, one of rewards with an sd of their own, adds the density of their gap.
+    That is their log density without the factor N(mean; g, width^2) of each pair. Rewards beside an exact one scatter
+    around that; a pair with two means, one of rewards with their own sd, adds the density of their difference.
     """
     exact = data.exact
     plain = (data.count > 0) & ~exact
@@ -92,9 +92,9 @@ def log_scatter(data: Visits, eta: Float[np.ndarray, "scales"]) -> Float[np.ndar
 
 
 def log_own(data: Visits, known: Bool[np.ndarray, "pairs"], reward: Float[np.ndarray, "pairs"]) -> float:
-    """Log density of rewards with an sd of their own.
+    """Log density of rewards with their own sd.
 
-    All of it where the pair's reward is known, elsewhere without the factor N(mean; g, 1 / precision).
+    Where the pair's reward is not known, the factor N(mean; g, 1 / precision) is left out.
     """
     has = data.own_count > 0
     precision = np.where(has, data.own_precision, 1.0)
@@ -105,8 +105,8 @@ def log_own(data: Visits, known: Bool[np.ndarray, "pairs"], reward: Float[np.nda
 
 
 def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
-    """Tabulate the law proportional to prior times scatter; refuse one without finite mass."""
-    from scipy.integrate import cumulative_simpson  # takes a tenth of a second: only where noise is inferred
+    """Tabulate the distribution proportional to prior times scatter; refuse one without finite mass."""
+    from scipy.integrate import cumulative_simpson  # importing takes 0.1 s: only where noise is inferred
 
     def log_density(t: Float[np.ndarray, "knots"]) -> Float[np.ndarray, "knots"]:
         eta = np.exp(t)
@@ -114,9 +114,9 @@ def scale_table(data: Visits, log_prior: LogPrior) -> ScaleTable:
             return np.asarray(log_prior(eta) + t + log_scatter(data, eta))
 
     t = np.linspace(-WIDEST, WIDEST, KNOTS)
-    for _ in range(4):  # a narrow peak shows its width only to a fine grid
+    for _ in range(4):  # only a fine grid resolves a narrow peak
         log_values = log_density(t)
-        if not np.isfinite(log_values.max()):  # NaN if there is one
+        if not np.isfinite(log_values.max()):  # the maximum is NaN if any value is
             raise BadInputError("the prior of the noise scale is not a log density: give finite numbers or -inf")
         counts = np.flatnonzero(log_values > log_values.max() - NEGLIGIBLE)
         if counts[0] == 0 or counts[-1] == KNOTS - 1:

@@ -1,17 +1,17 @@
-"""Rejection sampling for the uniform kernel on tiny problems: slow, but too simple to be wrong. An oracle for tests.
+"""Rejection sampling for the uniform kernel on tiny problems: slow, but too simple to be wrong; an oracle for tests.
 
 With the uniform kernel the posterior is the prior restricted to the set where every observed Bellman residual lies
 within its tolerance,
 
     |theta_i - sum p(s'|i) max_a theta(s', a) - r_i| < scale_i   for every observed pair i.
 
-So draw theta from the prior and keep what lies in the set: the kept draws *are* the posterior, independent of each
-other. A fraction P(set) of the draws is kept, and the evidence is that fraction times the product of 1 / (2 scale_i).
-The fraction falls like the product of scale_i / prior_scale, which limits the method to a handful of observed pairs;
-it says so when too few draws are kept.
+So theta is drawn from the prior and kept if it lies in the set: the kept draws are independent draws from the
+posterior. A fraction P(set) of the draws is kept, and the evidence is that fraction times the product of
+1 / (2 scale_i). The fraction falls like the product of scale_i / prior_scale, which limits the method to a handful of
+observed pairs; if too few draws are kept, an error is raised.
 
-Only pairs of coupled states are drawn; the other action values keep their prior. Draws are dealt to independent
-replicates, from which standard errors follow as for every engine.
+Only pairs of coupled states are drawn; the other action values keep their prior. Draws are split into independent
+replicates, which give standard errors as for every engine.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ REPLICATES = 32
 BATCH_NUMBERS = 2**21
 
 Draws = Float[np.ndarray, "_ pairs"]
-"""Draws of all action values, of which every batch has its own number; those of states that are not coupled are 0."""
+"""Draws of all action values, any number of them; values of states that are not coupled are 0."""
 
 
 def rejection(
     target: Target, draws: int = 2**22, seed: int = 0, min_accepted: int = 1000, held: int = BATCH_NUMBERS
 ) -> Result:
-    """Draw from the prior and keep what satisfies every observed Bellman equation within its tolerance.
+    """Draw from the prior and keep draws that satisfy every observed Bellman equation within its tolerance.
 
-    The kernel has to be uniform, of positive width; fewer than `min_accepted` kept draws give no answer. No more than
-    `held` numbers are drawn at a time.
+    The kernel must be uniform with positive width; fewer than `min_accepted` kept draws raise an error. At most `held`
+    numbers are drawn at a time.
     """
     unknown = target.noise_scale is not None
     if unknown or not isinstance(target.kernel, Uniform) or np.any(target.scale[target.observed] <= 0):
@@ -62,7 +62,7 @@ def rejection(
 
 
 def _replicate(target: Target, draws: int, generator: np.random.Generator, held: int) -> Draws:
-    """The kept ones of some prior draws."""
+    """The draws of one replicate that are kept."""
     own, prior, kept = target.own, target.prior, []
     for part in chunks(draws, len(own), held):
         normal = generator.standard_normal((part.stop - part.start, len(own)))
@@ -73,7 +73,7 @@ def _replicate(target: Target, draws: int, generator: np.random.Generator, held:
 
 
 def satisfied(target: Target, theta: Draws) -> Bool[np.ndarray, "_ observed"]:
-    """Which observed equations does each draw satisfy?"""
+    """Which observed equations each draw satisfies."""
     model, observed = target.model, target.observed
     law = csr_array((model.next_prob, model.next_state, model.next_start), shape=(model.n_pairs, model.n_states + 1))
     ahead = model.best(theta) @ law[np.flatnonzero(observed)].toarray()[:, :-1].T

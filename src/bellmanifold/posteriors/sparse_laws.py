@@ -1,20 +1,20 @@
 """Open laws of large problems: a law has few landings that matter, and only those are kept.
 
-A law with distribution Dirichlet(n + a b) is a mixture: a share 1 - F of landings that were seen, split by
-Dirichlet(n), and a share F ~ Beta(a, n.) of *fresh* ones, split by Dirichlet(a b). The latter is a Dirichlet process
-whose base law is discrete, so sticks break it (Sethuraman 1994): the k-th landing is drawn from b and takes a share
-beta_k ~ Beta(1, a) of what its predecessors left. What is left of a law once that is less than 1e-9 is taken to lead to
-the goal, so every policy reaches it.
+A law with distribution Dirichlet(n + a b) is a mixture: a share 1 - F of observed landings, split by Dirichlet(n), and
+a share F ~ Beta(a, n.) of *fresh* ones, split by Dirichlet(a b). The latter is a Dirichlet process with a discrete base
+law, so it has a stick-breaking representation (Sethuraman 1994): the k-th landing is drawn from b and takes a share
+beta_k ~ Beta(1, a) of the remaining probability. Once less than 1e-9 remains, the remainder leads to the goal, so every
+policy reaches it.
 
-Given shares and sticks the concentration has density
+Given shares and sticks the concentration has density proportional to
 
     prior(a) p(landings | a) prod_i Beta(F_i; a, n_i.) prod_k Beta(beta_ik; 1, a),
 
-of which only log F, the number of sticks and the sum of log(1 - beta) depend on both a and the point.
+where factors that depend on a involve the point only through log F, the number of sticks and the sum of log(1 - beta).
 
-A chain moves laws in two ways. The law of a pair that is not greedy, and stays so, changes nothing but its own value:
-all of these are proposed at once, each accepted with the ratio of its own prior density. The law of any other pair is
-proposed by itself and the equations are solved anew.
+A chain moves laws in two ways. The law of a pair that is not greedy, and stays so, changes only the pair's own value:
+all of these are proposed at once, and each is accepted with the ratio of its own prior density. Laws of any pairs, one
+or more at a time, are proposed by themselves, and the equations are solved again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from bellmanifold.posteriors.laws import OpenLaws, log_gamma, log_landings
 from bellmanifold.ssp import SSP
 
 LEFT = 1e-9
-"""What is left of a law, at most, when no more sticks are broken."""
+"""Sticks are broken until the remaining probability of a law is at most this."""
 MOST_STICKS = 1000
 LARGEST = 40.0
-"""Of the concentrations: a law breaks about 21 times as many sticks."""
+"""The largest concentration; a law breaks about 21 times as many sticks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class SparseLaws:
 
     Attributes:
         law: probabilities of landings, the goal last, one row for each active row of the open laws.
-        concentration: that they were drawn with.
+        concentration: the concentration they were drawn with.
         log_fresh: log F, shape (rows,).
-        sticks: how many were broken, shape (rows,).
+        sticks: number of sticks, shape (rows,).
         log_left: sum of log(1 - beta), shape (rows,).
     """
 
@@ -64,7 +64,7 @@ class SparseLaws:
         return model.with_rows(laws.pairs[laws.active], *rows)
 
     def with_rows(self, other: SparseLaws, rows: Int[np.ndarray, "some"]) -> SparseLaws:
-        """With some rows of another point."""
+        """These laws with some rows replaced by those of another point."""
         chosen = np.zeros(len(self.sticks), dtype=bool)
         chosen[rows] = True
         mine, others = (Rows(law.indptr, law.indices, law.data) for law in (self.law, other.law))
@@ -79,20 +79,20 @@ class SparseLaws:
 
 
 class Drawer:
-    """Draws laws of large problems given what was seen.
+    """Draws laws of large problems given their landings.
 
     Args:
-        laws: what was seen.
+        laws: the open laws with their landings.
 
     Raises:
-        UnsupportedError: for a concentration so large that laws have many landings that matter.
+        UnsupportedError: if the concentration is so large that many landings of a law matter.
     """
 
     def __init__(self, laws: OpenLaws) -> None:
         if laws.concentration[-1] > LARGEST:
             raise UnsupportedError(
-                f"concentration is {laws.concentration[-1]:g}, and laws of a problem this large are drawn as few "
-                f"landings: give at most {LARGEST:g}, or leave it out"
+                f"concentration is {laws.concentration[-1]:g}, too large for a problem of this size, where laws have "
+                f"few landings: give at most {LARGEST:g}, or leave it out"
             )
         self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
         self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))
@@ -100,13 +100,13 @@ class Drawer:
 
     @cached_property
     def log_seen(self) -> Float[np.ndarray, "knots"]:
-        """Log prior of each concentration times the density of the landings."""
+        """Log of prior times density of the landings, for each concentration."""
         return self.laws.log_prior + log_landings(self.landed, self.laws.concentration)
 
     def draw(
         self, rng: np.random.Generator, concentration: float | None = None, rows: Int[np.ndarray, "some"] | None = None
     ) -> SparseLaws:
-        """Laws of all rows, or of some (the others are empty), given landings, and a concentration if it is known."""
+        """Laws of all rows, or of some (the others are empty), given landings and, if known, the concentration."""
         n = len(self.total)
         concentration = float(self.laws.draw_concentration(rng, 1)[0]) if concentration is None else concentration
         wanted = np.ones(n, dtype=bool) if rows is None else np.isin(np.arange(n), rows)
@@ -138,7 +138,7 @@ class Drawer:
         return SparseLaws(law, concentration, log_fresh, sticks, log_left)
 
     def carried(self, rng: np.random.Generator, before: Drawer | None, old: SparseLaws | None) -> SparseLaws:
-        """Laws given these landings that keep what an earlier point had where no more landings were seen since."""
+        """Laws given these landings; rows without new landings keep the laws of an earlier point."""
         if before is None or old is None:
             return self.draw(rng)
         drawn = self.draw(rng, old.concentration)
@@ -151,7 +151,7 @@ class Drawer:
         return drawn.with_rows(earlier, rows)
 
     def concentration_given(self, rng: np.random.Generator, here: SparseLaws) -> float:
-        """A concentration given the laws of a point."""
+        """A draw of the concentration given the laws of a point."""
         knots = self.laws.concentration
         if len(knots) == 1:
             return float(knots[0])

@@ -1,9 +1,9 @@
 """A posterior on a sparse chart: its coordinates evaluated one point at a time, for large cyclic problems.
 
-Infinitesimal residuals decide ties and, with them, determinants. Where no solved pair is on a cycle every determinant
-is 1 and they decide nothing that is weighed: they are drawn, and looked at, only where a policy is asked for.
+Infinitesimal residuals decide ties and, with them, determinants. Where no solved pair is on a cycle, every determinant
+is 1 and the weight does not depend on them: they are drawn and used only where a policy is asked for.
 
-Where laws are open (`bellmanifold.posteriors.sparse_laws`) each point has its own, and a chart of its own.
+Where laws are open (`bellmanifold.posteriors.sparse_laws`), each point has its own laws and its own chart.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.ssp import row_entries
 
 CHARTS = 3
-"""Charts that are kept, one for each point's laws."""
+"""Number of charts kept, one for each point's laws."""
 LINGERS = 0.5
-"""Values of states that a solved pair leaves with no more than this probability are flipped, values of the states that
-it leaves for are awaited."""
+"""Values of states that a solved pair leaves with at most this probability are flipped; values of the states that it
+leaves for are awaited."""
 TILT = 1e-4
-"""Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is taken at
-the solution without them."""
+"""Infinitesimal residuals, which split ties, may change the log density by this much; beyond it the prior is evaluated
+at the solution without them."""
 
 Numbers = Float[np.ndarray, "coordinates"]
 Values = Float[np.ndarray, "pairs"]
 
 
 class State(NamedTuple):
-    """Where a chain is: coordinates, action values, log likelihood, greedy policy, laws where they are open, and how
-    often it has visited a value."""
+    """The state of a chain: coordinates, action values, log likelihood, greedy policy, laws where they are open, and
+    the number of visits so far."""
 
     x: Numbers
     q: Values
@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 
 class SparseSystem:
-    """A posterior in its coordinates on a sparse chart: values of free pairs, residuals, noise scale, in this order."""
+    """A posterior on a sparse chart; its coordinates are values of free pairs, residuals and noise scale, in order."""
 
     def __init__(self, coordinates: Coordinates) -> None:
         target = coordinates.target
@@ -72,7 +72,7 @@ class SparseSystem:
         self.awaited = np.isin(state[self.free], self._left_for(lingering))
 
     def _lingering(self) -> Int[np.ndarray, "lingering"]:
-        """Solved pairs of given law that mostly stay in their state."""
+        """Solved pairs that mostly stay in their state; none if laws are open."""
         model, target = self.target.model, self.target
         if target.laws is not None:
             return np.zeros(0, dtype=np.int64)
@@ -81,7 +81,7 @@ class SparseSystem:
         return np.unique(model.next_pair[stays])
 
     def _left_for(self, pairs: Int[np.ndarray, "some"]) -> Int[np.ndarray, "others"]:
-        """Other states that some pairs lead to."""
+        """The states other than their own that some pairs lead to."""
         model = self.target.model
         leaves = np.isin(model.next_pair, pairs) & (model.next_prob > 0.0)
         leaves &= (model.next_state != model.pair_state[model.next_pair]) & (model.next_state < model.n_states)
@@ -94,17 +94,17 @@ class SparseSystem:
 
     @cached_property
     def ignores_residuals(self) -> bool:
-        """An exact posterior does not depend on residuals if there are no determinants."""
+        """Whether residuals do not matter: the posterior is exact and has no determinants."""
         given = self.target.is_exact and self.drawer is None and isinstance(self.target.kernel, Gaussian)
         return given and self.chart.sweep is not None
 
     def noise_scale(self, x: Numbers) -> float:
-        """eta at a point; 1 where it is known."""
+        """eta at a point; 1 if it is known."""
         table = self.target.noise_scale
         return 1.0 if table is None else float(np.exp(np.interp(x[-1], table.normal, table.log_scale)))
 
     def chart_with(self, laws: SparseLaws) -> SparseChart:
-        """The chart for some laws of the open pairs; the last few are kept."""
+        """The chart for given laws of the open pairs; the most recent few are cached."""
         assert self.target.laws is not None, "some laws are open"
         if id(laws) not in self._charts:
             while len(self._charts) >= CHARTS:
@@ -115,7 +115,7 @@ class SparseSystem:
         return self._charts[id(laws)][1]
 
     def evaluate(self, x: Numbers, start: Policy | None, laws: SparseLaws | None = None) -> State:
-        """Evaluate a point, starting from a policy near it."""
+        """Evaluate a point, starting from the policy of a nearby one."""
         target, model, kernel = self.target, self.target.model, self.target.kernel
         chart = self.chart if laws is None else self.chart_with(laws)
         value = np.full(model.n_pairs, -np.inf)
@@ -137,7 +137,7 @@ class SparseSystem:
         payment[self.residual] = plain[self.residual] + self.split * residual
         splits = bool(self.split.any())
         point = chart.solve(payment, value, start)
-        if point.policy is None and splits:  # infinitesimal residuals must not undo a loop that costs less
+        if point.policy is None and splits:  # infinitesimal residuals must not make a loop with a smaller cost pay
             point = chart.solve(plain, value, start)
         del payment, value  # large; unobserved values are in q as well
         if point.policy is None:
@@ -157,11 +157,11 @@ class SparseSystem:
         return self._without_residuals(x, self.chart.moved(before, self.target.reward, int(self.free[which]), value))
 
     def _without_residuals(self, x: Numbers, point: Point) -> State:
-        """A point, weighed where residuals do not count."""
+        """The state at a point whose weight does not depend on residuals."""
         return State(x, point.q, 0.0 if self.prior.flat else -0.5 * self._squares(point.q), point.policy)
 
     def with_ties_split(self, here: State, rng: np.random.Generator) -> Values:
-        """Action values with infinitesimal residuals, also where these are not weighed: then they are drawn."""
+        """Action values with infinitesimal residuals; these are drawn here if the point ignores them."""
         if not (self.ignores_residuals and self.split.any()):
             return here.q
         payment = self.target.reward.copy()
@@ -179,19 +179,19 @@ class SparseSystem:
         return float(self.prior.mean[self.free[which]] + self.prior.sd[self.free[which]] * largest)
 
     def _squares(self, q: Values) -> float:
-        """Sum of squared standardised values of observed pairs (summed here: threads of a BLAS wait for each other)."""
-        with np.errstate(over="ignore"):  # a loop that is rarely left may be worth more than floating point holds
+        """Sum of squared standardised values of solved pairs (without BLAS, whose threads wait for each other)."""
+        with np.errstate(over="ignore"):  # the value of a rarely left loop may overflow
             return float(np.square(self.prior.standardised(q)[self.solved]).sum())
 
     def followed(self, here: State) -> Float[np.ndarray, "followed"]:
-        """Probabilities of landings that were seen, and the concentration."""
+        """Probabilities of the observed landings, and the concentration."""
         if here.laws is None or self.target.laws is None:
             return np.zeros(0)
         rows, landings = self.target.laws.seen
         return np.append(np.asarray(here.laws.law[rows, landings]).ravel(), here.laws.concentration)
 
     def member_moments(self, q: Values) -> tuple[Values, Values]:
-        """Mean and variance of the action values, given those of pairs that stand for several as their largest."""
+        """Mean and variance of the action values, given the largest for a pair that stands for several."""
         mean, variance = np.where(np.isfinite(q), q, 0.0), np.zeros(len(q))
         own = (q[self.free], self.alternatives, self.prior.mean[self.free], self.prior.sd[self.free])
         mean[self.free], _ = member_moments(*own, np.zeros(len(self.free)))

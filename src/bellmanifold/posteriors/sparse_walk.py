@@ -1,33 +1,33 @@
 """Walking the chart of a large cyclic problem, one chain after the other on sparse linear systems.
 
-The same coordinates as in `bellmanifold.posteriors.batch_walk`, and nearly the same moves: residuals (and an unknown
-noise scale) turn together, unobserved values are visited one at a time, idle ones are drawn anew from their law, a
-normal below a ceiling. A visit that stays idle costs nothing; one that does not changes one value, rarely the
-policy, so that policy iteration starts from the policy of a point nearby and its factorised chain serves again.
+The coordinates are those of `bellmanifold.posteriors.batch_walk`, and the moves nearly the same: residuals (and an
+unknown noise scale) turn together, unobserved values are visited one at a time, and idle ones are redrawn from their
+conditional distribution, a normal below a ceiling. A visit that stays idle costs nothing; any other changes one value
+but rarely the policy, so policy iteration starts from the policy of a nearby point and reuses its factorised chain.
 
-Two things about visits matter for how fast chains forget. Values are visited in turn, not at random: none waits long.
-And a visit is a slice step on the line, not on an ellipse: the bracket is the whole line at first, points are drawn
-from the prior within it, and it shrinks towards the chain's place. Where k unobserved pairs of a state share a
-coordinate the posterior lies in the lower tail of the prior of their largest, and an ellipse through x and a normal
-number nu does not reach beyond sqrt(x^2 + nu^2): going down would take many visits.
+Two details of visits make chains mix faster. Values are visited in turn, not at random, so none waits long. And a visit
+is a slice step on the line, not on an ellipse: the bracket starts as the whole line, points are drawn from the prior
+within it, and it shrinks towards the current value. Where k unobserved pairs of a state share a coordinate, the
+posterior lies in the lower tail of the prior of their largest, and an ellipse through x and a normal number nu does not
+reach beyond sqrt(x^2 + nu^2), so moving down would take many visits.
 
-Where a solved pair mostly stays (a wall of a grid), leaving with probability L, the mode in which nobody leaves by
-choice has little prior mass and a likelihood of up to 1/L: slices that begin there rarely leave it. Let c be what
-the state is worth without the unobserved value x, given all else, and p the prior chance to lie below it. Below c the
-likelihood does not depend on x. So after its visit such a value is *flipped*: from above to a point of the prior below
-c, with the odds L(below) p / (L(x) (1 - p)) to accept, and from below to a point above with the inverse.
+Where a solved pair mostly stays (at a wall of a grid), leaving with probability L, the mode in which the policy does
+not choose to leave has little prior mass and a likelihood of up to 1/L: slices that begin there rarely leave it. Let c
+be the value of the state without the unobserved value x, given all else, and p the prior probability of a value below
+c. Below c the likelihood does not depend on x. So after its visit such a value is *flipped*: from above to a prior draw
+below c, with acceptance ratio L(below) p / (L(x) (1 - p)), and from below to a prior draw above c, with the inverse.
 
-Such pairs make values of other states slow, too: those of the states that they leave for. Where x is high, its
-neighbours at the wall wait until they slip there, and each multiplies the likelihood by up to 1/L: a narrow mode in the
-upper tail of the prior with a weight of hundreds. Where it begins depends on all else, and finding out would take many
-evaluations. So a value that is *awaited* leaps over a bound b that is drawn without looking at it: from above to a
-point of the prior below b, from below to one above. Let a be the prior chance to lie above b. For every b this is a
-Metropolis step that leaves the posterior as it is: from x > b the point y < b is proposed with density pi(y) / (1 - a),
-on the way back x with pi(x) / a, so that pi(y) L(y) and pi(x) L(x) are in balance if the odds to accept are
-L(y) (1 - a) / (L(x) a), and the inverse from below. A step that picks one of such steps regardless of where the chain
-is leaves the posterior as it is as well. The logarithm of a is uniform: nobody knows how far out the mode lies.
+Such pairs also slow down values of the states that they leave for. Where such a value x is high, its neighbours at the
+wall wait until they slip there, and each multiplies the likelihood by up to 1/L: a narrow mode in the upper tail of the
+prior with a weight of hundreds. Where it begins depends on all else, and finding out would take many evaluations. So
+an *awaited* value leaps over a bound b that is drawn independently of it: from above to a prior draw below b, from
+below to one above. Let a be the prior probability of lying above b. For every b this is a Metropolis step that leaves
+the posterior invariant: from x > b the point y < b is proposed with density pi(y) / (1 - a), on the way back x with
+pi(x) / a, so pi(y) L(y) and pi(x) L(x) are in balance if the acceptance ratio is L(y) (1 - a) / (L(x) a), and its
+inverse from below. Choosing among such steps independently of the chain's position leaves the posterior invariant as
+well. The logarithm of a is uniform, since it is unknown how far out the mode lies.
 
-Points are evaluated by `bellmanifold.posteriors.sparse_system`; where laws are open each chain has its own.
+Points are evaluated by `bellmanifold.posteriors.sparse_system`; where laws are open, each chain has its own.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from bellmanifold.posteriors.walker import PICKS, Draw, Ends, Walker
 
 MOST_SHRINKS = 200
 LOWEST = -37.0
-"""A normal number below all that matter."""
+"""A standard normal number below any that matters."""
 NEVER = 1e-12
-"""A chance that is not worth a proposal."""
+"""A value is not flipped if its prior probability of lying above the ceiling is smaller than this."""
 LIKELY, RARE = 0.5, 1e-3
-"""Prior chances to lie above a bound that is leapt over: between these."""
+"""Bounds for leaps are exceeded with prior probabilities between these."""
 LAWS_SHARE = 0.25
-"""The share of the steps that propose laws: these take the longest."""
+"""Share of the steps that propose laws, which take the longest."""
 ROWS = 2
-"""How often such a step proposes laws of pairs that may be greedy: of one, two, four ... of them, or of all."""
+"""Number of times such a step proposes laws of any pairs: of one, two, four ... of them, or of all."""
 KEPT_EVERY = 4
-"""Steps between two points of a chain that are kept."""
+"""Thinning: one point in this many steps of a chain is kept."""
 
 
 class SparseWalker(Walker):
-    """Chains that move one after the other; `before` are chains with fewer data, to go on from."""
+    """Chains that move one after the other; they continue `before`, chains with fewer data, if given."""
 
     least = 20
 
@@ -74,12 +74,12 @@ class SparseWalker(Walker):
         self.coordinates, self.chains, self.is_fresh = coordinates, chains, before is None
         self.system = SparseSystem(coordinates)
         self.visited, self.ignores_residuals = len(self.system.free), coordinates.target.is_exact
-        self.most = 2**62 if self.system.ignores_residuals else self.least  # where steps are dear
+        self.most = 2**62 if self.system.ignores_residuals else self.least  # the latter where steps are expensive
         if before is None:
             self.states = [self._begun(rng) for _ in range(chains)]
         else:
             self.states = [self._carried(rng, before.system, old) for old in before.states]
-        self._shown = [state.q for state in self.states]  # the same with ties split
+        self._shown = [state.q for state in self.states]  # values with ties split
 
     def _begun(self, rng: np.random.Generator) -> State:
         """A new chain."""
@@ -88,7 +88,7 @@ class SparseWalker(Walker):
         return self.system.evaluate(x, None, laws)
 
     def _carried(self, rng: np.random.Generator, old: SparseSystem, was: State) -> State:
-        """A chain with more data: numbers of what was a coordinate before are kept, and laws without new landings."""
+        """A chain with more data: keeps the values of earlier coordinates, and laws without new landings."""
         new, model, drawer = self.system, self.coordinates.target.model, self.system.drawer
         x = rng.standard_normal(new.size)
         value, residual = np.full((2, model.n_pairs), np.nan)
@@ -156,7 +156,7 @@ class SparseWalker(Walker):
 
 
 def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """Laws are proposed now and then, residuals turn, the next few values are visited, idle ones refreshed."""
+    """One step: sometimes propose laws; turn residuals, visit the next few values, and refresh idle ones."""
     before = here.visits
     if here.laws is not None and rng.random() < LAWS_SHARE:
         here = propose_laws(system, here, rng)
@@ -174,9 +174,9 @@ def step(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
 
 
 def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """A concentration given the laws; laws of pairs that stay idle, all at once; laws of any pairs, solved anew.
+    """Draw the concentration given the laws; propose laws of idle pairs, all at once, and laws of any pairs.
 
-    Many laws hold the concentration fast, so another one is also proposed together with all laws, given landings alone.
+    Many laws nearly determine the concentration, so it is also proposed together with all laws, given landings alone.
     """
     drawer = system.drawer
     assert drawer is not None, "laws are open"
@@ -195,14 +195,14 @@ def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) ->
 
 
 def _taken(system: SparseSystem, here: State, laws: SparseLaws, rng: np.random.Generator) -> State:
-    """Laws that were drawn from their distribution given landings, accepted with the ratio of the weights."""
+    """Accept laws that were drawn from their distribution given landings with the ratio of the weights, or stay."""
     there = system.evaluate(here.x, here.policy, laws)
     is_lost = not np.isfinite(here.log_likelihood)
     return there if is_lost or there.log_likelihood - here.log_likelihood > np.log(rng.random()) else here
 
 
 def _swap_idle(system: SparseSystem, drawer: Drawer, here: State, rng: np.random.Generator) -> State:
-    """Propose the laws of all pairs that are not greedy; those that stay so change nothing but their own values."""
+    """Propose the laws of all pairs that are not greedy; where a pair stays so, only its own value changes."""
     laws, model = drawer.laws, system.target.model
     assert here.laws is not None, "the chain has laws"
     assert here.policy is not None, "the chain has found a point of positive likelihood"
@@ -251,7 +251,7 @@ def visit(system: SparseSystem, here: State, which: int, rng: np.random.Generato
 
 
 def _at(system: SparseSystem, here: State, which: int, number: float) -> State:
-    """The point with another number for one unobserved value; where this stays idle nothing else changes."""
+    """The point with another number for one unobserved value; if that stays idle, nothing else changes."""
     model, pair = system.target.model, system.free[which]
     state = model.pair_state[pair]
     assert here.policy is not None, "the chain has found a point of positive likelihood"
@@ -266,7 +266,7 @@ def _at(system: SparseSystem, here: State, which: int, number: float) -> State:
 
 
 def refresh(system: SparseSystem, here: State, rng: np.random.Generator) -> State:
-    """All idle unobserved values anew: of k exchangeable ones the largest is below t with probability Phi(t)^k."""
+    """Redraw all idle unobserved values; the largest of k exchangeable ones is below t with probability Phi(t)^k."""
     target, free = system.target, system.free
     state = target.model.pair_state[free]
     assert here.policy is not None, "the chain has found a point of positive likelihood"
@@ -281,7 +281,7 @@ def refresh(system: SparseSystem, here: State, rng: np.random.Generator) -> Stat
 
 
 def _slice(here: State, at: Callable[[float], State], rng: np.random.Generator) -> State:
-    """Shrink a bracket of angles towards the chain's place until a point is above a level below it."""
+    """Shrink a bracket of angles towards 0, the current point, until a point lies above the slice level."""
     level = here.log_likelihood + np.log(rng.random())
     angle = rng.random() * 2 * np.pi
     low, high = angle - 2 * np.pi, angle
@@ -296,7 +296,7 @@ def _slice(here: State, at: Callable[[float], State], rng: np.random.Generator) 
 
 
 def flip(system: SparseSystem, here: State, which: int, rng: np.random.Generator) -> State:
-    """Propose that a value falls below what its state is worth without it, or rises above that; see above."""
+    """Propose that a value falls below its state's value without it, or rises above that; see above."""
     model, pair, k = system.target.model, system.free[which], int(system.alternatives[which])
     state = model.pair_state[pair]
     assert here.policy is not None, "the chain has found a point of positive likelihood"
@@ -326,7 +326,7 @@ def flip(system: SparseSystem, here: State, which: int, rng: np.random.Generator
 
 
 def leap(system: SparseSystem, here: State, which: int, rng: np.random.Generator) -> State:
-    """Propose that a value falls below a bound drawn without looking at it, or rises above that; see above."""
+    """Propose that a value falls below a bound drawn independently of it, or rises above that; see above."""
     log_above = float(np.log(LIKELY) + rng.random() * np.log(RARE / LIKELY))
     bound, log_odds = -float(ndtri_exp(log_above)), float(np.log(-np.expm1(log_above))) - log_above
     falls = here.x[which] > bound

@@ -1,43 +1,43 @@
 """Bayesian temporal differences: three posteriors that regress on a guess of what comes next, in closed form.
 
-The Bellman equation of an observed pair i holds the unknown q twice: q_i itself, and the best values of the states it
-leads to. Temporal-difference methods put a guess, made from the *previous* posterior, in place of the second and
-call the result
+The Bellman equation of an observed pair i contains the unknown q twice: q_i itself, and the best values of the states
+it leads to. Temporal-difference methods replace the latter by a guess made from the *previous* posterior, and treat the
+result
 
     y_i = r_i + sum_s' p(s'|i) guess(s'),    guess(goal) = 0,
 
-a noisy observation of q_i with sd epsilon_i. What remains is linear regression, and because a table has one parameter a
-pair and repeats are merged into one observation, its design matrix is a selection of rows of the identity: nothing
-couples two pairs. With the prior N(m, sigma^2), where each pair may have an m and a sigma of its own, each coordinate
-has a Gaussian posterior of its own,
+as a noisy observation of q_i with sd epsilon_i. This is linear regression, and because a table has one parameter per
+pair and repeats are merged into one observation, its design matrix consists of rows of the identity: no two pairs are
+coupled. With the prior N(m, sigma^2), where each pair may have its own m and sigma, each coordinate has its own
+Gaussian posterior,
 
     observed:    variance = 1 / (1/sigma^2 + 1/epsilon_i^2) = epsilon_i^2 shrink_i,   mean = m + shrink_i (y_i - m),
     unobserved:  variance = sigma^2,                                                  mean = m,
                  shrink_i = 1 / (1 + (epsilon_i / sigma)^2),
 
-written so that epsilon -> 0 needs no limit: there the variance is 0 and the mean is y_i. The three variants differ in
-the guess alone.
+written so that epsilon -> 0 needs no limit: there the variance is 0 and the mean is y_i. The three variants differ only
+in the guess.
 
 - **TD** takes the largest of the previous posterior *means* of a state: max_a E[q].
 - **TD-Max** takes the previous posterior's mean of the *largest*: E[max_a q], never less (Jensen).
 - **TD-En** draws N samples of q from the previous posterior and lets each make its own guess. Its likelihood is the
   average of N products, so its posterior is a *mixture* of N of the Gaussians above, which share the variance. A
-  component's weight is the density its targets have under the prior, which makes them independent N(m, sigma^2 +
+  component's weight is the density of its targets under the prior, where they are independent N(m, sigma^2 +
   epsilon_i^2):  weight_n ∝ exp(-sum_{i observed} (y_i^(n) - m)^2 / (2 (sigma^2 + epsilon_i^2))).
 
-There is one update per episode, also when the episode showed nothing new: the guess has changed. Before the first
-one the previous posterior is the prior (`initial`), hence guesses of m for TD, of E[max of prior draws] for TD-Max
+There is one update per episode, even if the episode showed nothing new, since the guess has changed. Before the first
+update the previous posterior is the prior (`initial`), hence guesses of m for TD, of E[max of prior draws] for TD-Max
 (m + sigma / sqrt(pi) for two actions), and N prior draws for TD-En. The paper's published code starts TD-En from N
-samples that are all zero instead; give `zeros` as the previous posterior of the first update to do the same.
+samples that are all zero instead; pass `zeros` as the previous posterior of the first update to do the same.
 
 **Answers.** Within a component pairs are independent. So the probability that an action is optimal compares the
 Gaussians of one state (`bellmanifold.gaussian.maximum`), and the probability that a whole route is optimal is the
 *product* of these over its states. Over a mixture it is the weighted sum of the components' products; the product of
-the weighted sums would forget that the states of a component belong together. Nothing here is estimated by
+the weighted sums would ignore that the states of a component belong together. Nothing here is estimated by
 simulation, so no answer has a standard error.
 
 These are the paper's comparison methods (section 5, a to c). They are not posteriors of Q*: the guess is treated as
-data, and its uncertainty is forgotten.
+data, and its uncertainty is ignored.
 """
 
 from __future__ import annotations
@@ -83,21 +83,21 @@ class TDPosterior:
 
 
 def initial(model: SSP, prior: float | int | ValuePrior) -> TDPosterior:
-    """The posterior before the first episode: the prior, which may be given as the sd of all action values about 0."""
+    """The posterior before the first episode: the prior; a number is the prior sd of all action values, with mean 0."""
     prior = prior if isinstance(prior, ValuePrior) else ValuePrior.same(model, prior)
     return TDPosterior(np.ones(1), prior.mean[None, :].copy(), prior.sd**2)
 
 
 def zeros(model: SSP) -> TDPosterior:
-    """A point mass at 0: the previous posterior with which the paper's published code begins TD-En.
+    """A point mass at 0: the previous posterior from which the paper's published code starts TD-En.
 
-    It is the start of the *update* only; before the first episode policies are drawn from `initial`.
+    It only starts the *update*; before the first episode policies are drawn from `initial`.
     """
     return TDPosterior(np.ones(1), np.zeros((1, model.n_pairs)), np.zeros(model.n_pairs))
 
 
 def update_td(previous: TDPosterior, target: Target) -> TDPosterior:
-    """TD: regress on the best of the previous posterior's means; the target has all data so far, and a Gaussian kernel.
+    """TD: regress on the largest of the previous posterior means; the target has all data and a Gaussian kernel.
 
     >>> from bellmanifold import Dataset, envs
     >>> from bellmanifold.posteriors.target import relaxed_target
@@ -111,14 +111,14 @@ def update_td(previous: TDPosterior, target: Target) -> TDPosterior:
 
 
 def update_td_max(previous: TDPosterior, target: Target) -> TDPosterior:
-    """TD-Max: regress on the previous posterior's expectation of the best value; arguments as in `update_td`."""
+    """TD-Max: regress on the previous posterior mean of the largest value; arguments as in `update_td`."""
     return _regress(target, expected_best(target.model, previous)[None, :])
 
 
 def update_td_en(
     previous: TDPosterior, target: Target, rng: np.random.Generator, members: int = MEMBERS
 ) -> TDPosterior:
-    """TD-En: regress on the best values of samples of the previous posterior, one component each."""
+    """TD-En: regress on the best values of samples from the previous posterior, one component for each."""
     if members < 1:
         raise BadInputError(f"members is {members}: TD-En needs at least one sample")
     model = target.model
@@ -146,10 +146,10 @@ def expected_best(model: SSP, posterior: TDPosterior) -> Float[np.ndarray, "stat
 def route_probabilities(
     model: SSP, posterior: TDPosterior, routes: Sequence[Sequence[int]]
 ) -> Float[np.ndarray, "routes"]:
-    """For each route, pairs in the order they are played, the probability that all are optimal in their states.
+    """For each route (pairs in the order they are played), the probability that all are optimal in their states.
 
-    A policy, one pair for every state, is a route as well. A route that plays two different pairs in one state is no
-    policy's and has probability 0.
+    A policy, one pair for every state, is a route as well. A route that plays two different pairs in one state belongs
+    to no policy and has probability 0.
     """
     optimal, _ = _compare(model, posterior)
     found = np.zeros(len(routes))
@@ -162,7 +162,7 @@ def route_probabilities(
 def _by_length(
     model: SSP, routes: Sequence[Sequence[int]]
 ) -> Iterator[tuple[list[int], Int[np.ndarray, "routes length"]]]:
-    """Routes of some policy, those that are equally long together: their numbers and their pairs, ascending."""
+    """Routes that belong to a policy, grouped by length: their numbers, and their pairs in ascending order."""
     state, groups = model.pair_state.tolist(), dict[int, dict[int, list[int]]]()
     for number, route in enumerate(routes):
         pairs = sorted({int(pair) for pair in route})
@@ -177,7 +177,7 @@ def _by_length(
 def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> TDPosterior:
     """The posterior given one guess of the states' values for each component."""
     if not target.is_gaussian:
-        raise UnsupportedError("TD posteriors have a closed form for the Gaussian kernel only: use kernel gaussian")
+        raise UnsupportedError("TD posteriors have a closed form only for the Gaussian kernel: use kernel gaussian")
     observed, prior_mean, sigma = target.observed, target.prior.mean, target.prior.sd
     surprise = np.where(observed, target.reward + target.model.expected_next(guess) - prior_mean, 0.0)
     shrink = 1.0 / (1.0 + (target.scale / sigma) ** 2)
@@ -191,7 +191,7 @@ def _regress(target: Target, guess: Float[np.ndarray, "components states"]) -> T
 def _compare(
     model: SSP, posterior: TDPosterior
 ) -> tuple[Float[np.ndarray, "components pairs"], Float[np.ndarray, "components states"]]:
-    """In every component: the probability that each pair is its state's best, and the best's expectation."""
+    """In every component, the probability that each pair is best in its state, and each state's expected best value."""
     components, _ = posterior.mean.shape
     sd = np.sqrt(posterior.variance)
     optimal = np.empty_like(posterior.mean)

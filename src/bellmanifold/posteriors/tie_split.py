@@ -1,19 +1,19 @@
 """How an exact posterior splits exactly tied actions when everything is known.
 
-The limit epsilon -> 0 of relaxed posteriors does not share a tie out evenly. Residuals eps xi_i move the values of tied
+The limit epsilon -> 0 of relaxed posteriors does not split ties evenly. Residuals eps xi_i move the values of tied
 actions by eps x_i, and to first order
 
     x_i = xi_i + sum p(s'|i) max_{a tied at s'} x(s', a),    xi_i independent standard normals,
 
-so that an action with more good ways to go on wins more often. A greedy policy of this small problem weighs
-1 / |det A|. States whose best action is unique are eliminated: their x is linear in xi and in those of tied states, so
-that a point consists of one Gaussian number per tied pair,
+so an action with more good continuations wins more often. A greedy policy of this small problem has weight 1 / |det A|.
+States whose best action is unique are eliminated: their x is linear in xi and in the x of tied states, so a point
+consists of one Gaussian number per tied pair,
 
     x_i = eta_i + sum_s M_is x_s,    cov eta = I + B B',    B = P_TU (I - P_UU)^-1,    M = P_TS + B P_US
 
-(T tied pairs, S their states, U the other states). The components of the graph of M are solved one after the other: a
-state on its own by a maximum, a loop by policy iteration. Every policy of tied actions is proper, as no loop of an
-exact posterior pays, so that iteration may begin with any of them.
+(T tied pairs, S their states, U the other states). The strongly connected components of the graph of M are solved one
+after the other: a single state by a maximum, a loop by policy iteration. Every policy of tied actions is proper, as no
+loop of an exact posterior pays, so policy iteration may start from any of them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from bellmanifold.gaussian.chunks import chunks
 from bellmanifold.ssp import SSP
 
 MOST_NUMBERS = 2**22
-"""Numbers of the matrices that are solved at a time."""
+"""Total size of the matrices that are solved at a time."""
 STRICTLY = 1e-12
-"""An action has to be better by this share of the largest number, or rounding would switch for ever."""
+"""An action must be better by this share of the largest value; otherwise rounding could cause endless switching."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +42,10 @@ class Ties:
     """The small problem of tied actions.
 
     Attributes:
-        states: with ties, ascending, shape (tied states,).
-        start: the first tied pair of each, and the number of all, shape (tied states + 1,).
+        states: states with ties, ascending, shape (tied states,).
+        start: the first tied pair of each state, and the number of tied pairs, shape (tied states + 1,).
         moves: M, shape (tied pairs, tied states).
-        cov: of eta, shape (tied pairs, tied pairs).
+        cov: covariance of eta, shape (tied pairs, tied pairs).
     """
 
     states: Int[np.ndarray, "tied_states"]
@@ -55,14 +55,14 @@ class Ties:
 
     @cached_property
     def components(self) -> list[Int[np.ndarray, "component"]]:
-        """Sets of states that lead to each other; what a set leads to comes before it."""
+        """Strongly connected components, each after the components that it leads to."""
         leads = csr_array(np.add.reduceat(self.moves, self.start[:-1], axis=0))
         label = by_depth(connected_components(leads, connection="strong")[1], leads)
         return [np.flatnonzero(label == one) for one in range(label.max() + 1)]
 
     @cached_property
     def factor(self) -> Float[np.ndarray, "tied_pairs tied_pairs"]:
-        """L with L L' = cov eta; states that others depend on take the first normal numbers, a net's best."""
+        """L with L L' = cov eta; states that others depend on use the first coordinates, which are a net's best."""
         order = np.concatenate([self._pairs(component) for component in self.components])
         factor = np.empty_like(self.cov)
         factor[order] = np.linalg.cholesky(self.cov[np.ix_(order, order)])
@@ -94,7 +94,7 @@ class Ties:
         return choice, log_det
 
     def code(self, policy: Int[np.ndarray, "n tied_states"]) -> UInt64[np.ndarray, "n *words"]:
-        """Policies as numbers: digits to the base of each state's ties, in as few words of 64 bits as hold them."""
+        """Policies encoded as integers in mixed radix, in as few 64-bit words as possible."""
         words, room = [np.zeros(len(policy), dtype=np.uint64)], 2**63
         for column, first, base in zip(policy.T, self.start, np.diff(self.start).tolist(), strict=False):
             if room < base:
@@ -110,7 +110,7 @@ class Ties:
 
 
 def tie_problem(model: SSP, tied: Int[np.ndarray, "tied_pairs"], unique: Int[np.ndarray, "other_states"]) -> Ties:
-    """The small problem of tied pairs, given those that are best in their state alone; both ascending."""
+    """The small problem of tied pairs, given the pairs that are uniquely best in their state; both ascending."""
     states, start = np.unique(model.pair_state[tied], return_index=True)
     others = model.pair_state[unique]
     shape = (model.n_pairs, model.n_states + 1)

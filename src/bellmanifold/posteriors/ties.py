@@ -1,13 +1,13 @@
-"""Actions that are almost, but not quite, equally good under an exact posterior.
+"""Near ties: actions that are almost, but not quite, equally good under an exact posterior.
 
 An exact posterior splits exact ties between observed actions by infinitesimal residuals (`rounding.tie_width`: 1e-8 of
-the largest reward, less if that is wide beside the prior, or 1e-12 of the values if that is more). Actions whose values
-really differ, but by less than that, would be split as if they tied, where the right answer is 1 and 0. Here the values
-are computed once more without those residuals, at some points of the prior, and states in which that happens are found.
-What differs by less than 1e-10 of the values, or by what rounding may have left of a sum, is a tie, here as in `solve`.
+the largest reward, less if that is wide relative to the prior, or 1e-12 of the values if that is more). Actions whose
+values differ, but by less than that, would be split as if they tied, where the right probabilities are 1 and 0. Here
+the values are computed again without those residuals, at some points of the prior, to find the states in which that
+happens. Values that differ by less than 1e-10 of their size, or by no more than rounding errors, tie, as in `solve`.
 
-Rounding is a small share of the *gross*: what the greedy policy would collect if nothing were negative. That is the
-value of the same equations with absolute payments, in which all other actions cost more than anything can pay.
+Rounding errors are a small share of the *gross*: what the greedy policy would collect if nothing were negative. That is
+the solution of the same equations with absolute payments, in which all other actions are prohibitively expensive.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from bellmanifold.ssp import SSP
 
 POINTS, LEAST_POINTS = 1024, 64
 MOST_NUMBERS = 2**22
-"""Large problems are looked at in fewer points, so that an array has no more numbers than this."""
+"""Large problems are checked at fewer points, so that no array is larger than this."""
 SHARE = 0.1
-"""Chance alone puts values that close together at far fewer points than this share."""
+"""Share of the points at which values must be near each other; by chance they are at far fewer."""
 NEAR = 10.0
-"""Widths of the residuals, which may add up, below which values may be confused."""
+"""Values that differ by less than this many widths of the residuals, which may add up, may be confused."""
 SAME = 1e-10
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
 FORBIDDEN = -1e150
-"""Pays less than any policy can make good."""
+"""A payment so low that no policy can make up for it."""
 
 Values = Float[np.ndarray, "pairs points"]
 
 
 def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
-    """The result, no longer trusted if it split actions that do not tie. Walks on sparse systems are not checked."""
+    """The result, with a doubt if it split actions that do not tie. Walks on sparse systems are not checked."""
     if not _may_split(target) or result.diagnostics.get("ties_split") == []:
         return result
     try:
@@ -55,19 +55,19 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
     if not states:
         return result
     doubt = f"actions of {counted(len(states), 'state')} differ, but by less than {NEAR * tie_width(target):.1g}: "
-    doubt += "too little to tell"
+    doubt += "too little to tell them apart"
     return result.doubted(doubt, near_ties=states)
 
 
 def _may_split(target: Target) -> bool:
-    """Has some state two actions that may tie?"""
+    """Whether some state has two actions that may tie."""
     return bool(np.bincount(target.model.pair_state[target.may_tie]).max(initial=0) > 1)
 
 
 def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[str]:
-    """States in which the best of the observed actions differ, but by too little to be told apart.
+    """States in which the best observed actions differ, but by too little to be told apart.
 
-    Beside noisy rewards and open laws, which differ from point to point, those of exact rewards and given laws count.
+    Only actions with exact rewards and given laws count; noisy rewards and open laws differ from point to point.
     """
     system, model = system_of(coordinates, chart), coordinates.target.model
     number = points_of(system.layout.slot.size)
@@ -95,13 +95,13 @@ def points_of(padded: int) -> int:
 
 
 def _often(model: SSP, near: Bool[np.ndarray, "pairs points"], known: Bool[np.ndarray, "states points"]) -> np.ndarray:
-    """States in which that happens at many of the points at which the best action is an observed one."""
+    """States with near ties at a large enough share of the points at which the best action is an observed one."""
     anywhere = np.logical_or.reduceat(near, model.pair_start[:-1])
     return np.asarray(anywhere.sum(axis=1) > SHARE * known.sum(axis=1))
 
 
 def _or_of_best(model: SSP, size: Values, gap: Values) -> Values:
-    """Of each action, or of the best one of its state if that is larger."""
+    """The size of each action, or that of the best one of its state if it is larger."""
     of_best = np.maximum.reduceat(np.where(gap == 0.0, size, 0.0), model.pair_start[:-1])
     return np.maximum(size, of_best[model.pair_state])
 
@@ -113,7 +113,7 @@ def _gross(
     reward: Float[Array, "pairs points"],
     value: Float[Array, "pairs points"],
 ) -> Values:
-    """What each action and then the greedy policy would collect if nothing were negative."""
+    """The gross of each action followed by the greedy policy: what they would collect if nothing were negative."""
     layout = system.layout
     counted = layout.by_action(layout.sort(jnp.asarray(greedy, dtype=reward.dtype)), 0.0)
     observed_best = layout.of_state(jnp.any(counted > 0, axis=1))

@@ -1,4 +1,4 @@
-"""What chains leave behind: the policies they met, some values over time, and moments of the action values."""
+"""Traces of chains: the policies they met, some values over time, and moments of the action values."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.target import Target
 
 LOOKED_AT, MOST_RECORDED = 32, 128
-"""States whose values R-hat is computed of, among those whose values are recorded."""
+"""Largest numbers of values for which R-hat is computed, and of states whose values are recorded."""
 
 
 class Welford(NamedTuple):
-    """Running mean and sum of squared deviations (Welford 1962), of arrays of NumPy or JAX."""
+    """Running mean and sum of squared deviations (Welford 1962), of NumPy or JAX arrays."""
 
     count: Any
     mean: Any
     square: Any
 
     def with_one_more(self, mean: Any, variance: Any) -> Welford:
-        """After one more value that has this mean and variance."""
+        """Moments after one more value with this mean and variance."""
         count, gap = self.count + 1.0, mean - self.mean
         centre = self.mean + gap / count
         return Welford(count, centre, self.square + gap * (mean - centre) + variance)
 
 
 class Trace(NamedTuple):
-    """A stretch of the chains that found the posterior.
+    """A stretch of the chains that found a point of positive likelihood.
 
     Attributes:
         policy: distinct greedy policies of the coupled states, shape (rows, coupled states).
         row: which of them each chain had at each step, shape (chains, steps).
         value: some state values and then the noise scale, shape (chains, steps, recorded).
-        scales: how many noise scales there are.
-        moments: of the action values, replicates are chains.
+        scales: number of noise scales.
+        moments: moments of the action values; replicates are chains.
         chain: the walker's number of each chain, ascending, shape (chains,).
-        lost: chains that found no point of positive likelihood; they are left out.
+        lost: number of chains that found no point of positive likelihood; they are left out.
         evaluations: mean likelihood evaluations of the slowest chain per step; None if they were not counted.
         points: action values that a single stretch of chains met, chain by chain; None if they were not kept.
     """
@@ -58,7 +58,7 @@ class Trace(NamedTuple):
 
     @classmethod
     def joined(cls, parts: list[Trace]) -> Trace:
-        """Stretches of the same chains, one after the other; those that were lost in the first one are left out."""
+        """Consecutive stretches of the same chains, joined; chains that were lost in the first one are left out."""
         first, *others = parts
         if not others:
             return first
@@ -76,7 +76,7 @@ class Trace(NamedTuple):
         )
 
     def _of_chains(self, chain: Int[np.ndarray, "chosen"]) -> Trace:
-        """What some of the chains did."""
+        """The trace of some of the chains."""
         own, moments = np.searchsorted(self.chain, chain), self.moments
         return self._replace(
             row=self.row[own],
@@ -86,13 +86,13 @@ class Trace(NamedTuple):
         )
 
     def table(self, coupled: np.ndarray, stand_in: np.ndarray, effective: float) -> PolicyTable:
-        """The policies with the steps each chain spent on them; replicates are chains."""
+        """The policies with the number of steps each chain spent on them; replicates are chains."""
         return PolicyTable.of_chains(coupled, self.policy, self.row, stand_in, resolution_of(effective))
 
     def diagnose(self) -> tuple[float, float]:
-        """The worst R-hat and the smallest bulk effective sample size over recorded values that vary.
+        """The largest R-hat and the smallest bulk effective sample size over recorded values that vary.
 
-        Of more than 32 of them 32 are looked at.
+        If there are more than 32, 32 evenly spread ones are checked.
         """
         value = self.value
         spread = np.ptp(value, axis=(0, 1)) > 1e-6 * (1.0 + np.abs(value).max(axis=(0, 1)))
@@ -104,7 +104,7 @@ class Trace(NamedTuple):
     def estimate(self, target: Target, effective: float) -> tuple[Estimate, Estimate]:
         """Means and standard deviations of the action values, with errors from the spread between chains.
 
-        A chain that is alone has none: its errors are those of its effective draws, of at least one.
+        For a single chain the errors are those of its effective draws (at least one).
         """
         mean, sd = self.moments.estimate(target)
         if len(self.row) != 1:

@@ -1,7 +1,7 @@
-"""How often a policy of some pairs can come back to a state before it leaves them: loops that are rarely left.
+"""Rarely left loops: the largest expected number of visits to a state before a policy leaves a set of pairs.
 
-`bellmanifold.posteriors.cuts` says why that matters. Expected visits are the optimum of a small shortest path problem
-that pays 1 for a visit; it is finite if no policy stays forever, and found by policy iteration within each component.
+`bellmanifold.posteriors.cuts` explains why that matters. It is the optimum of a small shortest path problem that pays 1
+per visit; it is finite if no policy stays forever, and found by policy iteration within each component.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP
 
 MOST_VISITS = 200.0
-"""Loops that are visited more often than this are treated as if they were closed."""
+"""Loops with more expected visits than this are treated as if they were closed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """A way to stay long: the pair visited most often, the states its policy can come to, and what is played there."""
+    """A way to stay long: the pair visited most often, the states its policy can reach, and its pairs there."""
 
     pair: int
     states: Int[np.ndarray, "loop"]
@@ -30,7 +30,7 @@ class Lingering:
 
 
 def without_rare_moves(model: SSP, factor: float = MOST_VISITS) -> SSP:
-    """The problem without moves that are less probable by a factor than the likeliest of their pair."""
+    """The problem without moves that are less probable by this factor than the likeliest of their pair."""
     likeliest = np.maximum.reduceat(model.next_prob, model.next_start[:-1])
     keep = model.next_prob * factor >= likeliest[model.next_pair]
     pair, probability = model.next_pair[keep], model.next_prob[keep]
@@ -43,11 +43,11 @@ def without_rare_moves(model: SSP, factor: float = MOST_VISITS) -> SSP:
 
 
 def most_visited(model: SSP, allowed: Bool[np.ndarray, "pairs"], most: float = MOST_VISITS) -> Lingering | None:
-    """The pair that some policy of allowed pairs visits most often from its own state on, if that is too often.
+    """The pair that a policy of allowed pairs, started in its state, visits most often; None if at most `most` times.
 
-    Allowed pairs must hold no policy for ever.
+    No policy of allowed pairs may stay forever.
     """
-    if np.all(model.next_prob == 1.0):  # then what is left is not come back to
+    if np.all(model.next_prob == 1.0):  # then no state is visited twice
         return None
     _, label = connected_components(state_graph(model, allowed), connection="strong")
     own = label[model.pair_state[model.next_pair]]
@@ -75,8 +75,8 @@ def longest(
 ) -> tuple[Float[np.ndarray, "n"], Int[np.ndarray, "states"]]:
     """The largest expected pay before a policy of allowed pairs leaves some states, and a policy that earns it.
 
-    `pays` says what a visit to each of the states, which ascend, pays. Allowed pairs, at least one for each of them,
-    hold no policy for ever.
+    `pays` is the pay per visit of each of the states, in ascending order. Each has an allowed pair, and no policy of
+    allowed pairs may stay forever.
     """
     own = allowed & np.isin(model.pair_state, states)
     policy = model.greedy(np.where(own, 0.0, -np.inf))

@@ -1,11 +1,11 @@
 """Walking a posterior: Markov chains where importance weights are too uneven, or a problem is too large for them.
 
 Chains of slice steps move in the posterior's standard coordinates, where the prior is N(0, I) and the weight is the
-likelihood. `walker_of` makes the walker (`bellmanifold.posteriors.walker`) that a problem fits, for posteriors and for
-agents alike. Where that leaves improper parameters out a posterior is refused, and an agent says so in its diagnostics.
+likelihood. `walker_of` makes the walker (`bellmanifold.posteriors.walker`) that suits a problem, for posteriors and for
+agents alike. If it leaves out improper parameters, a posterior is refused, and an agent reports it in its diagnostics.
 
 `by_walk` is the engine. Each chain counts its own greedy policies, so the spread *between* chains gives standard errors
-without any autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values say whether the
+without an autocorrelation estimate; R-hat and effective sample size (ArviZ) of the state values show whether the
 chains agree.
 """
 
@@ -30,16 +30,16 @@ from bellmanifold.posteriors.trace import Trace
 from bellmanifold.posteriors.walker import Walker
 
 CHAINS, FEWEST_CHAINS, ROUND = 256, 32, 250
-"""Chains of a posterior, also where they take long, and steps of a round; one round, not recorded, warms them up."""
+"""Number of chains, the smallest number where steps take long, and steps per round; one unrecorded round is warm-up."""
 END_ROUNDS = 2
-"""Rounds the chains walk before their ends are taken for draws; more, up to the budget's, if they have not mixed."""
+"""Rounds before the ends of the chains are used as draws; more, up to the budget's, if they have not mixed."""
 HOPELESS = 4
-"""Walks that would take longer than this times what they may are refused."""
+"""Walks that would take more than this many times the work allowed are refused."""
 SWEEPS, POLICIES = 16, 6
-"""Typical numbers of sweeps and of policies until nothing changes in a block."""
+"""Typical numbers of sweeps and of policies until a block converges."""
 SPARSE_CHAINS = 4
 MOST_LOST = 0.05
-"""If a larger share of the chains finds no point of positive likelihood the others are not to be trusted either."""
+"""If a larger share of the chains finds no point of positive likelihood, the others are not trusted either."""
 
 
 def walker_of(
@@ -49,7 +49,7 @@ def walker_of(
     chains: int,
     before: Walker | None = None,
 ) -> Walker:
-    """Chains in a chart, or on sparse systems without one, that go on from chains of the same kind with fewer data."""
+    """Chains in a chart, or on sparse systems without one; they continue chains of the same kind with fewer data."""
     if chart is not None:
         return BatchWalker(coordinates, chart, rng, chains, before if isinstance(before, BatchWalker) else None)
     return SparseWalker(coordinates, rng, chains, before if isinstance(before, SparseWalker) else None)
@@ -58,14 +58,14 @@ def walker_of(
 def fresh_walker(
     target: Target, chart: BatchChart | None, budget: Budget, chains: int
 ) -> tuple[Walker, np.random.Generator]:
-    """New chains for a posterior, in the action values where the chart needs a cut; and what fixes their steps."""
+    """New chains for a posterior, in centred coordinates where the chart needs a cut, and their random generator."""
     coordinates = Coordinates(target, centred=chart is not None and needs_cut(target, budget.cut))
     rng = np.random.default_rng(budget.seed)
     return walker_of(coordinates, chart, rng, chains), rng
 
 
 def by_walk(target: Target, budget: Budget, why: str) -> Result:
-    """Slice chains in a chart."""
+    """The posterior by slice chains in a chart."""
     chart = chart_of(target, budget.chart)
     chains, most = bounds(chart, budget)
     walker, rng = fresh_walker(target, chart, budget, chains)
@@ -90,9 +90,9 @@ def by_walk(target: Target, budget: Budget, why: str) -> Result:
 
 
 def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
-    """How many chains walk, and at most for how many rounds, so that large problems come back, too.
+    """The number of chains and the largest number of rounds, chosen so that large problems finish, too.
 
-    If even a few chains would take far too long that is refused, unless a number of samples is asked for.
+    If even the fewest chains would take far too long, the walk is refused, unless the budget gives a number of samples.
     """
     work = work_of(chart)
     steps = budget.walked // work
@@ -103,14 +103,14 @@ def bounds(chart: BatchChart, budget: Budget) -> tuple[int, int]:
         minutes = chains * 2 * ROUND * work / budget.walked
         raise UnsupportedError(
             f"a walk through {chart.model.n_pairs} pairs would take about {minutes:.0f} minutes: "
-            f"use --samples {chains * ROUND} to walk nevertheless, or look at a smaller problem"
+            f"use --samples {chains * ROUND} to run it anyway, or look at a smaller problem"
         )
     allowed = max(1, steps // (chains * ROUND) - 1)
     return chains, min(budget.rounds, 1 << (allowed.bit_length() - 1))  # rounds double
 
 
 def work_of(chart: BatchChart) -> int:
-    """About how many operations a point takes, those of sweeps and eliminations included."""
+    """Approximate number of operations per point, including those of sweeps and eliminations."""
     total, successors = 0, int(chart.layout.successor.shape[1])
     for block, narrow in zip(chart.layout.blocks, chart.layout.narrow, strict=True):
         states, once = block.end - block.begin, (block.pairs[1] - block.pairs[0]) * successors
@@ -125,7 +125,7 @@ def work_of(chart: BatchChart) -> int:
 
 
 def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> Walker | None:
-    """Chains that have walked long enough for their ends to be draws; None if they have not mixed."""
+    """Chains that have run long enough for their ends to be draws; None if they have not mixed."""
     walker, rng = fresh_walker(target, chart, budget, CHAINS)
     walker.advance(rng, ROUND)
     parts: list[Trace] = []
@@ -140,7 +140,7 @@ def walked_chains(target: Target, chart: BatchChart, budget: Budget) -> Walker |
 
 
 def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
-    """Slice chains on sparse linear systems, for large cyclic problems."""
+    """The posterior by slice chains on sparse linear systems, for large cyclic problems."""
     check_sparse(target, why)
     steps = max(1, (budget.sparse_steps if budget.samples is None else budget.samples) // SPARSE_CHAINS)
     walker, rng = fresh_walker(target, None, budget, SPARSE_CHAINS)
@@ -153,16 +153,16 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
 
 
 def check_sparse(target: Target, why: str) -> None:
-    """Refuse what sparse walks cannot cover: improper parameters."""
+    """Refuse improper parameters, which sparse walks cannot cover."""
     if target.improper_loops and not target.proper_only:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
-            f"{why}, and beyond it only posteriors without improper parameters can be walked: use --proper-only{exact}"
+            f"{why}; chains on sparse systems cannot cover improper parameters: use --proper-only{exact}"
         )
 
 
 def check_found(chains: int) -> None:
-    """Refuse to answer if none of the chains has found the posterior."""
+    """Raise if none of the chains has found a point of positive likelihood."""
     if not chains:
         raise UnsupportedError(
             "no chain found a parameter that fits the data: check the rewards, or use a larger --epsilon"
