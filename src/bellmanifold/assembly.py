@@ -133,7 +133,9 @@ def _check_pairs(given: _Given) -> None:
         given.is_goal[given.pair_state],
         lambda i: f"{label(i)}: its state is a goal: a goal has no actions, remove the pair",
     )
-    repeated = _repeats(given.pair_state.astype(np.int64) * max(1, len(given.actions)) + given.pair_action)
+    key = given.pair_state.astype(np.int64) * max(1, len(given.actions)) + given.pair_action
+    repeated = np.ones(len(key), dtype=bool)
+    repeated[np.unique(key, return_index=True)[1]] = False
     _refuse(repeated, lambda i: f"{label(i)}: occurs twice: keep one of them")
     is_open = np.isnan(reward) & given.may_be_open
     _refuse(~np.isfinite(reward) & ~is_open, lambda i: f"{label(i)}: reward is {reward[i]}: give a finite number")
@@ -238,10 +240,3 @@ def _refuse(wrong: Bool[np.ndarray, "n"], message: Callable[[int], str]) -> None
     """Raise the message for the first entry that is wrong."""
     if wrong.any():
         raise BadInputError(message(int(np.argmax(wrong))))
-
-
-def _repeats(key: Int[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
-    """Which entries occurred before?"""
-    repeated = np.ones(len(key), dtype=bool)
-    repeated[np.unique(key, return_index=True)[1]] = False
-    return repeated

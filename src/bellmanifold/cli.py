@@ -96,7 +96,11 @@ def env_list() -> None:
 
     for name, build in BUILT_IN.items():
         defaults = {p.name: p.default for p in inspect.signature(build).parameters.values()}
-        takes = [f"{key}={_shown(value)}" for key, value in defaults.items() if value not in (None, "")]
+        takes = [
+            f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in defaults.items()
+            if value not in (None, "")
+        ]
         optional = [key for key, value in defaults.items() if value in (None, "")]
         about = (inspect.getdoc(build) or "").splitlines()[0]
         typer.echo(f"env:{name}{'?' if takes else ''}{'&'.join(takes)}\n    {about}")
@@ -217,10 +221,6 @@ def solve(
         states = from_the_start(solution.model, solution.optimal, states)
     rows = [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
     print_first(("state", "value", "optimal actions"), rows, "states", every)
-
-
-def _shown(default: object) -> str:
-    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -157,7 +157,7 @@ def _howard(inside: SSP, policy: Policy, chains: _Chains, often: int | None = No
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
         if often is not None:
-            classes = [_led_by(often, own) for own in classes]
+            classes = [np.concatenate([own[own == often], own[own != often]]) for own in classes]
         gains = chains.gains(policy, classes)
         best = max(range(len(classes)), key=lambda c: gains[c])
         loop, gain = classes[best], gains[best]
@@ -174,11 +174,6 @@ def _howard(inside: SSP, policy: Policy, chains: _Chains, often: int | None = No
             break
         policy = np.where(top > tolerance, inside.greedy(advantage), policy)
     return _Iterate(policy, loop, gain, relative, top.max())
-
-
-def _led_by(first: int, states: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
-    """The same states, one of them in front if it is there."""
-    return np.concatenate([states[states == first], states[states != first]])
 
 
 class _Chains:

@@ -238,7 +238,7 @@ def complaint(model: SSP, mean: MeanReward) -> str:
     """A sentence about a loop that does not lose: what it is, why that matters, what to do."""
     cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
     loop = mean.loop.tolist()
-    what = f"wandering among {listed(loop, SHOWN + 1, lambda s: _name(model, s))} forever"
+    what = f"wandering among {state_names(model, mean.loop, SHOWN + 1)} forever"
     if cycle:
         shown = " -> ".join(_name(model, s) for s in [*loop, loop[0]][: SHOWN + 1])
         what = f"the loop {shown}" + (f" -> ... ({len(loop)} moves)" if len(loop) > SHOWN else "")
@@ -251,9 +251,9 @@ def complaint(model: SSP, mean: MeanReward) -> str:
     return f"{what} {verb} (Assumption 2): give its moves a negative reward"
 
 
-def state_names(model: SSP, states: Int[np.ndarray, "n"]) -> str:
+def state_names(model: SSP, states: Int[np.ndarray, "n"], most: int = SHOWN) -> str:
     """The first few states by name, and how many more there are."""
-    return listed(states.tolist(), SHOWN, lambda s: _name(model, s))
+    return listed(states.tolist(), most, lambda s: _name(model, s))
 
 
 def _name(model: SSP, state: Index) -> str:

@@ -80,11 +80,9 @@ def random_keys(seeds: Sequence[tuple[int, ...]]) -> Key[Array, "keys"]:
 
 
 @jax.jit
-def _folded_each(low: UInt32[Array, "keys"], high: UInt32[Array, "keys"]) -> Key[Array, "keys"]:
-    return jax.vmap(_folded)(low, high)
-
-
-@jax.jit
 def _folded(low: UInt32[Array, ""], high: UInt32[Array, ""]) -> PRNGKeyArray:
     """One key from two numbers, in one program: four of them cost more than a small posterior's arithmetic."""
     return jax.random.fold_in(jax.random.key(low), high)
+
+
+_folded_each = jax.jit(jax.vmap(_folded))

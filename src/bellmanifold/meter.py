@@ -273,17 +273,12 @@ def _listening(meter: Meter) -> Iterator[None]:
 
 def _display(asked: bool) -> Display | None:
     """What suits where the output goes."""
-    if _in_notebook():
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if type(shell).__name__ == "ZMQInteractiveShell":  # a notebook's kernel
         return Cell()
     if sys.stderr is not None and sys.stderr.isatty():
         return Bar()
     return Lines() if asked else None
-
-
-def _in_notebook() -> bool:
-    """Does this run in a notebook's kernel?"""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def duration(seconds: float) -> str:

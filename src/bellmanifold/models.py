@@ -62,16 +62,10 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
         raise BadInputError(
             f"{label(text)}: a table of observations is no problem: give the problem first, then the data"
         )
-    if not os.path.exists(text):
-        _require_prefix(text)
+    if not os.path.exists(text):  # it may lack nothing but what comes before it
+        prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
+        require(not prefix, f"{label(text)}: no such file: write {prefix}{label(text)}")
     return read_problem(text)
-
-
-def _require_prefix(text: str) -> None:
-    """Refuse the name of a problem that is no file, if it lacks nothing but what comes before it."""
-    prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
-    if prefix:
-        raise BadInputError(f"{label(text)}: no such file: write {prefix}{label(text)}")
 
 
 def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:

@@ -270,13 +270,10 @@ class SSP(Shown):
         state: Int[np.ndarray, "entries"],
         prob: Float[np.ndarray, "entries"],
     ) -> SSP:
-        """The same problem with the laws of some pairs replaced.
+        """The same problem with the laws of some pairs replaced, which are given in ascending order.
 
-        Laws of pairs that were open are discounted by `open_discount`; others are taken as they are.
-
-        Args:
-            pairs: pairs whose laws are replaced, ascending.
-            start, state, prob: their laws, as `next_start`, `next_state` and `next_prob` are; an empty row is open.
+        Their laws are compressed rows, as `next_start`, `next_state` and `next_prob` are; an empty row is open. Laws of
+        pairs that were open are discounted by `open_discount`; others are taken as they are.
         """
         rows = self._rows.replaced(pairs, Rows(start, state, prob))
         if self.open_discount < 1.0:
