@@ -127,7 +127,7 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"state_names": ["a", "b", "goal", "c"], "initial_state": [3]}, 'initial: unknown state "c"'),
         (
             {"state_names": ["a", "b", "goal", "c"], "next_state": [1, 3, 2, 2]},
-            r'pair \("a", "y"\): next state "c" is neither a goal nor has a pair',
+            r'pair \("a", "y"\): next state "c" is not a goal and has no pair',
         ),
         ({"state_names": ["a", "a", "goal"]}, "occurs twice"),
         ({"pair_state": [0, 0, 7]}, "outside"),

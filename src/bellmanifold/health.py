@@ -247,7 +247,7 @@ def complaint(model: SSP, mean: MeanReward) -> str:
     elif mean.sign == 0:
         verb = "costs nothing, so waiting forever is as good as arriving"
     else:
-        verb = f"pays {mean.value:.3g} a move, so never arriving is better than arriving"
+        verb = f"pays {mean.value:.3g} per move, so never arriving is better than arriving"
     return f"{what} {verb} (Assumption 2): give its moves a negative reward"
 
 
