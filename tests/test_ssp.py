@@ -120,7 +120,7 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"reward_sd": [0.0, -1.0, 0.0]}, r'pair \("a", "y"\): reward_sd is -1'),
         ({"pair_action": [0, 0, 0]}, r'pair \("a", "x"\): occurs twice'),
         ({"pair_state": [0, 0, 2]}, r'pair \("goal", "x"\): its state is a goal'),
-        ({"goals": []}, "goals: there is none"),
+        ({"goals": []}, "goals: there are none"),
         ({"initial_state": [2]}, "is a goal"),
         ({"initial_prob": [0.9]}, "initial: probabilities sum to 0.9"),
         ({"initial_prob": [-1.0]}, "initial: probability"),
@@ -138,7 +138,7 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"next_prob": [1.0]}, "differ in length"),
         (
             {"pair_state": [], "pair_action": [], "reward": [], "next_start": [0], "next_state": [], "next_prob": []},
-            "pairs: there is none",
+            "pairs: there are none",
         ),
     ],
 )

@@ -122,8 +122,8 @@ def _check_lengths(given: _Given) -> None:
         raise BadInputError("a list of states and the list of their probabilities differ in length")
     if np.any(np.diff(start) < 0) or start[0] != 0 or start[-1] != len(given.next_state):
         raise BadInputError("next_start must rise from 0 to the number of successors")
-    require(len(given.goals) > 0, "goals: there is none: name at least one goal state")
-    require(pairs > 0, "pairs: there is none: give at least one pair")
+    require(len(given.goals) > 0, "goals: there are none: name at least one goal state")
+    require(pairs > 0, "pairs: there are none: give at least one pair")
 
 
 def _check_pairs(given: _Given) -> None:

@@ -1,4 +1,4 @@
-"""Compressed rows: the successors of all pairs, one after the other."""
+"""Compressed rows, as in a CSR matrix: the successors of all pairs in a single array."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
         return state, prob
 
     def discounted(self, some: Bool[np.ndarray, "rows"], discount: float, goal: int) -> Rows:
-        """The rows where some non-empty ones lead to the goal, the last state, with probability 1 - discount."""
+        """The rows with some, none of them empty, leading to the goal (last state) with probability 1 - discount."""
         own = self.prob * np.repeat(np.where(some, discount, 1.0), np.diff(self.start))
         count, shape = int(some.sum()), (len(some), goal + 1)
         ends = (np.full(count, 1.0 - discount), np.full(count, goal), np.append(0, np.cumsum(some)))

@@ -109,8 +109,8 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
 def _approach(inside: SSP) -> tuple[Policy, int]:
     """A policy close to the best one of a large component, and a state z that it visits often.
 
-    z is the most likely state of the greedy policy of the sweeps some moves after it started where the sweeps gained
-    most. The way to z is the solution of a problem in which moves to z lead to the goal.
+    z is the most likely state of the greedy policy after some moves from the state where the sweeps gained most. The
+    way to z is the solution of a problem in which moves to z lead to the goal.
     """
     steps = Steps(inside)
     early = _swept(steps, np.zeros(inside.n_states), SWEEPS)

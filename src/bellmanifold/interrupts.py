@@ -2,8 +2,8 @@
 
 Compiled code may swallow KeyboardInterrupt and continue with half-filled tables (SciPy's Sobol points do), so that
 wrong numbers are returned silently. Computations guarded here remember that there was an interrupt: their result is
-discarded, and the user is told how to continue. Exceptions in callbacks of the garbage collector, of which JAX has one,
-are printed by Python and then ignored; an interrupt that is lost there is sent again.
+discarded, and the error says how to continue. Exceptions in callbacks of the garbage collector (JAX has one) are
+printed by Python and then ignored; an interrupt that is lost there is sent again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def interruptible(how_to_go_on: str | Callable[[], str]) -> Iterator[Callable[[]
     """Guard a computation; yields a function that raises after an interrupt, to be called before a part is kept.
 
     Raises:
-        StoppedError: if there was an interrupt, at once or at the latest at the end, and also if it caused another
+        StoppedError: after an interrupt, immediately or at the end at the latest, even if the interrupt caused another
             error; the message says how to continue.
     """
     noticed = False

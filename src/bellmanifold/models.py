@@ -62,7 +62,7 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
         raise BadInputError(
             f"{label(text)}: a table of observations is no problem: give the problem first, then the data"
         )
-    if not os.path.exists(text):  # it may lack nothing but what comes before it
+    if not os.path.exists(text):  # perhaps only its prefix is missing
         prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
         require(not prefix, f"{label(text)}: no such file: write {prefix}{label(text)}")
     return read_problem(text)

@@ -2,8 +2,8 @@
 
 A *pair* is a state together with one of its actions. Pair i pays an expected reward ``reward[i]`` and
 moves to state j with probability p(j | i). The goal is absorbing and pays nothing; several goals are
-lumped into one. An action-value function is a vector with one entry per pair, so almost every array in
-the library is indexed by pairs.
+lumped into one. An action-value function is a vector with one entry per pair, so most arrays in the
+library are indexed by pairs.
 
 Storage is sparse and flat: pairs are sorted by state, and the successors of all pairs are stored in
 compressed rows. With S states, d pairs and k successors in total, memory is O(S + d + k),
