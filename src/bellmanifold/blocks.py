@@ -38,7 +38,7 @@ BUSY, HUB = 24, 100
 """States with more incoming moves than the first number are tried as cuts; with more than the second, a graph is not
 narrow, and a reordering would take long to find that out."""
 CUTS = 64
-"""A chain is cut if at most this many states cut all of its cycles."""
+"""A chain is cut if at most this many states suffice to break all of its cycles."""
 FEW, ITERATIONS, RESTARTS = 150, 1000, 8
 """Iterations with the simple preconditioner and with the better one, and the number of times either is started."""
 EPSILON = float(np.finfo(np.float64).eps)
@@ -341,7 +341,7 @@ def _one_sweep(chain: Chain, order: Indices) -> Operator:
 
 
 def _conjugate_gradients(forward: Operator, right: Vector, inverse: Operator, most: int) -> Vector:
-    """BiCGSTAB (van der Vorst 1992), until the residual has fallen by a factor of 1e-12.
+    """BiCGSTAB (van der Vorst 1992), until the norm of the residual is 1e-12 of its initial value.
 
     SciPy's version computes inner products by a BLAS whose threads wait for each other: six milliseconds for 25,000
     numbers on a busy machine.

@@ -56,7 +56,7 @@ class Rows(NamedTuple):
         return state, prob
 
     def discounted(self, some: Bool[np.ndarray, "rows"], discount: float, goal: int) -> Rows:
-        """The rows with some, none of them empty, leading to the goal (last state) with probability 1 - discount."""
+        """Discount some non-empty rows: with probability 1 - discount they lead to the goal, the last state."""
         own = self.prob * np.repeat(np.where(some, discount, 1.0), np.diff(self.start))
         count, shape = int(some.sum()), (len(some), goal + 1)
         ends = (np.full(count, 1.0 - discount), np.full(count, goal), np.append(0, np.cumsum(some)))

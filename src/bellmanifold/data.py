@@ -156,7 +156,7 @@ class Dataset(Shown):
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:
-        """Every pair seen once, with the model's reward."""
+        """The data set in which every pair was seen once, with the model's reward."""
         require_closed(model, "Dataset.complete")
         return cls(model, np.arange(model.n_pairs), model.reward)
 

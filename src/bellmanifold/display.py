@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 WIDTH = 96
 """Characters per line of text; longer lines are wrapped."""
 LONGEST_FACT, LONGEST_WARNING = 3 * WIDTH, 5 * WIDTH
-"""Most characters of a title or fact, and of a warning, which may be longer because it ends with the remedy."""
+"""Maximum length of a title or fact, and of a warning, which may be longer because it ends with the remedy."""
 MOST_LINES = 5
 MOST_ROWS = 12
-"""Most rows of a table in a notebook."""
+"""Maximum number of rows of a table in a notebook."""
 LONGEST_NAME = 60
 LEAST, ROUNDING = 1e-15, 1e-10
 """Numbers below the first count as 0; errors below the second, relative to their number, are not shown."""

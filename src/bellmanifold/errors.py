@@ -124,7 +124,7 @@ def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remed
 
 
 def require_keys(given: Collection[str], what: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Raise if an object lacks a required key or has an unknown one; likely typing errors are reported first.
+    """Raise if an object lacks a required key or has an unknown one; likely misspellings are reported first.
 
     >>> require_keys({"goal": []}, "problem", ["goals"])
     Traceback (most recent call last):

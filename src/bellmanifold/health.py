@@ -50,7 +50,7 @@ class Verdict:
     Attributes:
         proper_policy: the pair each state plays to reach the goal with probability 1; -1 where that is impossible.
         stranded: states from which no policy reaches the goal with probability 1, shape (stranded,).
-        components: goal-free maximal end components; may be omitted if not requested and all loops clearly cost.
+        components: goal-free maximal end components; may be omitted if not requested and every loop has a cost.
         means: the best mean reward of each; None where it was not requested and is clearly negative.
         reasons: a sentence for every violation of the assumption; empty if it holds.
     """

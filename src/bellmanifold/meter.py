@@ -101,7 +101,7 @@ class Meter:
         self.lock = Lock()
 
     def __enter__(self) -> Meter:
-        if isinstance(self.display, Bar | Cell):  # shown from another thread, too, should no count arrive for long
+        if isinstance(self.display, Bar | Cell):  # a timer shows them even if no count arrives
             self.timer = Timer(self.patience, self._show)
             self.timer.daemon = True
             self.timer.start()

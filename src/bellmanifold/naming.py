@@ -11,7 +11,7 @@ from bellmanifold.errors import BadInputError, guess, listed, quote, require_kin
 from bellmanifold.ssp import SSP
 
 MOST_LISTED = 5
-"""Most names listed in a message."""
+"""Maximum number of names listed in a message."""
 
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:

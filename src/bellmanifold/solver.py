@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 TIE = 1e-10
 """Actions whose values differ by less than this, relative to their size, count as equally good."""
 ROUNDS, FEWEST = 80, 5
-"""Rounds of modified policy iteration between linear systems: for large components, and for small ones."""
+"""Maximum and minimum number of rounds of modified policy iteration between linear systems."""
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
@@ -136,7 +136,7 @@ def solve(
         model: the problem.
         method: "vi", "pi" or "lp"; by default "vi" (one sweep) if no state is revisited once left, else "pi".
         discount: solve the discounted problem instead.
-        max_sweeps: the most sweeps of value iteration.
+        max_sweeps: maximum number of sweeps of value iteration.
 
     Raises:
         BadInputError: if a pair is open, or rewards are so large that values may leave the range of floating point.
@@ -171,7 +171,7 @@ def solve(
     if model.n_pairs == model.n_states:  # there is only one policy
         steps = Steps(model)
         return _solution(steps, *_value_and_gross(steps, verdict.proper_policy), ("pi", 1, None))
-    start, distance, guess = direct_routes(given)  # with a discount every pair leads directly to the goal
+    start, distance, guess = direct_routes(given)  # with a discount every pair may lead to the goal
     steps = Steps(model, distance if model.n_states >= MANY else None)
     policy = np.where(start < 0, verdict.proper_policy, start)
     rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))

@@ -17,7 +17,7 @@ LEAF = 8
 def eliminate(
     moves: Shaped[np.ndarray, "n n"], out: Shaped[np.ndarray, "n"], right: Shaped[np.ndarray, "n"]
 ) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "n"]]:
-    """Solve (I - P) x = right, and return the pivots, too, whose product is det(I - P).
+    """Solve (I - P) x = right; also return the pivots, whose product is det(I - P).
 
     Works with floats and with rationals. The diagonal of `moves` is ignored; `out` is the mass that leaves the set.
 

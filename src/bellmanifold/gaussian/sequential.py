@@ -50,7 +50,7 @@ SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
 TILT_ROUNDS, TILT_LOOKS, TILT_TOLERANCE = 3, 3, 0.3
 """Rounds towards the saddle point between checks, number of checks, and the change that is small enough."""
 NEWTON_STEPS, STEEPEST = 30, 1e14
-"""The most steps of Newton's method, and the largest entry of S S' for which it keeps enough digits."""
+"""Maximum number of Newton steps, and the largest entry of S S' for which they keep enough digits."""
 ORDER_ROUNDS = 4
 ORDER_NUMBERS = 2**17
 """Entries of covariance matrices processed at a time when rows are ordered."""
@@ -191,7 +191,7 @@ def _towards_saddle(
     offset: Float[np.ndarray, "dim some"],
     shift: Float[np.ndarray, "dim some"],
 ) -> tuple[Float[np.ndarray, "dim some"], Float[np.ndarray, "some"]]:
-    """Iterate the saddle-point equations for a few damped rounds; also return the last largest undamped change."""
+    """Shifts after a few damped rounds of the saddle-point equations, and the last round's largest undamped change."""
     dim = len(offset)
     hazard, w = np.zeros_like(offset), np.zeros_like(offset)
     for _ in range(TILT_ROUNDS):
