@@ -68,6 +68,18 @@ def no_programs():
 
 
 @pytest.fixture
+def known_toys(monkeypatch):
+    """The agents `toy` and `plain` are known by name."""
+
+    from toy_agents import PLAIN, TOY
+
+    from bellmanifold.agents.registry import AGENTS
+
+    monkeypatch.setitem(AGENTS, "toy", TOY)
+    monkeypatch.setitem(AGENTS, "plain", PLAIN)
+
+
+@pytest.fixture
 def cli(capfd):
     """Run the command line in this process: arguments in; exit code, stdout and stderr out."""
 

@@ -1,13 +1,17 @@
-"""Random problems for tests: small, cyclic, stochastic, with ties, self-loops and single-action states."""
+"""Random problems for tests: small, cyclic, stochastic, with ties, self-loops and single-action states; their data."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bellmanifold.assembly import assemble
+from bellmanifold.data import Dataset
 from bellmanifold.ssp import SSP, Description
 
 
@@ -56,6 +60,20 @@ def random_problem(
     )
 
 
+def seen(model: SSP, mask: ArrayLike) -> Dataset:
+    """Some pairs, with the rewards that the problem states."""
+    pairs = np.flatnonzero(mask)
+    return Dataset(model, pairs, model.reward[pairs])
+
+
+def data_file(directory: Path, *observations: tuple[object, ...]) -> str:
+    """Observations (state, action, reward) as a data file, whose path is returned."""
+    rows = [dict(zip(("state", "action", "reward"), row, strict=False)) for row in observations]
+    path = directory / "data.json"
+    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": rows}))
+    return str(path)
+
+
 def all_policies(model: SSP) -> Iterator[np.ndarray]:
     """Every deterministic policy, as the pair each state plays."""
     own = [range(model.pair_start[s], model.pair_start[s + 1]) for s in range(model.n_states)]
@@ -86,3 +104,11 @@ def recurrent(model: SSP, policy: np.ndarray) -> np.ndarray:
     """Non-goal states that are recurrent under a policy: whoever they reach reaches them."""
     reach = closure(chain(model, policy))
     return np.array([all(reach[t, s] for t in np.flatnonzero(reach[s])) for s in range(model.n_states)])
+
+
+def mean_reward_in(model: SSP, policy: np.ndarray, members: np.ndarray) -> float:
+    """What a policy earns per move in a closed class of states, from its stationary law."""
+    matrix = chain(model, policy)[np.ix_(members, members)]
+    system = np.vstack([matrix.T - np.eye(len(members)), np.ones(len(members))])
+    law = np.linalg.lstsq(system, np.append(np.zeros(len(members)), 1.0), rcond=None)[0]
+    return float(law @ model.reward[policy[members]])

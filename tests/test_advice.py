@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import stops
+from problems import data_file
 from scipy.stats import norm
 
 import bellmanifold as bm
@@ -54,6 +55,21 @@ def test_a_known_and_an_untried_action(known, prior_mean):
     assert agrees(advice.gain.value[b], advice.gain.se[b], loss)
     assert advice.gain.value[model.pair_index["s", "a"]] == 0.0
     assert [model.pair_name(pair) for pair in advice.trials] == [("s", "b")]
+
+
+@pytest.mark.parametrize("options", [{}, pytest.param({"noise_sd": 1e-3}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("elsewhere", [-1e4, -1e9])
+def test_a_large_reward_elsewhere_makes_nothing_certain(elsewhere, options):
+    """What one state pays says nothing about how close values of another one are; four numbers of each case."""
+    moves = {("s", "a"): Move(-1.0, {"goal": 1.0}), ("s", "b"): Move(0.0, {"goal": 1.0})}
+    model = from_moves("two", moves | {("t", "a"): Move(elsewhere, {"goal": 1.0})}, start="s")
+    data = bm.Dataset.from_pairs(model, [("s", "a"), ("t", "a")])
+    advice = bm.advise(model, data, prior_scale=1.0, tolerance=1e-3, **options).to_dict()
+    loss = largest(-1.0, 0.0, 1.0)
+    assert advice["stop"] is False
+    assert agrees(advice["expected_loss"]["mean"], advice["expected_loss"]["se"], loss)
+    assert advice["trials"][0]["action"] == "b"
+    assert agrees(advice["trials"][0]["gain"]["mean"], advice["trials"][0]["gain"]["se"], loss)
 
 
 def test_two_noisy_actions():
@@ -257,14 +273,6 @@ def test_shown_to_a_person():
     first, second = advice.sentences()
     assert first.startswith("Stopping now costs 1.")
     assert "at 2,1 could save up to 0." in second
-
-
-def data_file(directory, *observations):
-    """Observations (state, action, reward) as a data file."""
-    rows = [dict(zip(("state", "action", "reward"), row, strict=False)) for row in observations]
-    path = directory / "data.json"
-    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": rows}))
-    return str(path)
 
 
 def test_command_for_programs(cli, tmp_path):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from problems import data_file
 
 from bellmanifold import __version__, envs
 from bellmanifold.envs.building import Move, from_moves
@@ -208,14 +209,6 @@ def test_streams_that_the_caller_closed(closed, said):
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout) >= said
-
-
-def data_file(tmp_path, *observations):
-    path = tmp_path / "data.json"
-    keys = ("state", "action", "reward")
-    seen = [dict(zip(keys, observation, strict=False)) for observation in observations]
-    path.write_text(json.dumps({"format": "bellmanifold.data/1", "observations": seen}))
-    return str(path)
 
 
 def test_posterior_json_is_the_contract(cli, tmp_path):

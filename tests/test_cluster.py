@@ -13,21 +13,16 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from test_sweep import numbers, start, toy, wait_for_files, write_plan
-from toy_agents import PLAIN, TOY, play_here
+from toy_agents import play_here
 
 import bellmanifold
-from bellmanifold.agents.registry import AGENTS
 from bellmanifold.cli import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.sweeps.cluster import play_on_cluster
 from bellmanifold.sweeps.plan import plan_runs, read_plan
 from bellmanifold.sweeps.runner import sweep
 
-
-@pytest.fixture(autouse=True)
-def _toys(monkeypatch):
-    monkeypatch.setitem(AGENTS, "toy", TOY)
-    monkeypatch.setitem(AGENTS, "plain", PLAIN)
+pytestmark = pytest.mark.usefixtures("known_toys")
 
 
 @contextmanager

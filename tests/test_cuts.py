@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from problems import random_problem
+from wandering import part_of_a_loop
 
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
@@ -619,15 +620,7 @@ def test_a_loop_that_observed_pairs_leave_towards_unknown_values_is_not_covered(
 
 def test_lingering_in_a_part_of_a_loop_is_not_covered():
     """`stay` lingers in one state of the two that hardly any move leaves: a coin that closes both exits misses that."""
-    moves = {
-        ("s", "stay"): Move(-1e-14, {"s": 1 - 2e-15, "goal": 2e-15}),
-        ("s", "go"): Move(-5.5, {"t": 1.0}),
-        ("s", "untried"): Move(0.0, {"goal": 1.0}),
-        ("t", "back"): Move(4.0, {"s": 1.0}),
-        ("t", "untried"): Move(0.0, {"goal": 1.0}),
-    }
-    model = from_moves("part", moves, start="s")
-    data = Dataset.from_pairs(model, [("s", "stay"), ("s", "go"), ("t", "back")])
+    _, data = part_of_a_loop()
     assert lingering_loops(relaxed_target(data, 0.0, 1.0))[1] == MISSED
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import seen
 from scipy import stats
 
 import bellmanifold as bm
@@ -42,11 +43,6 @@ from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, ROUND
 from bellmanifold.posteriors.weight import propose
-
-
-def seen(model, mask):
-    pairs = np.flatnonzero(mask)
-    return Dataset(model, pairs, model.reward[pairs])
 
 
 def wide():

@@ -581,6 +581,16 @@ class Advising(Session):
         return {"kind": message["kind"]}
 
 
+def run_until_interrupted(server, visit):
+    """Do the server's errands while somebody visits it, who interrupts it in the end."""
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.run_errands()
+    visitor.join(30)
+    server.shutdown()
+
+
 def test_pies_do_not_wait_for_advice():
     """A message that comes while advice is computed is answered before it."""
     session, answers = Advising(), []
@@ -599,12 +609,7 @@ def test_pies_do_not_wait_for_advice():
             waiting.join(30)
             interrupt_main()
 
-        visitor = threading.Thread(target=visit)
-        visitor.start()
-        with pytest.raises(KeyboardInterrupt):
-            server.run_errands()
-        visitor.join(30)
-        server.shutdown()
+        run_until_interrupted(server, visit)
     assert [json.loads(body)["kind"] for body in answers] == ["look", "advise"]
 
 
@@ -627,12 +632,7 @@ def test_the_page_stops_what_is_computed_and_nothing_else(swallows):
             answers.append(request(server.address, "POST", "answer", {"kind": "look"}))
             interrupt_main()
 
-        visitor = threading.Thread(target=visit)
-        visitor.start()
-        with pytest.raises(KeyboardInterrupt):
-            server.run_errands()
-        visitor.join(30)
-        server.shutdown()
+        run_until_interrupted(server, visit)
     assert [status for status, _, _ in answers] == [200] * 4
     said = [json.loads(body) for _, _, body in answers if body.startswith("{")]
     assert said == [{"kind": "warm", "error": "stopped; nothing was changed"}, {"kind": "look", "error": ""}]

@@ -227,16 +227,20 @@ def test_the_keyboard_alone(page):
     assert page.ask(f"{controls}.filter((n) => !n.labels?.length && !n.ariaLabel && !n.textContent).length") == 0
 
 
+def saved_data(directory, model):
+    """What the page saves there, once it has."""
+    for _ in range(200):
+        if (directory / "data.json").exists():
+            break
+        time.sleep(0.05)
+    return bm.load_data(directory / "data.json", model)
+
+
 def test_the_data_file_is_saved_and_read_back(page, tmp_path):
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     add(page, 1, "2.5")
     click_button(page, "save data file")
-    for _ in range(200):
-        if (tmp_path / "data.json").exists():
-            break
-        time.sleep(0.05)
-    model = bm.load_model(MODEL)
-    data = bm.load_data(tmp_path / "data.json", model)
+    data = saved_data(tmp_path, bm.load_model(MODEL))
     assert (data.pair.tolist(), data.reward.tolist()) == ([1], [2.5])
     assert not page.ask("document.querySelector('.unsaved') !== null")
 
@@ -352,10 +356,6 @@ def test_the_widget_s_front_end(open_page, tmp_path):
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     page.ask("[...document.querySelectorAll('button')].find((b) => b.textContent === 'save data file').click()")
     assert notebook.pump() == ["save"]
-    for _ in range(200):
-        if (tmp_path / "data.json").exists():
-            break
-        time.sleep(0.05)
-    assert bm.load_data(tmp_path / "data.json", model).reward.tolist() == [2.5]
+    assert saved_data(tmp_path, model).reward.tolist() == [2.5]
     page.ask("window.leave()")
     assert page.complaints == []

@@ -23,9 +23,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_sweep import PROGRAM, numbers, start, toy, toys, write_plan
-from toy_agents import PLAIN, TOY, play_here, record_run
+from toy_agents import play_here, record_run
 
-from bellmanifold.agents.registry import AGENTS
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import write_atomically
 from bellmanifold.stderr import remark
@@ -36,11 +35,7 @@ from bellmanifold.sweeps.store import PLAN_FILE, Store, encode, load_run, verify
 
 KILLS = 50
 
-
-@pytest.fixture(autouse=True)
-def _toys(monkeypatch):
-    monkeypatch.setitem(AGENTS, "toy", TOY)
-    monkeypatch.setitem(AGENTS, "plain", PLAIN)
+pytestmark = pytest.mark.usefixtures("known_toys")
 
 
 def undisturbed(plan, out):

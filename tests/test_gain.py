@@ -3,7 +3,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from problems import all_policies, chain, random_problem, recurrent
+from problems import all_policies, mean_reward_in, random_problem, recurrent
 from scipy.optimize import linprog
 
 from bellmanifold import envs
@@ -21,10 +21,7 @@ def brute_gain(model, component):
         if not closed.any() or not np.isin(policy[closed], component.pairs).all():
             continue
         for members in (own for own in recurrent_classes(model, policy) if closed[own[0]]):
-            matrix = chain(model, policy)[np.ix_(members, members)]
-            system = np.vstack([matrix.T - np.eye(len(members)), np.ones(len(members))])
-            law = np.linalg.lstsq(system, np.append(np.zeros(len(members)), 1.0), rcond=None)[0]
-            best = max(best, law @ model.reward[policy[members]])
+            best = max(best, mean_reward_in(model, policy, members))
     return best
 
 

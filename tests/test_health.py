@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import all_policies, chain, closure, random_problem
+from problems import all_policies, chain, closure, mean_reward_in, random_problem
 
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
@@ -21,13 +21,7 @@ def literal_assumption_2(model):
         if closure(chain(model, policy))[:-1, -1].all():
             proper_exists = True
             continue
-        gains = []
-        for members in recurrent_classes(model, policy):
-            matrix = chain(model, policy)[np.ix_(members, members)]
-            system = np.vstack([matrix.T - np.eye(len(members)), np.ones(len(members))])
-            law = np.linalg.lstsq(system, np.append(np.zeros(len(members)), 1.0), rcond=None)[0]
-            gains.append(law @ model.reward[policy[members]])
-        if min(gains) > -1e-9:
+        if min(mean_reward_in(model, policy, members) for members in recurrent_classes(model, policy)) > -1e-9:
             return False
     return proper_exists
 

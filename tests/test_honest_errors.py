@@ -273,6 +273,24 @@ def test_a_tolerance_is_kept_where_it_says_something(actions):
     np.testing.assert_allclose(summary.q_sd.value, 1e-7, rtol=2e-3)
 
 
+@pytest.mark.parametrize("elsewhere", [-1e7, -1e9])
+def test_ties_beside_a_large_reward_elsewhere(elsewhere):
+    """Residuals that split a tie are small beside what the values may be, whatever another state pays.
+
+    Both actions of t pay -1, and `go` leads there: worth -1, not 4.6 +- 13. False alarms: 4.5 standard errors of 32
+    replicates with probability 9e-5, of two numbers in two cases 4e-4.
+    """
+    moves = {("s", "go"): Move(0.0, {"t": 1.0}), ("s", "untried"): Move(0.0, {"goal": 1.0})}
+    moves |= {("t", a): Move(-1.0, {"goal": 1.0}) for a in "ab"} | {("u", "go"): Move(elsewhere, {"goal": 1.0})}
+    model, data = surrounded(moves, "chart")
+    summary = bm.posterior(model, data, prior_scale=10.0)
+    found, go = summary.action_probability, model.pair_index["s", "go"]
+    assert abs(found.value[go] - norm.cdf(-0.1)) <= 4.5 * found.se[go]
+    assert abs(found.value[model.pair_index["t", "a"]] - 0.5) <= 4.5 * found.se[model.pair_index["t", "a"]]
+    assert summary.q_mean.value[go] == pytest.approx(-1.0, abs=1e-4)
+    assert summary.q_sd.value[go] < 1e-4
+
+
 @pytest.mark.parametrize("how", WALKS)
 def test_the_same_in_a_walk(how):
     """Right, or not trusted; false-alarm rate: below 1e-4 a case (six standard errors of four chains or more)."""

@@ -102,19 +102,21 @@ def test_the_usual_way_through_the_cells():
     assert (USUAL.chunk, USUAL.first_block, USUAL.block, USUAL.stored) == (262144, 128, 1024, 67108864)
 
 
+WALLED = {
+    ("a", "x"): Move(-0.5, {"b": 0.5, "goal": 0.5}),
+    ("a", "y"): Move(-1.0, {"goal": 1.0}),
+    ("a", "z"): Move(0.2, {"goal": 1.0}),
+    ("b", "x"): Move(-0.3, {"goal": 1.0}),
+    ("b", "y"): Move(-0.7, {"goal": 1.0}),
+    ("c", "x"): Move(-0.4, {"b": 1.0}),
+    ("c", "y"): Move(-0.9, {"goal": 1.0}),
+}
+
+
 def walled_target() -> Target:
     """A successor with two actions, and states with three and two that are none."""
-    moves = {
-        ("a", "x"): Move(-0.5, {"b": 0.5, "goal": 0.5}),
-        ("a", "y"): Move(-1.0, {"goal": 1.0}),
-        ("a", "z"): Move(0.2, {"goal": 1.0}),
-        ("b", "x"): Move(-0.3, {"goal": 1.0}),
-        ("b", "y"): Move(-0.7, {"goal": 1.0}),
-        ("c", "x"): Move(-0.4, {"b": 1.0}),
-        ("c", "y"): Move(-0.9, {"goal": 1.0}),
-    }
     seen = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "x")]
-    return relaxed_target(Dataset.from_pairs(from_moves("walled", moves, start="a"), seen), 0.4, 1.5)
+    return relaxed_target(Dataset.from_pairs(from_moves("walled", WALLED, start="a"), seen), 0.4, 1.5)
 
 
 def walled() -> cells_module.Cells:
@@ -260,18 +262,8 @@ def test_a_lucky_estimate_is_not_believed():
 
 def many_walls() -> Target:
     """Four states of three and two actions, widths and priors of their own: 24 cells, of five walls each."""
-    moves = {
-        ("a", "x"): Move(-0.5, {"b": 0.5, "goal": 0.5}),
-        ("a", "y"): Move(-1.0, {"goal": 1.0}),
-        ("a", "z"): Move(0.2, {"goal": 1.0}),
-        ("b", "x"): Move(-0.3, {"goal": 1.0}),
-        ("b", "y"): Move(-0.7, {"goal": 1.0}),
-        ("c", "x"): Move(-0.4, {"b": 1.0}),
-        ("c", "y"): Move(-0.9, {"goal": 1.0}),
-        ("d", "x"): Move(-0.4, {"b": 0.3, "goal": 0.7}),
-        ("d", "y"): Move(-0.9, {"goal": 1.0}),
-    }
-    model = from_moves("many walls", moves, start="a")
+    more = {("d", "x"): Move(-0.4, {"b": 0.3, "goal": 0.7}), ("d", "y"): Move(-0.9, {"goal": 1.0})}
+    model = from_moves("many walls", WALLED | more, start="a")
     observed = np.isin(np.arange(9), [0, 1, 4, 5, 7])
     prior = ValuePrior(np.linspace(-1.5, 0.6, 9), np.linspace(0.6, 1.8, 9))
     scale = np.where(observed, 0.4 + 0.1 * np.arange(9), 0.0)

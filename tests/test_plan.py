@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_agents import PLAIN, TOY, record_run
+from toy_agents import record_run
 
 import bellmanifold as bm
-from bellmanifold.agents.registry import AGENTS
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
 from bellmanifold.sweeps.plan import RunSettings, digest, make_settings, read_plan
@@ -20,10 +19,8 @@ from bellmanifold.sweeps.store import file_name
 
 
 @pytest.fixture
-def plan(tmp_path, monkeypatch):
+def plan(tmp_path, known_toys):
     """Write a plan and give its path; the toy agents are registered."""
-    monkeypatch.setitem(AGENTS, "toy", TOY)
-    monkeypatch.setitem(AGENTS, "plain", PLAIN)
 
     def write(text):
         path = tmp_path / "plan.toml"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import trace_of
-from problems import random_problem
+from problems import random_problem, seen
 from scipy import stats
 
 import bellmanifold as bm
@@ -41,11 +41,6 @@ GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text()
 MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
 GOLDEN_SLOW = ("swirl_d3_ones_n12", "_e0.1_")
 """Golden cases that `make test-slow` asks of the chart; `test_mixture.py` asks all of them of enumeration."""
-
-
-def seen(model, mask):
-    pairs = np.flatnonzero(mask)
-    return Dataset(model, pairs, model.reward[pairs])
 
 
 def by_chart(target, **budget):

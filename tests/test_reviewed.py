@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from wandering import part_of_a_loop
 
 import bellmanifold as bm
 from bellmanifold import jax_setup
@@ -10,19 +11,6 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.kernels import Uniform
-
-
-def part_of_a_loop():
-    """`stay` lingers in one of two states that hardly any move leaves: the coins do not cover that."""
-    moves = {
-        ("s", "stay"): Move(-1e-14, {"s": 1 - 2e-15, "goal": 2e-15}),
-        ("s", "go"): Move(-5.5, {"t": 1.0}),
-        ("s", "untried"): Move(0.0, {"goal": 1.0}),
-        ("t", "back"): Move(4.0, {"s": 1.0}),
-        ("t", "untried"): Move(0.0, {"goal": 1.0}),
-    }
-    model = from_moves("part", moves, start="s")
-    return model, Dataset.from_pairs(model, [("s", "stay"), ("s", "go"), ("t", "back")])
 
 
 def test_what_is_missed_is_said_by_posteriors_draws_and_agents():

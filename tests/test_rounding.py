@@ -73,6 +73,15 @@ def test_how_wide_residuals_are_that_split_ties():
     assert tie_width(target_of([("s", "a")], scale=1e6)) == pytest.approx(3e-8), "nothing competes"
 
 
+@pytest.mark.parametrize(("scale", "width"), [(10.0, 1e-5), (1e-3, 1e-8), (1e9, 10.0)])
+def test_residuals_beside_a_large_reward_that_competes_with_nothing(scale, width):
+    """1e-6 of the prior's sd, but no less than 1e-8 of the values that compete and no more than 1e-8 of the rewards."""
+    moves = {("s", "a"): Move(-1.0, GOAL), ("s", "b"): Move(-1.0, GOAL), ("u", "far"): Move(-1e9, GOAL)}
+    target = target_of(list(moves), scale, moves=moves)
+    assert tie_width(target) == pytest.approx(width)
+    assert tie_width(replace(target, prior=replace(target.prior, flat=True))) == pytest.approx(10.0)
+
+
 @pytest.mark.parametrize(("epsilon", "is_lost"), [(1e-13 * 500_003, True), (1.01e-13 * 500_003, False), (1e-5, False)])
 def test_a_tolerance_that_rounding_swallows_is_none(epsilon, is_lost):
     """Below 1e-13 of the largest value that competes."""

@@ -19,7 +19,7 @@ import pytest
 import toy_agents
 import xarray as xr
 from test_agents import Masked
-from toy_agents import PLAIN, TOY, play_here, record_run
+from toy_agents import TOY, play_here, record_run
 
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli import run as command
@@ -38,11 +38,7 @@ from bellmanifold.sweeps.workers import play_in_processes
 PROGRAM = [sys.executable, str(Path(toy_agents.__file__))]
 TWO_WORKERS = partial(play_in_processes, workers=2)
 
-
-@pytest.fixture(autouse=True)
-def _toys(monkeypatch):
-    monkeypatch.setitem(AGENTS, "toy", TOY)
-    monkeypatch.setitem(AGENTS, "plain", PLAIN)
+pytestmark = pytest.mark.usefixtures("known_toys")
 
 
 def toy(seed=0, model="env:swirl?depth=3", episodes=6, **options):

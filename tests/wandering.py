@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.target import ValuePrior
 
@@ -50,6 +51,19 @@ def two_rings():
     moves["d", "stay"] = Move(-0.2, {"d": 1.0})
     moves["d", "out"] = Move(-1.0, {"goal": 1.0})
     return from_moves("two rings", moves, start="b")
+
+
+def part_of_a_loop():
+    """`stay` lingers in one of two states that hardly any move leaves: the coins do not cover that."""
+    moves = {
+        ("s", "stay"): Move(-1e-14, {"s": 1 - 2e-15, "goal": 2e-15}),
+        ("s", "go"): Move(-5.5, {"t": 1.0}),
+        ("s", "untried"): Move(0.0, {"goal": 1.0}),
+        ("t", "back"): Move(4.0, {"s": 1.0}),
+        ("t", "untried"): Move(0.0, {"goal": 1.0}),
+    }
+    model = from_moves("part", moves, start="s")
+    return model, Dataset.from_pairs(model, [("s", "stay"), ("s", "go"), ("t", "back")])
 
 
 def own_priors(model):

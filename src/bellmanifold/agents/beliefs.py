@@ -30,13 +30,9 @@ def shares(
     policy: Int[np.ndarray, "states draws"],
     probability: Float[np.ndarray, "draws"],
 ) -> Float[np.ndarray, "pairs"]:
-    """The probability that each pair is the best of its state.
+    """The probability that each pair is the best of its state, from greedy pairs of draws.
 
-    Args:
-        model: the problem.
-        observed: known pairs.
-        policy: greedy pairs of draws, -1 where any unknown pair is the best (and no other stands for them).
-        probability: of each draw.
+    These are -1 where any unknown pair is the best (and no other stands for them).
     """
     any_unknown = model.n_pairs + np.arange(model.n_states)[:, None]
     where = np.where(policy < 0, any_unknown, policy)

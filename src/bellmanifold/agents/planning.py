@@ -36,13 +36,9 @@ SWEEPS = 20
 
 
 def solve_leaky(model: SSP, reward: Float[np.ndarray, "pairs"], law: Law, policy: Policy) -> Float[np.ndarray, "pairs"]:
-    """Optimal action values of a made-up problem, by policy iteration.
+    """Optimal action values of a made-up problem, by policy iteration from a policy.
 
-    Args:
-        model: says which pairs a state has; nothing else of it is used.
-        reward: expected reward of each pair.
-        law: where each pair leads; every row sums to less than 1.
-        policy: where to begin.
+    `model` says which pairs a state has; nothing else of it is used.
     """
     for _ in range(MAX_POLICIES):
         value = _policy_value(reward[policy], law[policy])

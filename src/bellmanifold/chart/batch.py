@@ -85,13 +85,7 @@ NUMBERED = 2**62
 
 @dataclass(frozen=True, eq=False)
 class BatchChart:
-    """The chart of one problem for batches.
-
-    Attributes:
-        model: the problem.
-        layout: how it is solved.
-        law: the problem's transition law, as `Layout` takes it.
-    """
+    """The chart of one problem for batches: how it is solved, and its transition law as `Layout` takes it."""
 
     model: SSP
     layout: Layout

@@ -26,6 +26,7 @@ from bellmanifold.posteriors.draws import Points, completed, covering_if_small, 
 from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
+from bellmanifold.posteriors.rounding import tie_width
 from bellmanifold.posteriors.system import Drawn, chart_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import CHAINS, ROUND, SPARSE_CHAINS, check_found, check_sparse, fresh_walker
@@ -45,8 +46,9 @@ STRETCHES, STRETCH, LEAST_STRETCH, FULL = 16, 50, 10, 8
 """Points kept per chain, steps between two of them (most and least), and the number of rounds that allows the most."""
 LEAST_STRETCHES, SPARSE_STRETCH = 16, 4
 """The least number of points per chain on sparse systems, and the steps between them."""
-TIE = 1e-6
-"""Values that differ by less than this share of their size are the same: ties at epsilon 0 are split by 1e-8 of it."""
+TIE, WIDTHS = 1e-6, 100.0
+"""Values that differ by less than this share of their size are the same, or by less than so many widths of the
+residuals that split ties at epsilon 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,17 +95,13 @@ class JointDraws:
         if self.law is not None and target.laws is not None:
             value = np.append(self.best.T, np.zeros((1, len(self.q))), axis=0)
             ahead[:, target.laws.pairs] = np.einsum("rnd,nd->dr", self.law, value)
-        exact = target.observed & (target.scale == 0)
         pay = np.where(target.observed, self.q - ahead, self.q)
-        return np.ascontiguousarray(np.where(exact, target.reward, pay).T)
+        return np.ascontiguousarray(np.where(target.exact, target.reward, pay).T)
 
     @cached_property
     def tie(self) -> float:
         """Values closer than this are the same."""
-        target = self.target
-        paid = float(np.abs(target.reward[target.observed]).max(initial=0.0))
-        split = paid or float(target.may_tie.any())  # as wide as `Coordinates.tie_width`
-        return TIE * max(split, float(self.weight @ np.abs(self.at_start)))
+        return max(WIDTHS * tie_width(self.target), TIE * float(self.weight @ np.abs(self.at_start)))
 
     @cached_property
     def sd(self) -> Float[np.ndarray, "pairs"]:
@@ -146,16 +144,10 @@ def given_draws(target: Target, budget: Budget, q: Float[np.ndarray, "draws pair
 
 
 def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_observed: bool = False) -> JointDraws:
-    """Draws from a posterior: by importance where that weighs well, else by walking.
+    """At most `most` draws from a posterior by importance where that weighs well, else draws by walking.
 
-    Args:
-        target: the posterior; it must leave no improper policy any mass.
-        budget: bounds the work.
-        most: no more importance draws than this.
-        only_observed: for agents, which must not look at pairs that were not observed.
-
-    Raises:
-        UnsupportedError: where no draws can be made.
+    The posterior must leave no improper policy any mass. With `only_observed` no pair is looked at that was not
+    observed. Where no draws can be made that is refused.
     """
     try:
         chart = chart_of(target, budget.chart, only_observed)

@@ -203,9 +203,7 @@ class Planner:
     def plan(self, weight: Float[np.ndarray, "draws n"], pay: Float[np.ndarray, "pairs n"]) -> Policies:
         """The best policies for some payments, and for the mean of open laws; those that have none are left out.
 
-        Args:
-            weight: of the draws that laws are averaged over, one column per problem, each of which sums to 1.
-            pay: what pairs pay.
+        A column belongs to a problem; weights of draws, by which laws are averaged, sum to 1 in each.
         """
         starts = range(0, pay.shape[1], BATCH)
         parts = [self._solve(weight[:, k : k + BATCH], pay[:, k : k + BATCH]) for k in starts]

@@ -53,7 +53,7 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
         return Choice("prior", "no observations: the posterior is the prior")
     if asked != "auto" and asked != "chart":
         return Choice(asked)
-    if (target.scale[target.observed] == 0).any():
+    if target.exact.any():
         check_exact(target)
     known = everything_known(target, budget) if asked == "auto" and target.is_exact else None
     if known is not None:

@@ -97,14 +97,13 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
     """
     if target.prior.flat:  # no weight grows as a loop is left less and less often
         return Covering([[Coordinates(target)]])
-    exact = target.observed & (target.scale == 0)
     if target.is_acyclic:
-        centred = [] if exact.any() else [[Coordinates(target, centred=True)]]
+        centred = [] if target.exact.any() else [[Coordinates(target, centred=True)]]
         return Covering([[Coordinates(target)], *centred])
     if target.is_exact:
         loops, missed = lingering_loops(target, most)
         return Covering([[Coordinates(target, lingering=loops)]], missed)
-    if not target.proper_only and any(exact[loop.pairs].any() for loop in target.improper_loops):
+    if not target.proper_only and any(target.exact[loop.pairs].any() for loop in target.improper_loops):
         raise UnsupportedError(
             "exact and noisy rewards in one loop of observed pairs: use --proper-only, or give the exact ones an sd"
         )
@@ -122,7 +121,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         )
     treatments = _treatments(target, cut)
     leaves_out = target.proper_only and bool(target.improper_loops)  # centred coordinates would not leave it out
-    if leaves_out or exact.any():
+    if leaves_out or target.exact.any():
         return Covering([treatments])
     return Covering([treatments, [Coordinates(target, centred=True)]])
 
@@ -150,9 +149,9 @@ def needs_cut(target: Target, most: int = MAX_CUT) -> bool:
 
 def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --discount 0.99") -> None:
     """Refuse an exact posterior that does not exist: every loop of observed pairs must cost something."""
-    exact = target.observed & (target.scale == 0)
-    loops = target.loops if target.is_exact else end_components(target.model, exact) if exact.any() else []
-    for component in loops:
+    if not target.exact.any():
+        return
+    for component in target.loops if target.is_exact else end_components(target.model, target.exact):
         mean = best_mean_reward(replace(target.model, reward=target.reward), component)
         if mean.sign >= 0:
             raise UnsupportedError(f"{complaint(target.model, mean)}; the exact posterior does not exist: {remedy}")

@@ -116,21 +116,17 @@ def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | No
 
 def _may_idle(target: Target, laws: OpenLaws) -> bool:
     """Whether a class may pay exactly nothing, and weigh the more the less it is left."""
-    return laws.discount == 1.0 and not target.prior.flat and bool((_exact(target) & (target.reward >= 0)).any())
-
-
-def _exact(target: Target) -> Bool[np.ndarray, "pairs"]:
-    return target.observed & (target.scale == 0)
+    return laws.discount == 1.0 and not target.prior.flat and bool((target.exact & (target.reward >= 0)).any())
 
 
 def _single_exits(target: Target, laws: OpenLaws) -> tuple[Int[np.ndarray, "exits"], Int[np.ndarray, "exits"]]:
     """Row and landing of what was seen once, by pairs that were also seen to stay in a loop with their own state."""
     landed = laws.landed.tocoo()
     row, landing = landed.row.astype(np.int64), landed.col.astype(np.int64)
-    _, label = connected_components(state_graph(target.support, _exact(target)), connection="strong")
+    _, label = connected_components(state_graph(target.support, target.exact), connection="strong")
     stays = label[landing] == label[target.model.pair_state[laws.pairs[row]]]
     others = np.bincount(row, stays, len(laws.pairs))[row] - stays
-    single = (landed.data == 1) & (others > 0) & _exact(target)[laws.pairs[row]]
+    single = (landed.data == 1) & (others > 0) & target.exact[laws.pairs[row]]
     return row[single], landing[single]
 
 
@@ -139,7 +135,7 @@ def _idle_class(target: Target, laws: OpenLaws, support: SSP, most: float) -> Me
 
     In `support` open laws lead only where they were seen to lead; the weight is that of all other landings.
     """
-    exact, model = _exact(target), replace(support, reward=target.reward)
+    exact, model = target.exact, replace(support, reward=target.reward)
     for allowed in (exact, exact & (target.reward == 0)):
         for best, weight in _classes(target, laws, model, allowed):
             if best.sign == 0 and 0.0 < weight <= most:

@@ -37,12 +37,8 @@ FEW_POLICIES = 2**16
 class Nets:
     """32 scrambled nets of each component of a mixture in equal shares, which can be grown as long as needed.
 
-    A net is the beginning of the net twice its size, so growing costs only the new points.
-
-    Args:
-        components: coordinates whose weights are relative to the mixture of all of them; mostly just one.
-        chart: of the problem.
-        seed: fixes the points.
+    A net is the beginning of the net twice its size, so growing costs only the new points. Weights in each component's
+    coordinates are relative to the mixture of all of them; mostly there is just one.
     """
 
     def __init__(self, components: list[Coordinates], chart: BatchChart, seed: int) -> None:

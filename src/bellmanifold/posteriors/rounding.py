@@ -2,7 +2,8 @@
 
 Action values are sums of rewards, residuals and unobserved values, rounded to about 1e-16 of their size. Residuals
 decide which of several equally good actions is greedy, so they must not be lost in that. The infinitesimal ones of an
-exact posterior have a width of 1e-8 of the largest reward, and more where values are far larger than rewards. A
+exact posterior have a width of 1e-8 of the largest reward, and more where values are far larger than rewards. It is
+less where that would be wide beside the prior: one reward of -1e9 must not blur the values of all other states. A
 tolerance that is lost is as good as none: such a posterior is taken for the exact one, which splits ties as a limit.
 """
 
@@ -17,6 +18,9 @@ from bellmanifold.posteriors.target import Target
 
 TIE_WIDTH, LEAST_TIE_WIDTH = 1e-8, 1e-12
 """Width of the residuals that split ties at epsilon = 0, relative to the rewards; at least, relative to the values."""
+BESIDE_PRIOR = 1e-6
+"""Residuals are no wider than this share of the prior's least standard deviation, as long as that is 1e-8 of the values
+that compete, of which differences of 1e-10 count as ties."""
 SWALLOWED = 1e-13
 """A tolerance below this share of a value is lost when it is added to it."""
 SWEEPS = 100
@@ -24,11 +28,14 @@ SWEEPS = 100
 
 
 def tie_width(target: Target) -> float:
-    """Residuals of this width are small beside the rewards, and rounding does not hide them."""
-    width = TIE_WIDTH * float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
-    if LEAST_TIE_WIDTH * float(target.prior.likely_size.max(initial=0.0)) <= width:
+    """Residuals of this width are small beside the rewards and the prior, and rounding does not hide them."""
+    largest = float(np.abs(target.reward[target.observed]).max(initial=0.0) or 1.0)
+    width = TIE_WIDTH * largest
+    finest = np.inf if target.prior.flat else BESIDE_PRIOR * float(target.prior.sd.min(initial=np.inf))
+    if LEAST_TIE_WIDTH * float(target.prior.likely_size.max(initial=0.0)) <= width <= finest:
         return width
-    return max(width, LEAST_TIE_WIDTH * largest_competing(target))
+    competing = largest_competing(target)
+    return max(min(width, max(finest, TIE_WIDTH * competing)), LEAST_TIE_WIDTH * competing)
 
 
 def without_lost_tolerance(target: Target) -> Target:

@@ -91,11 +91,11 @@ class SparseWalker(Walker):
         """A chain with more data: numbers of what was a coordinate before are kept, and laws without new landings."""
         new, model, drawer = self.system, self.coordinates.target.model, self.system.drawer
         x = rng.standard_normal(new.size)
-        by_state, residual = np.full(model.n_states, np.nan), np.full(model.n_pairs, np.nan)
-        by_state[model.pair_state[old.free]] = was.x[: len(old.free)]
+        value, residual = np.full((2, model.n_pairs), np.nan)
+        value[old.free] = was.x[: len(old.free)]
         residual[old.residual] = was.x[len(old.free) : len(old.free) + len(old.residual)]
         scale = was.x[len(was.x) - self.coordinates.scales :]
-        kept = np.concatenate([by_state[model.pair_state[new.free]], residual[new.residual], scale])
+        kept = np.concatenate([value[old.coordinates.stand_in[new.free]], residual[new.residual], scale])
         laws = None if drawer is None else drawer.carried(rng, old.drawer, was.laws)
         return new.evaluate(np.where(np.isnan(kept), x, kept), was.policy, laws)._replace(visits=was.visits)
 

@@ -191,7 +191,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         leaving |= np.isin(model.pair_state, loop.states) & ~np.isin(np.arange(model.n_pairs), loop.pairs)
     # Policy iteration starts inside loops that are rarely left. Seen from a policy that leaves, staying is better by
     # the leak times the gain only, which is close to rounding; seen from one that stays, leaving by all of the gain.
-    leaving &= target.observed
+    leaving &= coordinates.solved
     closed = np.asarray(exits.any(axis=0))[coordinates.stand_in]
     first = chart.first_policy(coordinates.solved & ~leaving, closed | leaving)
     first = chart.first_policy(coordinates.solved, closed) if first is None else first

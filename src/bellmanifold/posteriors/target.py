@@ -89,6 +89,11 @@ class Target:
         return bool((self.scale[self.observed] == 0).all())
 
     @cached_property
+    def exact(self) -> Bool[np.ndarray, "pairs"]:
+        """Observed pairs with an exact reward."""
+        return self.observed & (self.scale == 0)
+
+    @cached_property
     def open(self) -> Bool[np.ndarray, "pairs"]:
         """Observed pairs whose law is open."""
         mask = np.zeros_like(self.observed)
@@ -99,7 +104,7 @@ class Target:
     @cached_property
     def may_tie(self) -> Bool[np.ndarray, "pairs"]:
         """Observed pairs with an exact reward and a given law: their values may tie exactly."""
-        return self.observed & (self.scale == 0) & ~self.open
+        return self.exact if self.laws is None else self.exact & ~self.open
 
     @property
     def noise_law(self) -> str:

@@ -1,10 +1,10 @@
 """Actions that are almost, but not quite, equally good under an exact posterior.
 
 An exact posterior splits exact ties between observed actions by infinitesimal residuals (`rounding.tie_width`: 1e-8 of
-the largest reward, or 1e-12 of the values if that is more). Actions whose values really differ, but by less than that,
-would be split as if they tied, where the right answer is 1 and 0. Here the values are computed once more without those
-residuals, at some points of the prior, and states in which that happens are found. What differs by less than 1e-10 of
-the values, or by what rounding may have left of a sum, is a tie, here as in `solve`.
+the largest reward, less if that is wide beside the prior, or 1e-12 of the values if that is more). Actions whose values
+really differ, but by less than that, would be split as if they tied, where the right answer is 1 and 0. Here the values
+are computed once more without those residuals, at some points of the prior, and states in which that happens are found.
+What differs by less than 1e-10 of the values, or by what rounding may have left of a sum, is a tie, here as in `solve`.
 
 Rounding is a small share of the *gross*: what the greedy policy would collect if nothing were negative. That is the
 value of the same equations with absolute payments, in which all other actions cost more than anything can pay.
