@@ -72,7 +72,7 @@ def test_what_is_left_out_means_what_it_means_in_json():
         ("state,action,reward\ns1,go,1\ns9,go,1\n", 'line 3: unknown state "s9": the problem has "s1"'),
         ("state,action,reward\ns1,fly,1\n", 'line 2: state "s1" has no action "fly": it has "stay", "go"'),
         ("state,action,reward,next\ns1,go,1,s1\n", "line 2: pair .* led to .* makes impossible"),
-        ("state,action,reward,next\ns1,go,1,s7\n", 'line 2: next state "s7" is neither a goal'),
+        ("state,action,reward,next\ns1,go,1,s7\n", 'line 2: next state "s7" is not a goal'),
         ('state,action,reward\n"s1,go,1\n', "line 2: .*: close the quotes"),
     ],
 )

@@ -188,14 +188,14 @@ def road_map(**changes):
 
 
 SLIPS = (
-    ({"J05": None}, 'metadata.positions: "J05" has no place, two numbers, so that the map is not used'),
+    ({"J05": None}, 'metadata.positions: "J05" has no position (two numbers), so the map is not used'),
     (
         {"J05": None, "j05": [0.0, 0.0]},
-        'metadata.positions: no state is called "j05" (did you mean "J05"?) and "J05" has no place, two numbers, '
-        "so that the map is not used",
+        'metadata.positions: no state is called "j05" (did you mean "J05"?) and "J05" has no position (two numbers), '
+        "so the map is not used",
     ),
     ({"town": [0.0, 0.0]}, 'metadata.positions: no state is called "town" (the problem has "J00", "J01", "J02"'),
-    ({"J05": [0.0], "J06": "here", "J07": None}, 'metadata.positions: "J05" (and 2 more) has no place'),
+    ({"J05": [0.0], "J06": "here", "J07": None}, 'metadata.positions: "J05" (and 2 more) has no position'),
 )
 
 

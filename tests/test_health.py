@@ -91,7 +91,7 @@ def test_messages_a_person_understands():
         "give its moves a negative reward"
     )
     paid = {**free, ("a", "on"): Move(1.0, {"b": 1.0})}
-    assert "pays 0.5 a move, so never arriving is better" in check(from_moves("paid", paid, start="a")).messages[0]
+    assert "pays 0.5 per move, so never arriving is better" in check(from_moves("paid", paid, start="a")).messages[0]
     trap = {**free, ("a", "on"): Move(-1.0, {"trap": 1.0}), ("trap", "stay"): Move(-1.0, {"trap": 1.0})}
     message = check(from_moves("trap", trap, start="a")).messages[0]
     assert message.startswith("no policy is sure to reach the goal from states a, trap (Assumption 2)")

@@ -95,7 +95,7 @@ def test_loops_that_pay_next_to_nothing():
     answer = bm.posterior(model, Dataset.complete(model)).to_dict()
     assert answer["actions"]["a"]["out"]["probability"] == 1.0
     assert answer["q_mean"]["a"]["out"] == pytest.approx(-1.0, abs=1e-7)
-    for mean, says in ((0.0, "costs nothing"), (1e-12, "pays 1e-12 a move")):
+    for mean, says in ((0.0, "costs nothing"), (1e-12, "pays 1e-12 per move")):
         model = looping(mean)
         assert not bm.check(model).holds
         with pytest.raises(UnsupportedError, match=says):

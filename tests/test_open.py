@@ -318,7 +318,7 @@ def test_deterministic_rewards_are_the_plain_and_the_exact_ones():
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
-        (Observation("a", "x", next="c"), 'next state "c" is neither a goal nor has a pair'),
+        (Observation("a", "x", next="c"), 'next state "c" is not a goal and has no pair'),
         (
             Observation("a", "x", next="goal"),
             r'pair \("a", "x"\) led to "goal", which its law in the problem makes imp',

@@ -215,7 +215,7 @@ BAD_PROBLEMS = {
     "next is a list": (with_pair(0, next=["b"]), r'pairs\[0\] \("a", "left"\): next must be an object'),
     "next to an unknown state": (
         with_pair(0, next={"limbo": 1.0}),
-        r'pair \("a", "left"\): next state "limbo" is neither a goal nor has a pair: give it a pair, possibly an open',
+        r'pair \("a", "left"\): next state "limbo" is not a goal and has no pair: give it a pair, possibly an open',
     ),
     "a start listed nowhere": (
         {**WHOLE, "initial": {"limbo": 1.0}},
@@ -334,7 +334,7 @@ BAD_DATA = {
     "next is a number": (observed({**LEFT, "next": 3}), r"observations\[0\]\.next is a number: give a text"),
     "next to an unknown state": (
         observed(LEFT, {**RIGHT, "next": "limbo"}),
-        r'observations\[1\]: next state "limbo" is neither a goal nor has a pair in the problem: correct it, or give',
+        r'observations\[1\]: next state "limbo" is not a goal and has no pair in the problem: correct it, or give',
     ),
     "next that cannot be": (
         observed({**LEFT, "next": "home"}),
@@ -375,7 +375,7 @@ BAD_DATA = {
     ),
     "next written wrong": (
         observed({**LEFT, "next": "hmoe"}),
-        r'observations\[0\]: next state "hmoe" .*: did you mean "home"\? Else give it a pair',
+        r'observations\[0\]: next state "hmoe" .*: did you mean "home"\? Otherwise give it a pair',
     ),
     "unknown version": (
         observed(version=3),
@@ -434,7 +434,7 @@ def test_data_npz_by_hand(tmp_path):
         ({"next": np.array([1, -1])}, "next: has 2 entries, state has 5"),
         ({"sd": np.array([np.inf] * 5)}, r"observations\[0\]: sd is inf"),
         ({"reward": np.array(["x"] * 5)}, "reward: must be a list of numbers"),
-        ({"state_names": np.array(["a", "b", "c"])}, r'observations\[3\]: next state "c" is neither a goal'),
+        ({"state_names": np.array(["a", "b", "c"])}, r'observations\[3\]: next state "c" is not a goal'),
         ({"state": np.array([0, 0, 0, 2, 1])}, r'observations\[3\]: "home" is a goal'),
     ],
 )
@@ -482,7 +482,7 @@ def test_a_damaged_data_npz(changes):
 
 LACKING = (
     'needs the whole problem, but pair ("a", "right") lacks next, ("b", "left") lacks reward, '
-    '("b", "right") lacks reward and next: give what they lack in the problem file, or ask `posterior` or '
+    '("b", "right") lacks reward and next: give what they lack in the problem file, or use `posterior` or '
     "`advise`, which take open problems"
 )
 

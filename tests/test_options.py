@@ -26,7 +26,7 @@ COMMANDS_ONLY = {"dask", "out", "port"}
         ("leave --proper-only out, use --epsilon above 0", "leave proper_only out, use epsilon above 0"),
         ("rewards are Gaussian: leave --kernel out", "rewards are Gaussian: leave kernel out"),
         ("--prior-mean -1.1e+02 --prior-scale 1.1e+02 would fit", "prior_mean=-1.1e+02, prior_scale=1.1e+02 would fit"),
-        ("by --noise-sd ETA or --infer-noise", "by noise_sd=ETA or infer_noise=True"),
+        ("with --noise-sd ETA or --infer-noise", "with noise_sd=ETA or infer_noise=True"),
         ("use --discount 0.99.", "use discount=0.99."),
         ("choose another --out", "choose another --out"),
         ("--prior-scales is no option", "--prior-scales is no option"),
@@ -77,11 +77,11 @@ def test_one_fault_told_to_both(cli, tmp_path):
             }
         )
     )
-    with pytest.raises(BadInputError, match=r"by noise_sd=ETA or infer_noise=True$"):
+    with pytest.raises(BadInputError, match=r"with noise_sd=ETA or infer_noise=True$"):
         bm.posterior(model, bm.load_data(tmp_path / "data.json", model))
     code, _, err = cli("posterior", "env:two-state", str(tmp_path / "data.json"))
     assert code == 2
-    assert err.strip().endswith("by --noise-sd ETA or --infer-noise")
+    assert err.strip().endswith("with --noise-sd ETA or --infer-noise")
     with pytest.raises(BadInputError, match=r"^noise_sd is -1\.0: give"):
         bm.posterior(model, bm.Dataset.complete(model), noise_sd=-1.0)
     code, _, err = cli("posterior", "env:two-state", str(tmp_path / "data.json"), "--noise-sd", "-1")

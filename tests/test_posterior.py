@@ -668,7 +668,7 @@ def test_positive_loop_is_fine_until_it_is_fully_observed():
     model = from_moves("paid", moves, start="a")
     partly = bm.posterior(model, Dataset.from_pairs(model, [("a", "on"), ("b", "out")]))
     assert partly.trustworthy
-    with pytest.raises(UnsupportedError, match="the loop a -> b -> a pays 1 a move") as error:
+    with pytest.raises(UnsupportedError, match="the loop a -> b -> a pays 1 per move") as error:
         bm.posterior(model, Dataset.complete(model))
     assert error.value.exit_code == 3
     relaxed = bm.posterior(model, Dataset.complete(model), epsilon=1.0)

@@ -130,14 +130,14 @@ def test_a_dead_end_names_what_can_be_done(cli, files):
         (
             {},
             "Mill,Market,-4,1,Marekt\n",
-            'line 2: next state "Marekt" is neither a goal nor has a pair in the problem',
+            'line 2: next state "Marekt" is not a goal and has no pair in the problem',
         ),
         ({"initial": {"Depott": 1.0}}, DRIVES, 'initial: unknown state "Depott"'),
-        ({"goals": ["Hopsital"]}, DRIVES, 'next state "Hospital" is neither a goal nor has a pair'),
+        ({"goals": ["Hopsital"]}, DRIVES, 'next state "Hospital" is not a goal and has no pair'),
         (
             {"pairs": [{"state": "Depot", "action": "x", "next": {"Depto": 1.0}}]},
             DRIVES,
-            'next state "Depto" is neither',
+            'next state "Depto" is not a goal',
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_learning_needs_costs_and_says_what_regret_is(cli, files):
     """An open map is refused with the commands that take it; elsewhere the table is explained, and what may help."""
     code, _, err = cli("learn", files()[0], "--agent", "manifold")
     assert code == 2
-    assert "or ask `posterior` or `advise`, which take open problems" in err
+    assert "or use `posterior` or `advise`, which take open problems" in err
     given = ("learn", "env:deep-sea?depth=6", "--agent", "manifold", "--episodes", "2", "--runs", "1")
     assert "completed regret: what was lost so far" in cli(*given)[1]
 

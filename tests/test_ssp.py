@@ -120,14 +120,14 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"reward_sd": [0.0, -1.0, 0.0]}, r'pair \("a", "y"\): reward_sd is -1'),
         ({"pair_action": [0, 0, 0]}, r'pair \("a", "x"\): occurs twice'),
         ({"pair_state": [0, 0, 2]}, r'pair \("goal", "x"\): its state is a goal'),
-        ({"goals": []}, "goals: there is none"),
+        ({"goals": []}, "goals: there are none"),
         ({"initial_state": [2]}, "is a goal"),
         ({"initial_prob": [0.9]}, "initial: probabilities sum to 0.9"),
         ({"initial_prob": [-1.0]}, "initial: probability"),
         ({"state_names": ["a", "b", "goal", "c"], "initial_state": [3]}, 'initial: unknown state "c"'),
         (
             {"state_names": ["a", "b", "goal", "c"], "next_state": [1, 3, 2, 2]},
-            r'pair \("a", "y"\): next state "c" is neither a goal nor has a pair',
+            r'pair \("a", "y"\): next state "c" is not a goal and has no pair',
         ),
         ({"state_names": ["a", "a", "goal"]}, "occurs twice"),
         ({"pair_state": [0, 0, 7]}, "outside"),
@@ -138,7 +138,7 @@ def test_zero_probability_is_no_successor_and_small_misses_are_scaled_away():
         ({"next_prob": [1.0]}, "differ in length"),
         (
             {"pair_state": [], "pair_action": [], "reward": [], "next_start": [0], "next_state": [], "next_prob": []},
-            "pairs: there is none",
+            "pairs: there are none",
         ),
     ],
 )

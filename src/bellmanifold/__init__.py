@@ -1,6 +1,6 @@
 """Bayesian learning in stochastic shortest path problems.
 
-The public names below are loaded on first use, so that `import bellmanifold` is quick and imports no other package.
+The public names below are loaded on first use, so that `import bellmanifold` is fast and imports no other package.
 """
 
 from __future__ import annotations

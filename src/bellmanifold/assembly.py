@@ -1,4 +1,4 @@
-"""From a description to a problem: plain arrays are checked, lumped, merged and ordered.
+"""Building a problem from a description: plain arrays are checked, lumped, merged and ordered.
 
 Two descriptions of one problem give equal objects, and every error names the pair and the remedy.
 """
@@ -24,10 +24,10 @@ ROUNDING = 1e-12
 def assemble(plain: Description) -> SSP:
     """Check a description and build the problem: goals lumped, pairs and successors in canonical order.
 
-    States are numbered by their first pair, actions by their first use, pairs keep their order within a
-    state, equal successors are merged, successors of probability 0 dropped, and rows that miss 1 by
-    more than rounding (but by no more than 1e-9) are divided by their sum. Names that no pair, goal or
-    start mentions are left out. Where a description may be open, NaN rewards and empty rows are left as they are.
+    States are numbered by their first pair, actions by their first use; pairs keep their order within a
+    state; equal successors are merged, successors of probability 0 dropped, and rows whose sum differs from 1
+    by more than rounding (but by no more than 1e-9) are divided by it. Names that no pair, goal or
+    start mentions are dropped. Where a description may be open, NaN rewards and empty rows are kept.
 
     Raises:
         BadInputError: naming the pair and the remedy.
@@ -64,9 +64,9 @@ def assemble(plain: Description) -> SSP:
 
 
 class _Given:
-    """The arrays of a description: lists of whole numbers in range and of numbers, but nothing else is checked.
+    """The arrays of a description, checked for types and ranges of indices only.
 
-    `is_goal` and `has_pair` say which names are goals, and which have a pair.
+    `is_goal` and `has_pair` are masks of the names that are goals, and of those that have a pair.
     """
 
     def __init__(self, plain: Description) -> None:
@@ -90,21 +90,21 @@ class _Given:
         self.is_goal, self.has_pair = (np.isin(np.arange(states), those) for those in (self.goals, self.pair_state))
 
     def label(self, pair: Index) -> str:
-        """A pair in words."""
+        """A pair by its names, for a message."""
         return "pair " + quote_pair(self.names[self.pair_state[pair]], self.actions[self.pair_action[pair]])
 
     def label_of_entry(self, entry: int) -> str:
-        """The pair of a successor, in words."""
+        """The pair of a successor entry by its names, for a message."""
         return self.label(int(np.searchsorted(self.next_start, entry, side="right")) - 1)
 
     def remedy(self, state: Index, before: str, after: str = "") -> str:
-        """What to do about a name without a pair: a name that is nearly the same, or to give it one."""
+        """The remedy for a name without a pair: a similar name, or to give it a pair."""
         near = guess(self.names[state], (self.names[s] for s in np.flatnonzero(self.has_pair | self.is_goal)))
         remedy = before + (", possibly an open one" + ("," if after else "") if self.may_be_open else "") + after
-        return f"{near} Else {remedy}" if near else remedy
+        return f"{near} Otherwise {remedy}" if near else remedy
 
     def by_first_pair(self) -> tuple[Int[np.ndarray, "states"], Int[np.ndarray, "names"]]:
-        """The states in the order of their first pairs, and the number of each name; others have that of goals."""
+        """The states in order of their first pairs, and the index of each name, that of the goal for all others."""
         pairs = len(self.pair_state)
         first = np.full(len(self.names), pairs)
         np.minimum.at(first, self.pair_state, np.arange(pairs))
@@ -122,12 +122,12 @@ def _check_lengths(given: _Given) -> None:
         raise BadInputError("a list of states and the list of their probabilities differ in length")
     if np.any(np.diff(start) < 0) or start[0] != 0 or start[-1] != len(given.next_state):
         raise BadInputError("next_start must rise from 0 to the number of successors")
-    require(len(given.goals) > 0, "goals: there is none: name at least one goal state")
-    require(pairs > 0, "pairs: there is none: give at least one pair")
+    require(len(given.goals) > 0, "goals: there are none: name at least one goal state")
+    require(pairs > 0, "pairs: there are none: give at least one pair")
 
 
 def _check_pairs(given: _Given) -> None:
-    """Refuse pairs of goals, repeated ones, and rewards that are no numbers."""
+    """Raise for pairs of goals, repeated pairs, and rewards that are not finite."""
     label, reward, reward_sd = given.label, given.reward, given.reward_sd
     _refuse(
         given.is_goal[given.pair_state],
@@ -146,7 +146,7 @@ def _check_pairs(given: _Given) -> None:
 
 
 def _checked_sums(given: _Given) -> Float[np.ndarray, "pairs"]:
-    """What the probabilities of each pair sum to: 1 up to rounding, or 0 where its law is open."""
+    """The sum of each pair's probabilities, checked: 1 up to the tolerance, or 0 where its law is open."""
     state, prob, label, names = given.next_state, given.next_prob, given.label_of_entry, given.names
     _refuse(
         ~np.isfinite(prob) | (prob < 0),
@@ -155,7 +155,7 @@ def _checked_sums(given: _Given) -> Float[np.ndarray, "pairs"]:
     _refuse(
         ~(given.is_goal | given.has_pair)[state],
         lambda k: (
-            f"{label(k)}: next state {quote(names[state[k]])} is neither a goal nor has a pair: "
+            f"{label(k)}: next state {quote(names[state[k]])} is not a goal and has no pair: "
             + given.remedy(state[k], "give it a pair", " or list it under goals")
         ),
     )
@@ -188,7 +188,7 @@ def _check_initial(given: _Given) -> None:
 
 
 def _stated(prior: StatedPrior | None, given: _Given) -> StatedPrior | None:
-    """The prior if it states anything, checked."""
+    """The checked prior; None if nothing is stated."""
     if prior is None or prior.is_empty:
         return None
     if not len(prior.pair_mean) == len(prior.pair_sd) == len(given.pair_state):
@@ -206,7 +206,7 @@ def _canonical(
     order: Int[np.ndarray, "pairs"],
     total: Float[np.ndarray, "pairs"],
 ) -> tuple[Int[np.ndarray, "pairs_plus_1"], Int[np.ndarray, "merged"], Float[np.ndarray, "merged"]]:
-    """Successors of pairs in another order: ascending, equal ones merged, none of probability 0, summing to 1.
+    """Reorder the pairs; successors are sorted, equal ones merged, zeros dropped, and rows made to sum to 1.
 
     Rows are sorted and merged in place: large problems are built with few arrays at a time.
     """
@@ -237,6 +237,6 @@ def _numbers(what: str, values: ArrayLike) -> Float[np.ndarray, "n"]:
 
 
 def _refuse(wrong: Bool[np.ndarray, "n"], message: Callable[[int], str]) -> None:
-    """Raise the message for the first entry that is wrong."""
+    """Raise, with its message, for the first entry that is wrong."""
     if wrong.any():
         raise BadInputError(message(int(np.argmax(wrong))))

@@ -1,6 +1,6 @@
-"""Backward induction: problems in which no state is met again once left are solved by one sweep, the last states first.
+"""Backward induction: problems in which no state is revisited once left are solved by one sweep, last states first.
 
-A move that leaves with probability c and stays otherwise is worth (reward + sum over other states) / c: it is tried
+A move that leaves with probability c and otherwise stays is worth (reward + sum over other states) / c: it is repeated
 until it leaves.
 """
 
@@ -16,17 +16,17 @@ from bellmanifold.linear import solve_chain
 from bellmanifold.ssp import SSP, row_entries
 
 MANY = 100_000
-"""Levels are found level by level in problems with more successors, state by state in others."""
+"""Levels are computed level by level in problems with more successors than this, state by state in others."""
 NARROW = 4
-"""States per level; narrower problems are swept state by state: calls for each level would take longer."""
+"""Problems with fewer states per level are swept state by state: calls for each level would take longer."""
 
 
 def once_through(
     model: SSP, component: Int[np.ndarray, "states"], may_stay: bool
 ) -> tuple[StateValues, StateValues] | None:
-    """Values by one sweep, and what the greedy policy collects in all (`gross_of`); None where states are met again.
+    """Values by one sweep, and the gross reward of the greedy policy (`gross_of`); None if states are revisited.
 
-    Strong components are numbered in topological order; with `may_stay` a move may lead to the own state.
+    Strongly connected components are numbered in topological order; with `may_stay` self-loops are allowed.
     """
     if np.bincount(component).max() > 1:
         return None
@@ -43,7 +43,7 @@ def once_through(
 
 
 def _levels(model: SSP, order: Int[np.ndarray, "states"]) -> Int[np.ndarray, "states"]:
-    """The most moves each state can make before it arrives, in an order in which moves lead to states before."""
+    """The largest number of moves from each state to the goal, given an order in which moves lead to earlier states."""
     graph = state_graph(model, all_pairs(model))
     start, target = graph.indptr.tolist(), graph.indices.tolist()
     level = [0] * (model.n_states + 1)
@@ -57,7 +57,7 @@ def _levels(model: SSP, order: Int[np.ndarray, "states"]) -> Int[np.ndarray, "st
 
 
 def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> tuple[StateValues, Policy]:
-    """Backward induction level by level, on a copy of the problem in which those of a level lie together."""
+    """Backward induction level by level, on a copy of the problem in which the states of a level are contiguous."""
     order = np.argsort(level, kind="stable")
     away, share = _moving_on(model)
     pairs, first = row_entries(model.pair_start, order)
@@ -83,7 +83,7 @@ def _sweep(model: SSP, level: Int[np.ndarray, "states"]) -> tuple[StateValues, P
 
 
 def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.ndarray, "pairs"]]:
-    """Probabilities of successors other than the own state, 0 for that, and what they are together for each pair."""
+    """Successor probabilities with self-loops set to 0, and the probability that each pair leaves its state."""
     stays = model.next_state == model.pair_state[model.next_pair]
     away = np.where(stays, 0.0, model.next_prob)
     share = np.ones(model.n_pairs)
@@ -93,7 +93,7 @@ def _moving_on(model: SSP) -> tuple[Float[np.ndarray, "successors"], Float[np.nd
 
 
 def _sweep_one_by_one(model: SSP, order: Int[np.ndarray, "states"]) -> tuple[StateValues, Policy]:
-    """The same, state by state."""
+    """Backward induction state by state."""
     away, share = _moving_on(model)
     moving = away > 0
     prob, landing = away[moving].tolist(), model.next_state[moving].tolist()
@@ -118,7 +118,7 @@ def _sweep_one_by_one(model: SSP, order: Int[np.ndarray, "states"]) -> tuple[Sta
 
 
 def gross_of(model: SSP, policy: Policy, value: StateValues) -> StateValues:
-    """What a policy collects in all, every reward taken as positive, given its value."""
+    """The expected total of |reward| under a policy, given its value."""
     reward = model.reward[policy]
     if reward.max() <= 0 or reward.min() >= 0:
         return np.abs(value)

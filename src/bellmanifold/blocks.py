@@ -1,15 +1,15 @@
-"""One linear system (I - P) x = b of a transient chain as a whole: eliminated, cut, factorised, or iterated on.
+"""One linear system (I - P) x = b of a transient chain as a whole: by elimination, cuts, factorisation or iteration.
 
-The diagonal of I - P is the mass that leaves a state, never 1 - P_ss: a state that is left with probability 1e-12 would
-lose four digits there.
+The diagonal of I - P is the mass that leaves a state, never 1 - P_ss, which would have only four correct digits for a
+state that is left with probability 1e-12.
 
-*Elimination* without any subtraction (`bellmanifold.subtraction_free`) keeps every digit however nearly the chain is
-trapped; it is dense. A chain in which few states close all circles is *cut* there: the others are solved in one sweep
-for the chain watched only at those states, which is small and eliminated; nothing is subtracted either. A
-*factorisation* suits large narrow graphs (grids, chains), and, with one state left out, those that are trapped.
-*Iteration* suits what is left, expanders above all, where a factorisation would fill in. (I - P)^-1 has no negative
-entry, so that a residual r changes the answer by at most (I - P)^-1 |r|: iteration goes on until the residual is
-rounding, state by state, or admits that it did not get there.
+*Elimination* without subtraction (`bellmanifold.subtraction_free`) keeps every digit however rarely the chain leaves;
+it is dense. A chain in which every cycle passes through one of a few states is *cut* there: one sweep over the others
+gives the chain watched only at these states, which is small and eliminated; nothing is subtracted here, either. A
+*factorisation* suits large narrow graphs (grids, chains) and, with one state left out, those that are trapped.
+*Iteration* suits the others, above all expanders, where a factorisation would fill in. (I - P)^-1 has no negative
+entry, so a residual r changes the solution by at most (I - P)^-1 |r|: iteration continues until the residual is
+rounding, state by state, or reports failure.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from bellmanifold.subtraction_free import eliminate, expected_visits
 
 DENSE, COMPACT = 200, 600
 """Systems up to the first size are eliminated densely, without subtraction, if a factorisation would lose digits; up to
-the second, those that would not are factorised, whatever fills in."""
+the second, those that would not are factorised, whatever the fill-in."""
 TRAPPED, STAYS = 1e-6, 1e4
-"""A pivot below this has lost too many digits; where no state is returned to more often none are lost."""
+"""A pivot below this has lost too many digits; if no state is revisited more often than this, none are lost."""
 EXPANDER = 0.1
-"""A reordered bandwidth above this share of the size means that a factorisation would fill in."""
+"""A reordered bandwidth above this fraction of the size means that a factorisation would fill in."""
 BUSY, HUB = 24, 100
-"""States that more moves lead to than the first number are tried as those that close all circles; one that more lead to
-than the second makes a graph no narrow one, and the reordering would take long to say so."""
+"""States with more incoming moves than the first number are tried as cuts; with more than the second, a graph is not
+narrow, and a reordering would take long to find that out."""
 CUTS = 64
-"""A chain is cut if at most this many states close all of its circles."""
+"""A chain is cut if at most this many states suffice to break all of its cycles."""
 FEW, ITERATIONS, RESTARTS = 150, 1000, 8
-"""Iterations with the simple preconditioner and with the better one, and how often either begins again."""
+"""Iterations with the simple preconditioner and with the better one, and the number of times either is started."""
 EPSILON = float(np.finfo(np.float64).eps)
 ACCURACY = 1e-10
-"""A residual of this share of the right-hand side is accepted, if it cannot be made smaller."""
+"""A residual of this fraction of the right-hand side is accepted if it cannot be reduced."""
 FILLS_IN, LOOSE = 5000, 1e-13
-"""Above this size an expander cannot be factorised in reasonable time; a residual of that share of the answer is
-accepted then."""
+"""Above this size an expander cannot be factorised in reasonable time; then a residual of that fraction of the solution
+is accepted."""
 ONE_THREAD = 10_000
-"""Inner products of up to this many numbers are never shared among threads."""
+"""Inner products of up to this many numbers are never split among threads."""
 ROOM = 4
-"""Factors begin with room for this many times the entries of the matrix, and grow where they fill in more."""
+"""Factors are allocated this many times the entries of the matrix, and grow if they fill in more."""
 NEARLY_TRAPPED = "a policy leaves some states with a probability of about 1e-16: use --discount 0.999"
 Vector: TypeAlias = Float[np.ndarray, "n"]
 Columns: TypeAlias = Float[np.ndarray, "n k"]
@@ -64,7 +64,7 @@ class Chain(NamedTuple):
     Attributes:
         moves: probabilities among the states, without self-loops.
         leaving: mass that leaves each state.
-        out: the part of it that leaves the set.
+        out: the part of that mass that leaves the set of states.
     """
 
     moves: csr_array
@@ -73,10 +73,10 @@ class Chain(NamedTuple):
 
 
 def solve_block(chain: Chain, rights: Columns) -> Columns:
-    """Solve x = right + P x for every column, by whatever suits the chain.
+    """Solve x = right + P x for every column, by the method that suits the chain.
 
     Raises:
-        UnsupportedError: if a large chain is trapped to rounding.
+        UnsupportedError: if a large chain is trapped up to rounding.
     """
     answer = next((found for found in _attempts(chain, rights) if found is not None), None)
     if answer is None:
@@ -85,7 +85,7 @@ def solve_block(chain: Chain, rights: Columns) -> Columns:
 
 
 def _attempts(chain: Chain, rights: Columns) -> Iterator[Columns | None]:
-    """What suits the chain, one after the other, until one does not give up."""
+    """Solutions by the methods that suit the chain, in order of preference; None from a method that fails."""
     moves, _, out = chain
     size = len(out)
     if size <= COMPACT:
@@ -112,11 +112,11 @@ def _attempts(chain: Chain, rights: Columns) -> Iterator[Columns | None]:
 
 
 def solve_by_factors(chain: Chain, rights: Columns, longest: float = np.inf) -> Columns | None:
-    """The same by a factorisation; None where it breaks down, or some state is returned to more than `longest` times.
+    """Solve by a factorisation; None if it breaks down, or some state is revisited more than `longest` times.
 
-    A pivot is a state's chance of leaving without return, watched among some others: at least 1 / the expected number
-    of moves. What is much smaller than the terms it is the difference of has lost its digits. Many moves may also be
-    those of a long way, on which no state is met often: where there are many, the pivots themselves are looked at.
+    A pivot is the probability of leaving a state without return, with the chain watched at some states only: at least
+    1 / the expected number of moves. A pivot much smaller than the terms it is the difference of has lost its digits.
+    Many moves may also form a long path that revisits no state often: if there are many, the pivots are checked.
     """
     matrix = system(chain)
     factors = factorise(matrix)
@@ -131,9 +131,9 @@ def solve_by_factors(chain: Chain, rights: Columns, longest: float = np.inf) -> 
 
 
 def _watched(chain: Chain, rights: Columns) -> Columns | None:
-    """The same for a chain that is trapped, but meets one state again and again; None if it is trapped without it, too.
+    """Solve a trapped chain that keeps returning to one state; None if it is trapped without that state, too.
 
-    Watched at that state alone the chain moves to where it is, or leaves: with which probability is added up.
+    Watched at that state alone, the chain either returns or leaves; the probability of leaving is a sum, not 1 - p.
     """
     moves, leaving, out = chain
     state = int(np.argmax(np.bincount(moves.indices, moves.data, len(leaving))))
@@ -156,7 +156,7 @@ def _stacked(columns: Iterable[Vector]) -> Columns:
 
 
 def sweep(moves: csr_array, leaving: Vector, rights: Columns) -> Columns:
-    """Solve x = right + P x where every state moves only to states before it: one substitution."""
+    """Solve x = right + P x where every state moves only to earlier ones, by one substitution."""
     length = np.diff(moves.indptr)
     if not length.any():
         return rights / leaving[:, None]
@@ -173,13 +173,13 @@ def sweep(moves: csr_array, leaving: Vector, rights: Columns) -> Columns:
 
 
 def reordered(moves: csr_array, order: Indices, place: Indices) -> csr_array:
-    """The moves of the same chain with its states in another order, in which each has a place."""
+    """The moves of a chain with its states in another order, of which `place` is the inverse permutation."""
     entries, start = row_entries(moves.indptr, order)
     return csr_array((moves.data[entries], place[moves.indices[entries]], start), shape=moves.shape)
 
 
 def system(chain: Chain) -> csc_array:
-    """I - P without self-loops, assembled at once: sums of sparse matrices cost more than small factorisations."""
+    """I - P without self-loops, assembled directly: sums of sparse matrices cost more than small factorisations."""
     moves, own = chain.moves, np.arange(len(chain.leaving))
     row = np.append(own, np.repeat(own, np.diff(moves.indptr)))
     column = np.concatenate([own, moves.indices.astype(np.int64)])
@@ -187,10 +187,10 @@ def system(chain: Chain) -> csc_array:
 
 
 def refined(factors: SuperLU, matrix: csc_array, right: Vector) -> Vector:
-    """The solution from a factorisation, corrected once by its residual.
+    """The solution from a factorisation, with one step of iterative refinement.
 
-    A matrix in long double precision leaves an error of a rounding or two per number, where a residual in the precision
-    of the answer leaves as many as the chain has moves to go.
+    With a matrix in long double precision each number is off by a rounding or two; with a residual in the precision of
+    the solution, by as many as the chain has moves to go.
     """
     x = factors.solve(right)
     return np.asarray(x + factors.solve((right - matrix @ x).astype(np.float64)))
@@ -199,8 +199,8 @@ def refined(factors: SuperLU, matrix: csc_array, right: Vector) -> Vector:
 def factorise(matrix: csc_array) -> SuperLU | None:
     """An LU factorisation without pivoting; None if the matrix is singular to rounding.
 
-    `spilu` that drops nothing is `splu` except for the room it starts with: `splu` reserves thirty times the matrix for
-    each factor and keeps that, where three to six times both together are filled.
+    `spilu` that drops nothing is `splu` except for its initial allocation: `splu` reserves thirty times the matrix for
+    each factor and keeps it, although both factors together fill only three to six times the matrix.
     """
     try:
         return spilu(
@@ -218,7 +218,7 @@ def factorise(matrix: csc_array) -> SuperLU | None:
 
 
 def is_narrow(moves: csr_array, width: float) -> bool:
-    """Can the states be put in an order in which no move is longer than some width? (Those of a hub are not.)"""
+    """Whether some order of the states has no move longer than `width`. (A graph with a hub counts as not narrow.)"""
     size = moves.shape[0]
     if _longest(moves, np.arange(size)) <= width:
         return True
@@ -229,27 +229,27 @@ def is_narrow(moves: csr_array, width: float) -> bool:
 
 
 def _longest(moves: csr_array, place: Indices) -> int:
-    """Of moves between numbered places, how far the longest goes."""
+    """The length of the longest move between numbered places."""
     return int(np.abs(np.repeat(place, np.diff(moves.indptr)) - place[moves.indices]).max(initial=0))
 
 
 def _is_narrow_apart(moves: csr_array, hubs: Bool[np.ndarray, "n"]) -> bool:
-    """Is a graph narrow without a few hubs? A factorisation takes those last, and little fills in."""
+    """Whether a graph is narrow without a few hubs. A factorisation eliminates those last, with little fill-in."""
     others = np.flatnonzero(~hubs)
     return 0 < int(hubs.sum()) <= CUTS and is_narrow(csr_array(moves[others][:, others]), EXPANDER * len(others))
 
 
 def _unrolled(moves: csr_array) -> tuple[Indices, Int[np.ndarray, "closing"]]:
-    """The states of an irreducible chain in an order in which most moves go to states before, and where the others go.
+    """An order of an irreducible chain's states in which most moves go to earlier ones, and the targets of the others.
 
-    That is the order in which a depth-first search leaves them: only a move to a state that the search is still below
-    goes to one behind, and without those states nothing goes in a circle.
+    It is the post-order of a depth-first search: only moves to an ancestor in the search tree go to a later state, and
+    without their targets there are no cycles.
     """
     size = moves.shape[0]
-    root = int(np.argmax(np.bincount(moves.indices, minlength=size)))  # likely to be where attempts begin again
+    root = int(np.argmax(np.bincount(moves.indices, minlength=size)))  # likely to be where attempts restart
     met, parent = depth_first_order(moves, root, directed=True, return_predecessors=True)
     depth, below = [0] * size, [1] * size
-    parents = [-1, *ranks(met)[parent[met[1:]]].tolist()]  # by the order of meeting
+    parents = [-1, *ranks(met)[parent[met[1:]]].tolist()]  # in order of discovery
     for k in range(1, size):
         depth[k] = depth[parents[k]] + 1
     for k in range(size - 1, 0, -1):
@@ -261,11 +261,11 @@ def _unrolled(moves: csr_array) -> tuple[Indices, Int[np.ndarray, "closing"]]:
 
 
 def _cut(chain: Chain, rights: Columns, closing: Int[np.ndarray, "closing"]) -> Columns | None:
-    """Solve by watching the chain only at some states; None if the others still go in circles.
+    """Solve by watching the chain only at some states; None if the others still have a cycle.
 
-    One sweep gives, for every state, the probability of meeting each watched state next, that of leaving before, and
-    what is collected until then. Those of the watched states are their chain; its probability of leaving is added up
-    rather than taken as what is missing from 1.
+    One sweep gives, for every state, the probability that each watched state is the next one visited, that of leaving
+    before, and the reward until then. At the watched states these numbers define their chain; its probability of
+    leaving is a sum, not 1 minus the rest.
     """
     moves, leaving, out = chain
     size, cuts = len(leaving), len(closing)
@@ -292,10 +292,10 @@ def _cut(chain: Chain, rights: Columns, closing: Int[np.ndarray, "closing"]) -> 
 
 
 def _iterate(chain: Chain, right: Vector, order: Indices) -> Vector | None:
-    """Stabilised bi-conjugate gradients, begun again from their own answer until the residual is rounding.
+    """Solve by BiCGSTAB, restarted from its own solution until the residual is rounding; None if it stays large.
 
-    The preconditioner is the diagonal, which an expander needs no better than, and where that fails one sweep in the
-    given order. None if the residual stays large.
+    The preconditioner is the diagonal, which is good enough for expanders, and if that fails, one sweep in the given
+    order.
     """
     if not right.any():
         return np.zeros_like(right)
@@ -306,7 +306,7 @@ def _iterate(chain: Chain, right: Vector, order: Indices) -> Vector | None:
 
 
 def _from_guess(chain: Chain, right: Vector, inverse: Operator, most: int) -> Vector | None:
-    """The answer by iteration with some preconditioner, `most` times per restart; None if it is not good."""
+    """Solve by restarted iteration with a preconditioner, `most` steps per restart; None if that is inaccurate."""
     moves, leaving, _ = chain
 
     def forward(v: Vector) -> Vector:
@@ -322,14 +322,14 @@ def _from_guess(chain: Chain, right: Vector, inverse: Operator, most: int) -> Ve
         x = x + _conjugate_gradients(forward, residual, inverse, most)
         residual = right - forward(x)
     for _ in range(2):
-        x = (right + moves @ x) / leaving  # no subtraction where all rewards have one sign
+        x = (right + moves @ x) / leaving  # no subtraction if all rewards have the same sign
     found = float(np.abs(right - forward(x)).max())
     loose = LOOSE * np.abs(x).max() if len(x) > FILLS_IN else 0.0
-    return x if found <= max(ACCURACY * np.abs(right).max(), loose) else None  # a NaN is not good
+    return x if found <= max(ACCURACY * np.abs(right).max(), loose) else None  # also for NaN
 
 
 def _one_sweep(chain: Chain, order: Indices) -> Operator:
-    """Solves the chain of those moves that go to states before in an order."""
+    """The preconditioner that solves the chain restricted to moves to earlier states of an order."""
     moves, rank = chain.moves, ranks(order)
     row = np.repeat(rank, np.diff(moves.indptr))
     back = rank[moves.indices] < row
@@ -341,10 +341,10 @@ def _one_sweep(chain: Chain, order: Indices) -> Operator:
 
 
 def _conjugate_gradients(forward: Operator, right: Vector, inverse: Operator, most: int) -> Vector:
-    """The stabilised bi-conjugate gradients of van der Vorst (1992), until the residual is 1e-12 of what it was.
+    """BiCGSTAB (van der Vorst 1992), until the norm of the residual is 1e-12 of its initial value.
 
-    SciPy's take their inner products from a BLAS whose threads wait for each other: six milliseconds for 25,000 numbers
-    on a machine that has other work.
+    SciPy's version computes inner products by a BLAS whose threads wait for each other: six milliseconds for 25,000
+    numbers on a busy machine.
     """
 
     def dot(a: Vector, b: Vector) -> float:

@@ -1,17 +1,17 @@
-"""The linear system (I - P) x = b of a transient chain, strong component by strong component.
+"""The linear system (I - P) x = b of a transient chain, one strongly connected component at a time.
 
-A chain that has left a strong component does not come back. In topological order, those first that others move to, the
-system is block triangular, and each component is solved for itself with what lies behind it known. That is quicker
-than the whole (a chain that is nearly acyclic looks like an expander to a factorisation) and more exact: a component
-whose rewards are tiny does not see the rounding of another whose rewards are large.
+A chain that has left a strongly connected component does not return. In topological order, successors first, the
+system is block triangular, and each component is solved given the solution of those before it. That is faster than
+solving the whole (a nearly acyclic chain looks like an expander to a factorisation) and more accurate: a component
+with tiny rewards is not affected by the rounding errors of another with large rewards.
 
-Most components of most chains are single states or a few. Those of up to `FEW` states are inverted together, size by
-size, into expected visits N, whatever their places in the order; with M = N P for the moves between components, what is
-left is x = N b + M x, one substitution that goes through thousands of components in one call. No number is subtracted
-from another in any of it: where all rewards have one sign every state's value is exact to a few roundings. Larger
-components interrupt that sweep, and are solved by whatever suits them (`bellmanifold.blocks`). A chain that has larger
+Most components of most chains have one or a few states. Those of up to `FEW` states are inverted together, size by
+size, into expected visits N, whatever their places in the order; with M = N P for the moves between components,
+x = N b + M x remains, one substitution that passes through thousands of components in a single call. None of this
+subtracts: where all rewards have the same sign, every state's value is accurate to a few roundings. Larger components
+interrupt that sweep and are solved by the method that suits them (`bellmanifold.blocks`). A chain that has larger
 components and is narrow as a whole is factorised as a whole: elimination, in any order, fills in only where one state
-reaches another, so that components stay apart in the factors, too.
+reaches another, so components stay separate in the factors, too.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from bellmanifold.subtraction_free import expected_visits
 FEW, MIDDLING = 12, 200
 """Components up to these sizes are inverted together, then solved in one substitution or one after the other."""
 SHORT = 256
-"""Fewer small components in a row than this are taken one after the other, too."""
+"""Runs of fewer small components than this are solved one after the other, too."""
 STRIP, ALIKE = 1.5, 64
-"""A chain with large components, or fewer middling ones of each size, is factorised as a whole if no move is longer
-than this many times the square root of its size, as on a grid."""
+"""A chain with large components, or with fewer than `ALIKE` middling ones per size, is factorised as a whole if no move
+is longer than `STRIP` times the square root of its size, as on a grid."""
 NARROW, WIDE = 16, 64
-"""Nodes that are ready at once: up to the first number they are better dealt with one by one, until there are more
-than the second."""
+"""Numbers of nodes ready in a round: up to the first, nodes are processed one by one until there are more than the
+second."""
 AT_A_TIME = 2_000_000
-"""Numbers in the matrices that are inverted together."""
+"""Total number of entries of the matrices that are inverted together."""
 
 
 def solve_by_components(chain: Chain, rights: Columns) -> Columns:
     """Solve x = right + P x for every column.
 
     Raises:
-        UnsupportedError: if a large component is trapped to rounding.
+        UnsupportedError: if a large component is trapped up to rounding.
     """
     moves, leaving, out = chain
     count, label = connected_components(moves, connection="strong")
@@ -78,22 +78,22 @@ def solve_by_components(chain: Chain, rights: Columns) -> Columns:
 
 
 def _few_alike(size: Int[np.ndarray, "components"]) -> bool:
-    """Are most states in large components, or too few middling ones of a size to be inverted together?"""
+    """Whether most states are in large components, or middling components of the same size are too few to batch."""
     middling = size[(size > FEW) & (size <= MIDDLING)]
     return bool(size[size > MIDDLING].sum() > 0.5 * size.sum() or len(middling) < ALIKE * len(np.unique(middling)))
 
 
 def topological(label: Indices, moves: csr_array) -> Indices:
-    """Numbers of strong components such that a move leads to its own component or to one with a smaller number.
+    """Renumber strongly connected components so that no move leads to a larger number.
 
-    SciPy's numbers are of that kind, though it does not promise so; others are put in order here.
+    SciPy's numbers already have this property, though it is not documented; any others are reordered here.
     """
     goes_up = label[moves.indices] > np.repeat(label, np.diff(moves.indptr))
     return by_depth(label, moves) if goes_up.any() else label.astype(np.int64)
 
 
 def by_depth(label: Indices, moves: csr_array) -> Indices:
-    """Such numbers, which grow with the longest way out of a component, counted in components."""
+    """Such numbers, ordered by the longest path out of a component, counted in components."""
     source, target = np.repeat(label, np.diff(moves.indptr)), label[moves.indices]
     between = source != target
     count = int(label.max()) + 1
@@ -104,18 +104,18 @@ def by_depth(label: Indices, moves: csr_array) -> Indices:
 
 
 def longest_paths(graph: csr_array) -> Indices | None:
-    """Number of edges of the longest path from each node, or None if there is a cycle; no edge occurs twice."""
+    """Number of edges of the longest path from each node; None if there is a cycle. Edges must be distinct."""
     backwards = csr_array(graph.T)
     length = peeled(backwards.indptr, backwards.indices, np.diff(graph.indptr))
     return None if (length < 0).any() else length
 
 
 def peeled(start: Int[np.ndarray, "n_plus_1"], before: Int[np.ndarray, "edges"], waiting: Indices) -> Indices:
-    """The round in which each node of a graph goes, -1 if it stays; nodes go once enough of their successors have.
+    """Peel a graph: the round in which each node is removed, once enough of its successors are; -1 if it remains.
 
     Args:
         start, before: the predecessors of each node, in compressed rows.
-        waiting: how many successors have to go before each node does; overwritten.
+        waiting: the number of successors that must be removed before each node; overwritten.
     """
     gone = np.full(len(waiting), -1)
     ready, number = np.flatnonzero(waiting == 0), 0
@@ -133,8 +133,8 @@ def peeled(start: Int[np.ndarray, "n_plus_1"], before: Int[np.ndarray, "edges"],
 def _peeled_one_by_one(
     arrays: tuple[np.ndarray, ...], ready: Int[np.ndarray, "ready"], number: int
 ) -> tuple[Int[np.ndarray, "later"], int]:
-    """The same node by node, in place, while few are ready: who is ready at the end, and for which round."""
-    start, before, waiting, gone = (array.data for array in arrays)  # memory views: three times as quick to index
+    """Peel node by node, in place, while few are ready; return the nodes ready at the end and their round."""
+    start, before, waiting, gone = (array.data for array in arrays)  # memory views: indexed three times as fast
     nodes = ready.tolist()
     while nodes and len(nodes) <= WIDE:
         after = []
@@ -151,16 +151,16 @@ def _peeled_one_by_one(
 
 @dataclass(frozen=True)
 class _Ordered:
-    """A chain whose states are sorted by component, and components so that moves go to smaller numbers.
+    """A chain with states sorted by component, in an order in which no move leads to a larger component number.
 
-    Component c is start[c]:start[c + 1].
+    The states of component c are start[c]:start[c + 1].
     """
 
     chain: Chain
     start: Int[np.ndarray, "components_plus_1"]
 
     def part(self, first: int, last: int) -> tuple[_Ordered, csr_array]:
-        """Components from one to another alone, and their moves to what comes before them."""
+        """The chain on components `first` to `last` (exclusive), and their moves to earlier components."""
         (moves, leaving, out), low, high = self.chain, int(self.start[first]), int(self.start[last])
         own = slice(moves.indptr[low], moves.indptr[high])
         rows = moves.data[own], moves.indices[own], moves.indptr[low : high + 1] - moves.indptr[low]
@@ -170,7 +170,7 @@ class _Ordered:
         return _Ordered(Chain(within, leaving[low:high], leaves), self.start[first : last + 1] - low), before
 
     def split(self) -> tuple[csr_array, csr_array, Vector]:
-        """The moves inside components, those between them, and the mass that leaves each state's component."""
+        """The moves within components, those between them, and the mass that leaves each state's component."""
         moves, label = self.chain.moves, np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
         own = np.repeat(label, np.diff(moves.indptr)) == label[moves.indices]
         rows = moves.data, moves.indices, moves.indptr
@@ -179,20 +179,20 @@ class _Ordered:
 
 
 Solver: TypeAlias = Callable[[_Ordered, Columns], Columns]
-"""Solves some components, with what leaves all of them known."""
+"""Solves some components, given a right-hand side that includes their moves to earlier ones."""
 Rows: TypeAlias = tuple[Float[np.ndarray, "entries"], Int[np.ndarray, "entries"], Int[np.ndarray, "rows_plus_1"]]
-"""Numbers, columns and starts of compressed rows."""
+"""Data, columns and starts of compressed rows."""
 
 
 def _entries(rows: Rows, chosen: Bool[np.ndarray, "entries"], first: int, columns: int) -> csr_array:
-    """Some entries of a matrix, in columns that are counted from the first."""
+    """The matrix of the chosen entries, with columns counted from `first`."""
     data, column, start = rows
     begin = np.append(0, np.cumsum(chosen))[start]
     return csr_array((data[chosen], column[chosen] - first, begin), shape=(len(start) - 1, columns))
 
 
 def _in_order(whole: _Ordered, rights: Columns) -> Columns:
-    """Solve stretches of small components, of middling ones, and large components, as they come."""
+    """Solve runs of small components, runs of middling ones, and single large components in order."""
     answer = np.empty_like(rights)
     for first, last, solve in _stretches(np.diff(whole.start)):
         low, high = int(whole.start[first]), int(whole.start[last])
@@ -203,7 +203,7 @@ def _in_order(whole: _Ordered, rights: Columns) -> Columns:
 
 
 def _stretches(size: Int[np.ndarray, "components"]) -> Iterator[tuple[int, int, Solver]]:
-    """Components from one to another in turn, and what solves them."""
+    """Ranges of components in order, and the solver of each."""
     kind = np.digitize(size, [FEW, MIDDLING], right=True)
     ends = np.append(np.flatnonzero(np.diff(kind)) + 1, len(kind))
     short = np.diff(ends, prepend=0) < SHORT
@@ -218,7 +218,7 @@ def _stretches(size: Int[np.ndarray, "components"]) -> Iterator[tuple[int, int, 
 
 
 def _solve_middling(part: _Ordered, right: Columns) -> Columns:
-    """Components that are inverted together, then taken one after the other."""
+    """Solve components that are inverted together, then substituted one after the other."""
     own, between, out = part.split()
     visits: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, 0))] * (len(part.start) - 1)
     for members, found in _inverted(own, out, part.start):
@@ -226,7 +226,7 @@ def _solve_middling(part: _Ordered, right: Columns) -> Columns:
             visits[component] = one
     right, answer = right.copy(), np.empty_like(right)
     length = np.diff(between.indptr)
-    row = np.flatnonzero(length)  # those from which moves lead to other components
+    row = np.flatnonzero(length)  # states with moves to other components
     begin = between.indptr[row]
     moves, landing = between.data[:, None], between.indices
     states = part.start.tolist()
@@ -238,13 +238,13 @@ def _solve_middling(part: _Ordered, right: Columns) -> Columns:
             own_rows = slice(rows[k], rows[k + 1])
             ahead = moves[first:last] * answer[landing[first:last]]
             right[row[own_rows]] += np.add.reduceat(ahead, begin[own_rows] - first)
-        for column in range(right.shape[1]):  # one at a time: the same numbers whatever else is solved for
+        for column in range(right.shape[1]):  # one at a time: no result depends on the other columns
             answer[low:high, column] = one[: high - low, : high - low] @ right[low:high, column]
     return answer
 
 
 def _solve_small(part: _Ordered, right: Columns) -> Columns:
-    """Components of up to `FEW` states, all of them in one substitution."""
+    """Solve components of up to `FEW` states in a single substitution."""
     size = len(right)
     if len(part.start) == size + 1:  # single states
         return sweep(part.chain.moves, part.chain.leaving, right)
@@ -256,7 +256,7 @@ def _solve_small(part: _Ordered, right: Columns) -> Columns:
 
 
 def _visits(moves: csr_array, out: Vector, start: Int[np.ndarray, "components_plus_1"]) -> csr_array:
-    """Expected visits (I - P)^-1 of a chain whose components are small and do not move to each other."""
+    """Expected visits (I - P)^-1 of a chain of small components without moves between them."""
     size = np.diff(start)
     own = np.repeat(size, size)  # entries per row
     begin = np.append(0, np.cumsum(own))
@@ -271,9 +271,9 @@ def _visits(moves: csr_array, out: Vector, start: Int[np.ndarray, "components_pl
 def _inverted(
     moves: csr_array, out: Vector, start: Int[np.ndarray, "components_plus_1"]
 ) -> Iterator[tuple[Int[np.ndarray, "some"], Float[np.ndarray, "some width width"]]]:
-    """Components of about one size at a time, and the expected visits among their states.
+    """Batches of components of similar size, and the expected visits among their states.
 
-    Those that are smaller than the largest of them get states that nobody visits.
+    Smaller components are padded with states that are never visited.
     """
     size = np.diff(start)
     unit = 2 ** np.maximum(np.frexp(size - 0.5)[1] - 3, 0)  # four widths from one power of two to the next

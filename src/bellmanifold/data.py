@@ -1,21 +1,21 @@
 """Observations: which pairs were played, in order of time, what they paid and where they led.
 
 A pair's transition law counts as known once the pair has been observed (the paper's assumption), unless the problem
-leaves it open: then what is known of it is where it led, as far as that was recorded.
+leaves it open: then it is known only through the recorded next states.
 
 A reward may have a standard deviation of its own: a measurement with a known error, or a belief about an untried
-move (an observation with an sd that leads nowhere). The rewards of one pair fall into three classes,
+move (an observation with an sd and no next state). The rewards of one pair fall into three classes,
 
-- *plain* ones without an sd of their own, which are as noisy as all such rewards: their number m, their mean and the
-  scatter around it are sufficient, whatever the noise turns out to be;
+- *plain* ones without an sd of their own, which share a common noise distribution: their number m, their mean and the
+  scatter around it are sufficient statistics, whatever the scale of the noise;
 - *own* ones x_t with a known sd_t > 0: with the precisions w_t = 1 / sd_t^2 and their sum W,
 
       sum_t w_t (x_t - r)^2 = W (own_mean - r)^2 + own_scatter,    own_mean = sum w_t x_t / W;
 
-- *exact* ones with sd 0, which overrule all others and must agree.
+- *exact* ones with sd 0, which override all others and must agree.
 
 All of these are arrays with one entry per pair, whatever the number of observations: programs compiled for a problem
-serve every data set of it.
+can be used with all of its data sets.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     import pandas
 
 NOISELESS = (
-    "deterministic rewards must repeat: correct the data, or say that rewards are noisy, by --noise-sd ETA or "
+    "deterministic rewards must repeat: correct the data, or declare the rewards noisy, with --noise-sd ETA or "
     "--infer-noise"
 )
 SAME_REWARD = 1e-9
 SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
-"""An sd beyond these would leave the range of floating point when it is squared."""
+"""The square of an sd outside this range would leave the range of floating point."""
 Chosen = Bool[np.ndarray, "observations"]
 
 
 @runtime_checkable
 class Visits(Protocol):
-    """What posteriors need of observations: how often each pair was seen, the mean of its rewards and their scatter.
+    """The statistics that posteriors need: how often each pair was seen, the mean of its rewards and their scatter.
 
-    Rewards with an sd of their own and exact ones are apart; `Dataset` says what each of these is.
+    Rewards with an sd of their own and exact rewards are kept apart; `Dataset` documents each attribute.
     """
 
     @property
@@ -90,12 +90,12 @@ class Dataset(Shown):
     Attributes:
         model: the problem they belong to.
         pair: the pairs played, in order of time, shape (observations,).
-        reward: what each of them paid, shape (observations,). NaN means the model's reward, which is filled in; where
-            the problem leaves that open it means that nothing was recorded.
+        reward: the reward of each, shape (observations,). NaN is replaced by the model's reward; where the problem
+            leaves that open, it means that no reward was recorded.
         sd: the standard deviation of each reward; NaN where it has none of its own, 0 where it is exact,
             shape (observations,).
-        next: where each led; -1 where that was not recorded, n_states for the goal, shape (observations,).
-        places: where each was found, for messages: "line 3" of a table; empty if unknown.
+        next: the next state; -1 if it was not recorded, n_states for the goal, shape (observations,).
+        places: the source of each, for messages, such as "line 3" of a table; empty if unknown.
 
     >>> from bellmanifold import Observation, envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
@@ -116,7 +116,7 @@ class Dataset(Shown):
     def __post_init__(self) -> None:
         require_problem(self.model)
         for name in ("pair", "reward", "sd", "next"):
-            remedy = "give an array of NumPy, or observations by their names to bm.Dataset.from_pairs"
+            remedy = "give a NumPy array, or pass observations by name to bm.Dataset.from_pairs"
             require_kind(getattr(self, name), np.ndarray, f"data: {name}", remedy)
         n = len(self.pair)
         for name, missing in (("sd", np.nan), ("next", np.int64(-1))):
@@ -131,14 +131,14 @@ class Dataset(Shown):
 
     @classmethod
     def from_pairs(cls, model: SSP, observations: Iterable[Given], places: Sequence[str] = ()) -> Dataset:
-        """Observations by their names.
+        """Build a data set from observations given by name.
 
         Args:
             model: the problem.
-            observations: each an `Observation`, (state, action), (state, action, reward) or a mapping with the names
-                of `Observation`; or a pandas table with these columns.
-                No reward means the model's, or not recorded where the problem leaves it open.
-            places: where each was found, for messages.
+            observations: each an `Observation`, (state, action), (state, action, reward) or a mapping with the fields
+                of `Observation`; or a DataFrame with these columns.
+                A missing reward is the model's, or counts as not recorded where the problem leaves it open.
+            places: the source of each observation, for messages.
         """
         require_problem(model)
         remedy = 'give a list, as [("s1", "go"), ("s1", "stay", -1.0)]'
@@ -156,7 +156,7 @@ class Dataset(Shown):
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:
-        """Every pair seen once, with the model's reward."""
+        """The data set in which every pair was seen once, with the model's reward."""
         require_closed(model, "Dataset.complete")
         return cls(model, np.arange(model.n_pairs), model.reward)
 
@@ -167,7 +167,7 @@ class Dataset(Shown):
         sd: Float[np.ndarray, "new"] | None = None,
         next: Int[np.ndarray, "new"] | None = None,  # noqa: A002 (the field's name)
     ) -> Dataset:
-        """The same data with later observations appended."""
+        """The data with later observations appended."""
         return Dataset(
             self.model,
             np.append(self.pair, pair),
@@ -177,11 +177,11 @@ class Dataset(Shown):
         )
 
     def with_belief(self, mean: float, sd: float) -> Dataset:
-        """The same data with a belief about the reward of every pair that has a law in the problem.
+        """The data with a belief about the reward of every pair whose law is known.
 
-        The map is known, the costs are not: each such pair gets one more observation with this sd, which leads nowhere.
-        `posterior` and `advise` take the same as `reward_belief=(mean, sd)`, and then do without a prior of the values:
-        with data made here, give them `prior_scale="flat"`.
+        For problems where the map is known but costs are not: each such pair gets one more observation, with this sd
+        and no next state. `posterior` and `advise` take the same as `reward_belief=(mean, sd)`, and then use no prior
+        over values: with data from this method, pass them `prior_scale="flat"`.
         """
         require_numbers(mean=mean, sd=sd)
         require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
@@ -194,14 +194,14 @@ class Dataset(Shown):
         return len(self.pair)
 
     def card(self) -> Card:
-        """Text and table for display: how much was observed, and the observations."""
+        """The card for display: how much was observed, and a table of the observations."""
         believed = int(self.untried.sum())
         seen = f"{int(self.observed.sum()) - believed} of {self.model.n_pairs} pairs observed"
         seen += f", a belief about {believed} more" if believed else ""
         return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self.columns)
 
     def columns(self) -> Columns:
-        """Columns of a table with a row per observation; NaN and None where something was not recorded."""
+        """Columns of a table with a row per observation; NaN or None where a value was not recorded."""
         return {
             **self.model.name_columns(self.pair),
             "reward": self.reward.tolist(),
@@ -210,7 +210,7 @@ class Dataset(Shown):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per observation, in order of time; what was not recorded is missing."""
+        """A DataFrame with a row per observation, in order of time; values that were not recorded are missing."""
         return as_frame(self.columns())
 
     @cached_property
@@ -226,11 +226,11 @@ class Dataset(Shown):
         return np.asarray(self.sd == 0)
 
     def _sum(self, chosen: Chosen, values: Float[np.ndarray, "observations"]) -> Float[np.ndarray, "pairs"]:
-        """Sum over some observations of each pair."""
+        """Sum of values over the chosen observations of each pair."""
         return np.bincount(self.pair[chosen], values[chosen], self.model.n_pairs).astype(np.float64)
 
     def _first(self, chosen: Chosen) -> Float[np.ndarray, "pairs"]:
-        """What each pair paid in the first of some observations; 0 where there is none."""
+        """The reward of each pair in its first chosen observation; 0 where there is none."""
         first, at = np.zeros(self.model.n_pairs), np.flatnonzero(chosen)
         seen, earliest = np.unique(self.pair[at], return_index=True)
         first[seen] = self.reward[at[earliest]]
@@ -238,7 +238,7 @@ class Dataset(Shown):
 
     @cached_property
     def count(self) -> Int[np.ndarray, "pairs"]:
-        """Number of rewards without an sd of their own, per pair."""
+        """Number of plain rewards (without an sd of their own) per pair."""
         return np.bincount(self.pair[self._is_plain], minlength=self.model.n_pairs)
 
     @cached_property
@@ -248,13 +248,13 @@ class Dataset(Shown):
 
     @cached_property
     def tries(self) -> Int[np.ndarray, "pairs"]:
-        """Number of trials per pair; beliefs (rewards with an sd and no landing) do not count."""
+        """Number of trials per pair; beliefs (rewards with an sd and no next state) do not count."""
         is_belief = (self.sd > 0) & (self.next < 0)
         return np.bincount(self.pair[~is_belief], minlength=self.model.n_pairs)
 
     @cached_property
     def untried(self) -> Bool[np.ndarray, "pairs"]:
-        """Mask of pairs with a reward that were never tried: there is a belief about them, no more."""
+        """Mask of pairs that were never tried but have a reward, which is a belief."""
         return np.asarray(self.observed & (self.tries == 0), dtype=np.bool_)
 
     @cached_property
@@ -264,7 +264,7 @@ class Dataset(Shown):
 
     @cached_property
     def mean_reward(self) -> Float[np.ndarray, "pairs"]:
-        """Mean of each pair's plain rewards, exactly that reward where all are equal; 0 where there is none."""
+        """Mean of each pair's plain rewards, exact where all are equal; 0 where there is none."""
         first = self._first(self._is_plain)
         rest = self._sum(self._is_plain, self.reward - first[self.pair])
         return first + rest / np.maximum(self.count, 1)
@@ -290,19 +290,19 @@ class Dataset(Shown):
 
     @cached_property
     def own_mean(self) -> Float[np.ndarray, "pairs"]:
-        """Mean of those rewards by 1 / sd^2; exactly that reward where all are equal; 0 where there is none."""
+        """Mean of these rewards, weighted by 1 / sd^2, exact where all are equal; 0 where there is none."""
         first = self._first(self._is_own)
         rest = self._sum(self._is_own, self._precision * (self.reward - first[self.pair]))
         return first + rest / np.where(self.own_count > 0, self.own_precision, 1.0)
 
     @cached_property
     def own_scatter(self) -> Float[np.ndarray, "pairs"]:
-        """Sum of (reward - own_mean)^2 / sd^2 over those rewards."""
+        """Sum of (reward - own_mean)^2 / sd^2 over these rewards."""
         return self._sum(self._is_own, self._precision * (self.reward - self.own_mean[self.pair]) ** 2)
 
     @cached_property
     def own_log_sd(self) -> Float[np.ndarray, "pairs"]:
-        """Sum of log sd over those rewards, which normalises their density."""
+        """Sum of log sd over these rewards, for the normalising constant of their density."""
         return self._sum(self._is_own, np.log(np.where(self._is_own, self.sd, 1.0)))
 
     @cached_property
@@ -312,12 +312,12 @@ class Dataset(Shown):
 
     @cached_property
     def exact_reward(self) -> Float[np.ndarray, "pairs"]:
-        """The reward of sd 0 of each pair that has one; 0 elsewhere."""
+        """The exact reward (sd 0) of each pair that has one; 0 elsewhere."""
         return self._first(self._is_exact)
 
     @cached_property
     def landing_counts(self) -> csr_array:
-        """How often each pair is recorded to have led to each state, the goal last, shape (pairs, states + 1)."""
+        """Number of recorded moves from each pair to each state, the goal last, shape (pairs, states + 1)."""
         recorded = self.next >= 0
         shape = (self.model.n_pairs, self.model.n_states + 1)
         once = np.ones(int(recorded.sum()), dtype=np.int64)
@@ -326,19 +326,19 @@ class Dataset(Shown):
         return counts
 
     def deterministic_reward(self) -> Float[np.ndarray, "pairs"]:
-        """Each pair's reward when rewards without an sd have no noise, so that repeats must agree; 0 where it has none.
+        """Each pair's reward if plain rewards have no noise, so that repeats must agree; 0 where there is none.
 
-        Rewards of sd 0 count among them, those with a positive sd do not.
+        Exact rewards (sd 0) are included, those with a positive sd are not.
 
         Raises:
-            BadInputError: if two rewards of one pair differ by more than 1e-9 (relative above 1).
+            BadInputError: if two rewards of a pair differ by more than 1e-9 (relative for rewards above 1).
         """
         chosen = self._is_plain | self._is_exact
         self._require_equal(chosen, NOISELESS)
         return self._first(chosen)
 
     def _require_equal(self, chosen: Chosen, why: str) -> None:
-        """Refuse rewards of one pair that differ among some observations."""
+        """Raise if rewards of the same pair differ among the chosen observations."""
         expected = self._first(chosen)[self.pair]
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
         wrong = chosen & (np.abs(self.reward - expected) > SAME_REWARD * size)
@@ -347,7 +347,7 @@ class Dataset(Shown):
         )
 
     def _check(self) -> None:
-        """Refuse observations that say nothing, or what cannot be."""
+        """Raise if an observation has no content or is impossible."""
         silent, sd = np.isnan(self.reward), self.sd
         self._refuse(np.isinf(self.reward), lambda t: f"reward is {self.reward[t]}: give a finite number")
         self._refuse(
@@ -381,7 +381,7 @@ class Dataset(Shown):
             self._check_landings()
 
     def _check_landings(self) -> None:
-        """Refuse landings that a law of the problem makes impossible."""
+        """Raise if a next state is impossible under the problem's law."""
         model = self.model
         code = self.pair.astype(np.int64) * (model.n_states + 1) + self.next
         possible = np.isin(code, model.next_pair * (model.n_states + 1) + model.next_state)
@@ -397,7 +397,7 @@ class Dataset(Shown):
         return "pair " + quote_pair(*self.model.pair_name(self.pair[observation]))
 
     def _refuse(self, wrong: Chosen, message: Callable[[int], str]) -> None:
-        """Raise the message for the first observation that is wrong."""
+        """Raise, with its message, for the first observation that is wrong."""
         if wrong.any():
             t = int(np.argmax(wrong))
             raise BadInputError(f"{self.places[t] if self.places else f'observations[{t}]'}: {message(t)}")
@@ -405,11 +405,11 @@ class Dataset(Shown):
 
 def require_data(data: object) -> None:
     """Raise unless `data` is a Dataset."""
-    require_kind(data, Dataset, "data", "give a bm.Dataset, as bm.Dataset.from_pairs(model, [...]) makes it of a list")
+    require_kind(data, Dataset, "data", "give a bm.Dataset, as bm.Dataset.from_pairs(model, [...]) builds from a list")
 
 
 def require_same_problem(model: SSP, data: Dataset) -> None:
-    """Refuse observations of another problem, whose pairs are numbered otherwise, and what is neither."""
+    """Raise if the data belong to another problem, whose pairs are numbered differently, or have the wrong type."""
     require_problem(model)
     require_data(data)
     if data.model is not model and data.model != model:
@@ -419,12 +419,12 @@ def require_same_problem(model: SSP, data: Dataset) -> None:
 
 
 def require_plain(data: Dataset, what: str) -> None:
-    """Raise unless these are data of a whole problem whose rewards are exact or equally noisy, as `what` assumes."""
+    """Raise unless the problem is closed and no reward has an sd of its own, as `what` requires."""
     require_data(data)
     require_closed(data.model, what)
     own = ~np.isnan(data.sd)
     if own.any():
         raise BadInputError(
             f"observations[{int(np.argmax(own))}]: has an sd of its own, which {what} does not take: leave it out, "
-            "or ask `posterior`"
+            "or use `posterior`"
         )

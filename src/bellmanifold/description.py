@@ -15,16 +15,16 @@ from bellmanifold.errors import require
 
 @dataclass(frozen=True, eq=False)
 class StatedPrior:
-    """What is stated about action values before any data: normal priors, as far as someone stated them.
+    """Normal priors over action values that are stated with a problem, in whole or in part.
 
-    A pair's own number comes first, then the problem's, then whatever the caller takes for granted. Means and standard
+    A pair's own number takes precedence over the problem's, and that over the caller's default. Means and standard
     deviations may be stated separately. `assemble` checks those of pairs.
 
     Attributes:
-        mean: of every action value; None where nothing is stated.
-        sd: their standard deviation, positive; None where nothing is stated.
-        pair_mean: of single pairs, NaN where nothing is stated, shape (pairs,).
-        pair_sd: of single pairs, NaN where nothing is stated, shape (pairs,).
+        mean: prior mean of all action values; None if not stated.
+        sd: prior standard deviation of all action values, positive; None if not stated.
+        pair_mean: prior means of single pairs, NaN where not stated, shape (pairs,).
+        pair_sd: prior standard deviations of single pairs, NaN where not stated, shape (pairs,).
     """
 
     mean: float | None
@@ -52,12 +52,12 @@ class StatedPrior:
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing stated at all?"""
+        """Whether nothing is stated."""
         nothing = np.isnan(self.pair_mean).all() and np.isnan(self.pair_sd).all()
         return self.mean is None and self.sd is None and bool(nothing)
 
     def of_pairs(self, pairs: Int[np.ndarray, "some"] | Bool[np.ndarray, "pairs"]) -> StatedPrior:
-        """What is stated about some pairs, in that order."""
+        """The prior of a selection of pairs, in the given order."""
         return replace(self, pair_mean=self.pair_mean[pairs], pair_sd=self.pair_sd[pairs])
 
 
@@ -69,12 +69,12 @@ class Description:
         state_names: every state, goals included.
         action_names: every action.
         goals: indices of the goal states.
-        initial_state, initial_prob: the initial distribution, entry by entry.
+        initial_state, initial_prob: states and probabilities of the initial distribution.
         pair_state, pair_action, reward: one entry per pair, in any order.
         next_start, next_state, next_prob: successors of all pairs in compressed rows.
-        reward_sd: noise of each pair's simulated reward; None for none.
-        prior: what is stated about action values, in the order of the pairs.
-        may_be_open: rewards may be NaN and rows empty.
+        reward_sd: standard deviation of the noise of each pair's simulated reward; None for no noise.
+        prior: stated priors over action values, in the order of the pairs.
+        may_be_open: whether rewards may be NaN and rows empty.
         open_discount: see `SSP`.
     """
 

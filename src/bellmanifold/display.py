@@ -1,11 +1,11 @@
-"""How objects show themselves to a person: a few lines of text, HTML in a notebook, and a table for pandas.
+"""How objects are displayed: a few lines of text, HTML in a notebook, and a table for pandas.
 
-An object states once, in a `Card`, what is worth knowing about it; `Shown` makes of it a `repr` of a few lines and
-`_repr_html_`, where warnings come first, then facts, a table and, for small problems, a picture. Its whole table,
-tidy and without rounding, is `to_frame()`; `x_se` is the standard error of column `x`.
+An object describes itself once, in a `Card`; `Shown` derives from it a `repr` of a few lines and `_repr_html_`, with
+warnings first, then facts, a table and, for small problems, a picture. The whole table, tidy and without rounding, is
+`to_frame()`; `x_se` is the standard error of column `x`.
 
-A number with an error looks the same everywhere: `measured`. pandas and matplotlib are imported when they are needed;
-pictures are made by `bellmanifold.figures`, which is found by name, because it draws what this module shows.
+Numbers with errors are formatted by `measured` everywhere. pandas and matplotlib are imported when they are needed;
+pictures are drawn by `bellmanifold.figures`, which is imported by name because it depends on this module.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     import pandas
 
 WIDTH = 96
-"""Characters of a line of text; longer ones are broken."""
+"""Characters per line of text; longer lines are wrapped."""
 LONGEST_FACT, LONGEST_WARNING = 3 * WIDTH, 5 * WIDTH
-"""Characters after which a title or a fact, and a warning, whose end is the remedy, is cut."""
+"""Maximum length of a title or fact, and of a warning, which may be longer because it ends with the remedy."""
 MOST_LINES = 5
 MOST_ROWS = 12
-"""Rows of a table that a notebook shows."""
+"""Maximum number of rows of a table in a notebook."""
 LONGEST_NAME = 60
 LEAST, ROUNDING = 1e-15, 1e-10
-"""Numbers smaller than the first, and errors smaller than the second relative to their number, are shown as 0."""
+"""Numbers below the first count as 0; errors below the second, relative to their number, are not shown."""
 Columns = Mapping[str, Sequence[Any]]
-"""Names of columns and their entries, all of the same number."""
+"""Column names and their entries, all columns of the same length."""
 
 
 def measured(value: float, se: float) -> str:
-    """A number with its standard error, to the digit that the error leaves.
+    """A number with its standard error, to the first digit of the error.
 
-    What is smaller than rounding is not shown.
+    Numbers and errors below rounding are not shown.
 
     >>> measured(0.31234, 0.0042), measured(-1250.0, 37.0), measured(0.5, 0.0), measured(0.5, 4e-17)
     ('0.312 ± 0.004', '-1250 ± 40', '0.5', '0.5')
@@ -59,30 +59,30 @@ def measured(value: float, se: float) -> str:
 
 
 def _unrounded(value: float) -> float:
-    """0 where nothing but rounding is left."""
+    """0 for numbers that are mere rounding errors."""
     return 0.0 if abs(value) < LEAST else float(value)
 
 
 def for_json(values: Iterable[Any]) -> list[float | None]:
-    """Numbers for JSON; null where one is infinite or undefined."""
+    """Numbers for JSON; null for those that are infinite or NaN."""
     return [or_null(value) for value in values]
 
 
 def or_null(value: Any) -> float | None:
-    """The same for one number."""
+    """A number for JSON; null if it is infinite or NaN."""
     number = float(value)
     return number if math.isfinite(number) else None
 
 
 class Card(NamedTuple):
-    """What an object says about itself.
+    """The description of an object for display.
 
     Attributes:
-        title: what it is, in a line.
-        facts: what is worth knowing, a line each.
-        warnings: what a reader should know first.
-        columns: makes the columns of a table; None for no table.
-        picture: makes a picture as HTML, empty if there is none to be made; None for no picture.
+        title: one line that names the object.
+        facts: its most important properties, one line each.
+        warnings: shown before the facts.
+        columns: function that returns the columns of a table; None for no table.
+        picture: function that returns a picture as HTML, or an empty string if it cannot be drawn; None for no picture.
     """
 
     title: str
@@ -93,13 +93,13 @@ class Card(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What a picture of an object says in words.
+    """Title and legend of a picture.
 
     Attributes:
         title: what is shown.
         best: what is highlighted.
-        seen: what full lines are, as opposed to dotted ones.
-        unseen: what dotted lines are.
+        seen: meaning of solid lines.
+        unseen: meaning of dotted lines.
     """
 
     title: str
@@ -109,10 +109,10 @@ class Words(NamedTuple):
 
 
 class Shown:
-    """An object that shows itself by a `Card`."""
+    """Base class of objects that are displayed by a `Card`."""
 
     def card(self) -> Card:
-        """What it says about itself."""
+        """The description of the object for display."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class Shown:
 
 
 def as_text(card: Card) -> str:
-    """A card as a few lines."""
+    """A card as a few lines of text."""
     lines = [shorten(printable(f"warning: {warning}"), LONGEST_WARNING) for warning in card.warnings]
     lines += [shorten(printable(fact), LONGEST_FACT) for fact in card.facts]
     left_out = len(lines) - MOST_LINES
@@ -132,13 +132,13 @@ def as_text(card: Card) -> str:
 
 
 def _broken(line: str) -> str:
-    """A line that is too long as several, those after the first indented further."""
+    """Wrap a line that is too long; continuation lines are indented further."""
     parts = wrap(line, WIDTH, drop_whitespace=True, break_on_hyphens=False) if len(line) > WIDTH else [line]
     return "\n    ".join(parts)
 
 
 def as_html(card: Card) -> str:
-    """A card for a notebook."""
+    """A card as HTML for a notebook."""
     parts = [f"<p><b>{escape(printable(card.title))}</b></p>"]
     parts += [f'<p style="color:#b00020"><b>Warning:</b> {escape(printable(line))}</p>' for line in card.warnings]
     parts += [f"<p>{escape(printable(line))}</p>" for line in card.facts]
@@ -148,7 +148,7 @@ def as_html(card: Card) -> str:
 
 
 def as_table(columns: Columns) -> str:
-    """The first rows of a table as HTML; standard errors stand beside what they belong to."""
+    """The first rows of a table as HTML; standard errors are shown next to their values."""
     names = [name for name in columns if not (name.endswith("_se") and name.removesuffix("_se") in columns)]
     count = len(columns[names[0]]) if names else 0
     if not count:
@@ -179,14 +179,14 @@ def _cell(columns: Columns, name: str, row: int) -> str:
 
 
 def as_frame(columns: Columns) -> pandas.DataFrame:
-    """Columns as a pandas table."""
+    """Columns as a pandas DataFrame."""
     import pandas
 
     return pandas.DataFrame(dict(columns))
 
 
 def picture(kind: str, *arguments: Any) -> str:
-    """A picture of some kind (one of `bellmanifold.figures.inline`) as HTML; empty without matplotlib."""
+    """A picture of the given kind (see `bellmanifold.figures.inline`) as HTML; empty without matplotlib."""
     try:
         return str(import_module("bellmanifold.figures.inline").image(kind, *arguments))
     except ImportError:

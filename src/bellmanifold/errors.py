@@ -1,7 +1,7 @@
-"""What the library says when it cannot go on, and the exit code the command line gives it.
+"""Exceptions with their exit codes on the command line, and checks of arguments.
 
-Every message is one line and names the place, what is wrong there and the remedy. A remedy that is an option is written
-as the command line has it, `--noise-sd 1`; a caller in Python reads `noise_sd=1` (`bellmanifold.options`).
+Every message is one line that names the place, the fault and the remedy. Options in a remedy are written as on the
+command line, `--noise-sd 1`; a caller in Python reads `noise_sd=1` (`bellmanifold.options`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bellmanifold.options import spoken
 T = TypeVar("T")
 MAX_QUOTED = 60
 NEAR, MOST_COMPARED = 0.75, 5000
-"""How alike names are (of 1) if one is taken to be meant by another; in problems of more states none is looked for."""
+"""The least similarity (at most 1) of a name that is suggested; among more names than this none is looked for."""
 
 
 class BellmanifoldError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
     exit_code = 70
 
@@ -38,7 +38,7 @@ class BadInputError(BellmanifoldError, ValueError):
 
 
 class UnsupportedError(BellmanifoldError):
-    """The input is sound, but this method cannot treat it; the message names one that can."""
+    """The input is valid, but this method does not support it; the message names one that does."""
 
     exit_code = 3
 
@@ -50,13 +50,13 @@ class DiskError(BellmanifoldError):
 
 
 class StoppedError(BellmanifoldError):
-    """The user interrupted a longer piece of work; the message says what is kept and how to go on."""
+    """The user interrupted a long computation; the message says what is kept and how to continue."""
 
     exit_code = 130
 
 
 def quote(name: object) -> str:
-    """Show a name inside a one-line message: quoted, unprintable characters escaped, shortened.
+    """A name for a one-line message: quoted and shortened, with unprintable characters escaped.
 
     >>> quote("a\\nb")
     '"a\\\\nb"'
@@ -65,12 +65,12 @@ def quote(name: object) -> str:
 
 
 def quote_pair(state: str, action: str) -> str:
-    """The names of a pair, quoted, inside a message."""
+    """The quoted names of a pair, for a message."""
     return f"({quote(state)}, {quote(action)})"
 
 
 def listed(things: Sequence[T], most: int, show: Callable[[T], str] = str) -> str:
-    """The first few of some things, and how many more there are.
+    """The first few items of a list, and the number of the others.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -79,12 +79,12 @@ def listed(things: Sequence[T], most: int, show: Callable[[T], str] = str) -> st
 
 
 def shorten(text: str, most: int = MAX_QUOTED) -> str:
-    """A text of at most so many characters."""
+    """The text, cut to at most `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def guess(name: str, names: Iterable[str]) -> str:
-    """A question whether another name was meant, if one is near; else empty.
+    """A question whether a similar name was meant; empty if there is none.
 
     >>> guess("Chruch", ["Mill", "Church"])
     'did you mean "Church"?'
@@ -95,7 +95,7 @@ def guess(name: str, names: Iterable[str]) -> str:
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """A name that occurs twice; None where all are distinct.
+    """The first name that occurs more than once; None if all are distinct.
 
     >>> first_repeated(["a", "b", "b"])
     'b'
@@ -106,13 +106,13 @@ def first_repeated(names: Sequence[str]) -> str | None:
 
 
 def require(condition: object, message: str) -> None:
-    """Refuse an input for which a condition does not hold; the message names the place, the fault and the remedy."""
+    """Raise unless a condition holds; the message names the place, the fault and the remedy."""
     if not condition:
         raise BadInputError(message)
 
 
 def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remedy: str) -> None:
-    """Refuse a value of a wrong kind in one line: what it is, and what to give instead.
+    """Raise if a value has the wrong type; the message says what it is and what to give instead.
 
     >>> require_kind([1, 2], dict, "data", "give a dictionary")
     Traceback (most recent call last):
@@ -124,7 +124,7 @@ def require_kind(value: object, kinds: type | tuple[type, ...], what: str, remed
 
 
 def require_keys(given: Collection[str], what: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Refuse an object that lacks a required key, or has an unknown one; a key written slightly wrong is named first.
+    """Raise if an object lacks a required key or has an unknown one; likely misspellings are reported first.
 
     >>> require_keys({"goal": []}, "problem", ["goals"])
     Traceback (most recent call last):
@@ -144,14 +144,14 @@ def require_keys(given: Collection[str], what: str, required: Sequence[str], opt
 
 
 def require_numbers(**values: object) -> None:
-    """Raise for options that are not numbers; None means not given."""
+    """Raise if an option is not a number; None means not given."""
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise BadInputError(f"{name} is {kind_of_value(value)}: give a number")
 
 
 def require_whole(**values: object) -> None:
-    """Refuse options that are no whole numbers; None means that one is not given.
+    """Raise if an option is not a whole number; None means not given.
 
     >>> require_whole(samples=1.5)
     Traceback (most recent call last):
@@ -165,7 +165,7 @@ def require_whole(**values: object) -> None:
 
 
 def require_count(**values: object) -> None:
-    """Refuse options that are no whole numbers, None included: these have a default that is one.
+    """Raise if an option is not a whole number, or is None: these options have a default.
 
     >>> require_count(seed=None)
     Traceback (most recent call last):
@@ -178,7 +178,7 @@ def require_count(**values: object) -> None:
 
 
 def require_flags(**values: object) -> None:
-    """Refuse options that are neither on nor off; None means that one is not given.
+    """Raise if an option is neither True nor False; None means not given.
 
     >>> require_flags(proper_only="no")
     Traceback (most recent call last):
@@ -191,7 +191,7 @@ def require_flags(**values: object) -> None:
 
 
 def kind_of_value(value: object) -> str:
-    """What a value is, in words: a text and a number are shown, of anything else its kind.
+    """A value in words: texts and numbers are shown, other values are described by their type.
 
     >>> kind_of_value("a"), kind_of_value(3), kind_of_value(None), kind_of_value([])
     ('the text "a"', 'the number 3', 'None', 'a list')
@@ -207,7 +207,7 @@ def kind_of_value(value: object) -> str:
 
 
 def unstacked(text: str) -> str:
-    """The text with at most one mark on each character: a tower of them would cover the lines above.
+    """The text with at most one combining mark per character: a stack of them would cover the lines above.
 
     >>> len(unstacked("e" + 20 * chr(0x301)))
     2
@@ -217,12 +217,12 @@ def unstacked(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text on one line, unprintable characters escaped."""
+    """The text on one line, with unprintable characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number of things, in words.
+    """A number with its noun, in the singular or plural.
 
     >>> counted(1, "state"), counted(2, "state"), counted(3, "entry", "entries")
     ('1 state', '2 states', '3 entries')

@@ -1,27 +1,27 @@
 """The best mean reward per step of a policy that stays in an end component forever, and its sign.
 
-Assumption 2 of the paper asks that every improper policy loses without bound from some state. Given that a proper
-policy exists, that holds if and only if in every maximal end component the best mean reward g is negative: zero is not
-enough, because a loop that costs nothing can be walked forever. So the sign of g must be *exact*.
+Assumption 2 of the paper requires that every improper policy has value minus infinity at some state. If a proper policy
+exists, that holds if and only if the best mean reward g of every maximal end component is negative: zero is not enough,
+because a loop that costs nothing can be followed forever. So the sign of g must be *exact*.
 
-Howard's policy iteration finds g. A policy's closed classes have gains
+Howard's policy iteration finds g. A policy's recurrent classes have gains
 
-    g_c = (reward collected between two visits of a state of c) / (steps between them);
+    g_c = (expected reward between two visits to a state of c) / (expected steps between them);
 
 with the best class made reachable from everywhere, relative values h solve h = r - g + P h, and every pair with
 r + P h - h > g improves the policy. Any h bounds the best gain from above by max(r + P h - h).
 
 In a large component a policy may have many regions that it hardly ever leaves, each with a gain of its own: h is then
-as large as the times spent there, and all else is lost in its rounding. So the iteration begins near its end. With T
-the Bellman operator, max(T^k v - v) / k is an upper bound b of the best gain, too (the one above, for k moves as one);
-after some sweeps it is nearly attained where the best policy lives. Take a state z that is visited often there. If
-every move pays r - b no loop gains anything, so that the best way to z is a stochastic shortest path; on it no region
-with a smaller gain is worth staying in. If b is the best gain, that path is the best policy.
+as large as the times spent there, and the rest is lost in its rounding. So the iteration starts close to the solution.
+With T the Bellman operator, max(T^k v - v) / k is another upper bound b of the best gain (the one above, with k moves
+as one); after some sweeps it is nearly attained where the best policy stays. Take a state z that is visited often
+there. If every move pays r - b, no loop has a positive gain, so the best way to z is a stochastic shortest path problem
+whose solution stays in no region with a smaller gain. If b is the best gain, that solution is the best policy.
 
-When the two bounds do not both lie clearly on one side of 0 the question is decided in rational arithmetic, on the
-numbers as they were given: a float stands for the shortest decimal that reads back as it (0.1 is one tenth), and a
-row of probabilities for the same row divided by its sum. Components of up to 64 states are iterated on exactly;
-in larger ones the same bounds are evaluated exactly at the floating-point answer.
+If the two bounds are not both clearly on one side of 0, the sign is decided in rational arithmetic, on the numbers as
+they were given: a float stands for the shortest decimal that reads back as it (0.1 is one tenth), and a row of
+probabilities for the same row divided by its sum. In components of up to 64 states the iteration itself is exact;
+in larger ones the same bounds are evaluated exactly at the floating-point solution.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from bellmanifold.subtraction_free import eliminate
 
 EXACT_STATES = 64
 CLEARLY = 1e-9
-"""A bound this far from 0, relative to the rewards, has the sign it seems to have."""
+"""The sign of a bound this far from 0, relative to the rewards, is certain in spite of rounding."""
 MAX_ITERATIONS = 100
 LARGE, SWEEPS, BETWEEN = 200, 128, 32
-"""A component with more states than the first number begins with sweeps, twice as many as the second; the third is how
-many come between two linear systems."""
+"""A component with more states than the first number starts with twice the second number of sweeps; the third is the
+number of sweeps between two linear systems."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class MeanReward:
     Attributes:
         value: the mean reward per step.
         sign: -1, 0 or 1; decided exactly.
-        loop: states of a closed class that attains it, in the order they are visited where that is a cycle.
+        loop: states of a recurrent class that attains it, in the order of visits if it is a cycle.
         policy: the pair each of them plays.
-        decided: False if rounding hides the sign of a large component; `sign` is then 0, the careful answer.
+        decided: False if rounding hides the sign for a large component; `sign` is then 0, to be safe.
     """
 
     value: float
@@ -69,7 +69,7 @@ class MeanReward:
 
 @dataclass(frozen=True)
 class _Iterate:
-    """Howard's iteration where it stopped, in floats or rationals."""
+    """The final iterate of Howard's policy iteration, in floats or rationals."""
 
     policy: Policy
     loop: Int[np.ndarray, "loop"]
@@ -79,22 +79,22 @@ class _Iterate:
 
 
 def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
-    """The best mean reward per step inside an end component."""
+    """The best mean reward per step within an end component."""
     inside = model.subproblem(component.pairs, start=int(component.states[0]))
     reward, policy = inside.reward, inside.greedy(inside.reward)
     least, most = float(reward.min()), float(reward.max())
-    if least == most:  # every policy earns just that
+    if least == most:  # every policy has this mean
         loop = _in_order(inside, policy, recurrent_classes(inside, policy)[0])
         return MeanReward(most, int(np.sign(most)), component.states[loop], component.pairs[policy[loop]])
     often = None
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # values beyond all floats decide nothing
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # values that overflow decide nothing
         if inside.n_states > LARGE:
             policy, often = _approach(inside)
         found = _howard(inside, policy, _Chains(inside), often)
     clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
     gain, upper = float(found.gain), float(found.gain + found.excess)
     sign, decided = int(np.sign(gain)), True
-    if most < 0 or least > 0:  # so is every mean of rewards
+    if most < 0 or least > 0:  # so every mean of rewards has that sign
         sign = int(np.sign(most))
     elif not (upper < -clearly or gain > clearly):
         if inside.n_states <= EXACT_STATES:
@@ -107,10 +107,10 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
 
 
 def _approach(inside: SSP) -> tuple[Policy, int]:
-    """A policy near the best one of a large component, and a state that it visits often.
+    """A policy close to the best one of a large component, and a state z that it visits often.
 
-    That state, z, is where the policy that the sweeps found is likely to be some moves after it began where the sweeps
-    gained most. The way to it is that of a problem in which whoever comes to z is at the goal.
+    z is the most likely state of the greedy policy after some moves from the state where the sweeps gained most. The
+    way to z is the solution of a problem in which moves to z lead to the goal.
     """
     steps = Steps(inside)
     early = _swept(steps, np.zeros(inside.n_states), SWEEPS)
@@ -128,7 +128,7 @@ def _approach(inside: SSP) -> tuple[Policy, int]:
 
 
 def _best_way(path: SSP) -> Policy:
-    """The best policy of a stochastic shortest path, by policy iteration with sweeps between the linear systems."""
+    """The best policy of a stochastic shortest path problem, by policy iteration with sweeps between linear systems."""
     steps, policy, everywhere = Steps(path), direct_routes(path)[0], np.arange(path.n_states)
     for _ in range(MAX_ITERATIONS):
         value = solve_chain(path, policy, everywhere, path.reward[policy])
@@ -141,19 +141,19 @@ def _best_way(path: SSP) -> Policy:
 
 
 def _swept(steps: Steps, value: StateValues, times: int) -> StateValues:
-    """The Bellman operator some times over."""
+    """Apply the Bellman operator a number of times."""
     for _ in range(times):
         value = steps.best(steps.backup(value))
     return value
 
 
 def _rounding(inside: SSP, value: StateValues) -> float:
-    """Differences of action values up to this may be rounding."""
+    """The largest difference of action values that may be due to rounding."""
     return float(1e-13 * (np.abs(inside.reward).max() + np.abs(value).max()))
 
 
 def _howard(inside: SSP, policy: Policy, chains: _Chains, often: int | None = None) -> _Iterate:
-    """Howard's policy iteration; returns are counted to the first state of a class, or to `often` if it holds that."""
+    """Howard's policy iteration; a class's gain is per return to its first state, or to `often` if it is a member."""
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
         if often is not None:
@@ -194,7 +194,7 @@ class _Chains:
         return solve_chains(self.inside, policy, states, rights)
 
     def ahead(self, relative: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
-        """What each pair pays and leads to."""
+        """Reward plus expected relative value of the next state, for each pair."""
         return np.asarray(self.reward + self.expected(relative))
 
     def gains(self, policy: Policy, classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
@@ -207,7 +207,7 @@ class _Chains:
         return (self.ahead(collected)[first] / (1 + self.expected(steps)[first])).tolist()
 
     def relative_values(self, policy: Policy, zero: Index, gain: Any) -> np.ndarray:
-        """h with h(zero) = 0, for a policy whose only closed class holds `zero`."""
+        """h with h(zero) = 0, for a policy whose only recurrent class contains `zero`."""
         rest = np.delete(np.arange(self.inside.n_states), int(zero))
         relative = np.full(self.inside.n_states, self.zero)
         relative[rest] = self.solve(policy, rest, [self.reward[policy[rest]] - gain])[0]
@@ -215,7 +215,7 @@ class _Chains:
 
 
 class _RationalChains(_Chains):
-    """The same in rational arithmetic, for small components."""
+    """Evaluation of policies in rational arithmetic."""
 
     zero = Fraction(0)
 
@@ -244,7 +244,7 @@ class _RationalChains(_Chains):
 
 
 def as_given(number: float) -> Fraction:
-    """The rational number a float was written as: its shortest decimal.
+    """The rational number that a float was written as: its shortest decimal.
 
     >>> as_given(0.1)
     Fraction(1, 10)
@@ -260,7 +260,7 @@ def rational_rows(model: SSP) -> Shaped[np.ndarray, "successors"]:
 
 
 def _sign_at(inside: SSP, found: _Iterate) -> tuple[int, bool]:
-    """The sign of the best gain of a large component, from exact bounds at the floating-point answer."""
+    """The sign of a large component's best gain, by exact bounds at the floating-point solution, if they decide it."""
     chains = _RationalChains(inside)
     if np.isfinite(found.relative).all():
         relative = np.array([Fraction(float(h)) for h in found.relative], dtype=object)
@@ -274,7 +274,7 @@ def _sign_at(inside: SSP, found: _Iterate) -> tuple[int, bool]:
 
 
 def _in_order(inside: SSP, policy: Policy, loop: Int[np.ndarray, "loop"]) -> np.ndarray:
-    """The states of a closed class in the order of visits if it is a cycle, else as they are."""
+    """The states of a recurrent class, in the order of visits if it is a cycle, else unchanged."""
     if (np.diff(inside.next_start)[policy[loop]] > 1).any():
         return loop
     order = [int(loop[0])]

@@ -1,20 +1,20 @@
-"""Questions about a problem that only its graph answers: who can reach whom, and who can be trapped.
+"""Graph analysis of a problem: reachability, end components, proper policies, cycles.
 
-Nothing here looks at the size of a probability, only at whether it is positive; so the answers are exact.
-Every function takes the set of pairs that may be played (`allowed`, all by default), because the posterior
-asks the same questions of the *observed* pairs alone.
+Almost all of it depends only on whether probabilities are positive, not on their size, so the answers are exact.
+Many functions take the set of pairs that may be played (`allowed`, all by default), because the posterior
+needs the same answers for the *observed* pairs alone.
 
 *End component*: a set of states and, for each of them, at least one pair, such that no pair leaves the set and
 every state can reach every other within it. A policy can stay in an end component forever, and conversely
-the states a policy visits infinitely often form one. So, without the goal: improper policies exist if and
-only if some end component does. The union of overlapping ones is again one; `end_components` lists the maximal ones.
+the states a policy visits infinitely often form one. So improper policies exist if and only if there is an end
+component without the goal. Unions of overlapping ones are end components; `end_components` lists the maximal ones.
 
 *Almost sure reachability*: a policy that reaches the goal with probability 1 from everywhere (a proper policy)
-exists if and only if it does so from each state on its own; `reach_goal` finds those states by throwing out, again
-and again, the states that cannot reach the goal at all and every pair that risks landing in one.
+exists if and only if there is one for each state on its own; `reach_goal` finds those states by repeatedly
+removing the states that cannot reach the goal at all and every pair that may lead to one of them.
 
 *Maximal reachability* u (equation eqn:maxprob_u of the paper): the largest probability of ever reaching a set of
-states. Where it is 0 or 1 is a question about the graph and is answered first; the rest is policy iteration.
+states. The graph determines where it is 0 or 1; policy iteration computes the rest.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from bellmanifold.ssp import SSP
 Pairs = Bool[np.ndarray, "pairs"]
 States = Bool[np.ndarray, "states"]
 Nodes = Bool[np.ndarray, "states_and_goal"]
-"""The states and, last, the goal."""
+"""Mask of the states, with the goal last."""
 Policy = Int[np.ndarray, "states"]
 """A deterministic policy: the pair each state plays."""
 StateValues = Float[np.ndarray, "states"]
 PairValues = Float[np.ndarray, "pairs"]
 
 STRICTLY = 1e-12
-"""A reachability probability must rise by more than this to count as better."""
+"""A reachability probability must increase by more than this to count as better."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EndComponent:
 
 
 def all_pairs(model: SSP) -> Pairs:
-    """Every pair is allowed."""
+    """The mask that allows every pair."""
     return np.ones(model.n_pairs, dtype=bool)
 
 
@@ -70,18 +70,18 @@ def state_graph(model: SSP, allowed: Pairs) -> csr_array:
 
 
 def reachable(model: SSP, start: States, allowed: Pairs | None = None) -> States:
-    """The states that can be reached by allowed pairs from any of the given ones, themselves included."""
+    """The states that can be reached by allowed pairs from any of the given ones, which are included."""
     n, first = model.n_states, np.flatnonzero(start).astype(np.int32)
     target, begin = _successors(model, all_pairs(model) if allowed is None else allowed)
-    target = np.append(target, first)  # one node more, n + 1, with an edge to every start
+    target = np.append(target, first)  # an extra node, n + 1, with an edge to every start
     return _search(_edges(target, np.append(begin[model.pair_start], [begin[-1], len(target)])), n + 1)[0][:n]
 
 
 def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponent]:
     """The maximal end components among the allowed pairs, in order of their first states.
 
-    Pairs that may leave their strong component are dropped, then states left without a pair and the pairs
-    that may lead to those, until nothing changes.
+    Pairs that may leave their strongly connected component are dropped, then states left without a pair and the
+    pairs that may lead to those, until nothing changes.
     """
     keep = (all_pairs(model) if allowed is None else allowed) & ~_touches(model, _goals(model))
     while True:
@@ -101,17 +101,17 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
 
 
 def reach_goal(model: SSP, allowed: Pairs | None = None, also_goals: States | None = None) -> tuple[States, Policy]:
-    """The states that reach the goal with probability 1 under some policy, and one that does so from all of them.
+    """The states that reach the goal with probability 1 under some policy, and one policy that does so from all.
 
-    The policy is -1 where there is none, and in `also_goals`, which are taken for goals, too.
+    The policy is -1 in all other states, and in `also_goals`, which are treated as goals.
     """
     return _reach_surely(model, _goals(model, also_goals), all_pairs(model) if allowed is None else allowed)
 
 
 def leaving_policy(model: SSP, solved: Pairs, avoided: Pairs | None = None) -> Policy | None:
-    """A proper policy of the problem in which pairs that are not solved end at the goal, or None if it has none.
+    """A proper policy of the problem in which pairs that are not solved lead to the goal; None if there is none.
 
-    States with such a pair, unless it is to be avoided, play the first of them.
+    States with such a pair that is not to be avoided play the first of them.
     """
     ends = ~solved if avoided is None else ~(solved | avoided)
     free = np.where(ends, np.arange(model.n_pairs), model.n_pairs)
@@ -122,21 +122,21 @@ def leaving_policy(model: SSP, solved: Pairs, avoided: Pairs | None = None) -> P
 
 
 def steps_towards(model: SSP, target: States, allowed: Pairs | None = None) -> Policy:
-    """For each state that can reach the target by allowed pairs, one that may bring it a step nearer; else -1."""
+    """For each state that can reach the target by allowed pairs, a pair that may lead a step closer; else -1."""
     keep = all_pairs(model) if allowed is None else allowed
     return _reach_possibly(model, np.append(target, False), keep & ~target[model.pair_state])[1]
 
 
 def steps_to_goal(model: SSP, allowed: Pairs) -> Policy:
-    """For each state that can reach the goal by allowed pairs, one that may bring it a step nearer; else -1."""
+    """For each state that can reach the goal by allowed pairs, a pair that may lead a step closer; else -1."""
     return _reach_possibly(model, _goals(model), allowed)[1]
 
 
 def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], StateValues]:
-    """A pair for each state that may bring it a move nearer to the goal, how many moves that takes, and what they pay.
+    """A policy whose pairs may lead a move closer to the goal, the distance to it in moves, and the reward on the way.
 
-    Of several such pairs it is the one that brings the state nearest on average. From wherever the goal can be reached
-    at all the policy reaches it with positive probability; elsewhere it is -1, and the way longer than any.
+    Of several such pairs it plays the one with the smallest mean distance after the move. Where the goal can be reached
+    at all, the policy reaches it with positive probability; elsewhere it is -1, and the distance exceeds all others.
     """
     n = model.n_states
     reached, towards, _ = _search_backwards(model, _goals(model), all_pairs(model))
@@ -151,20 +151,20 @@ def direct_routes(model: SSP) -> tuple[Policy, Int[np.ndarray, "states"], StateV
 
 
 def _along(towards: Int[np.ndarray, "nodes"], each: StateValues) -> Float[np.ndarray, "nodes"]:
-    """The sum of what belongs to a node and to all that follow it on the way to the goal, which is the last."""
+    """The sum of a quantity over each node and its successors on the path to the goal, the last node."""
     total = np.append(each, 0.0)
-    while (towards < len(each)).any():  # each round doubles how far everyone has looked
+    while (towards < len(each)).any():  # each round doubles the length of the paths summed
         total, towards = total + total[towards], towards[towards]
     return total
 
 
 def _goals(model: SSP, also: States | None = None) -> Nodes:
-    """The goal, and states to be taken for goals, too."""
+    """Mask of the goal and of states that are treated as goals."""
     return np.append(np.zeros(model.n_states, dtype=bool) if also is None else also, True)
 
 
 def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Policy]:
-    """The same for any set of states as the target (the last entry is the goal)."""
+    """`reach_goal` for any target set."""
     n = model.n_states
     keep = allowed & ~target[model.pair_state]
     while True:
@@ -178,7 +178,7 @@ def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Po
 
 
 def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Policy]:
-    """Who reaches the target with positive probability by kept pairs, and a pair of each that comes nearer to it."""
+    """Nodes that reach the target with positive probability by kept pairs, and a pair of each that leads closer."""
     reached, nearer, (aim, start) = _search_backwards(model, target, keep)
     step = aim == np.repeat(nearer[: model.n_states], np.diff(start))
     pair = np.repeat(np.flatnonzero(keep), np.diff(model.next_start)[keep])[step]
@@ -190,9 +190,9 @@ def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Poli
 def _search_backwards(
     model: SSP, target: Nodes, keep: Pairs
 ) -> tuple[Nodes, Int[np.ndarray, "nodes"], tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "states_plus_1"]]]:
-    """Who reaches the target by kept pairs, the next node on a shortest way there, and all moves, state by state.
+    """Nodes that reach the target by kept pairs, the next node on a shortest path there, and all moves by state.
 
-    All of the target is one node, behind the goal.
+    The target is merged into a single node, after the goal.
     """
     aim, start = _successors(model, keep)
     root, start = model.n_states + 1, start[model.pair_start]
@@ -202,7 +202,7 @@ def _search_backwards(
 
 
 def may_end(model: SSP) -> Pairs:
-    """Which pairs may lead to the goal at once? In a discounted problem all of them do."""
+    """Mask of pairs that may lead directly to the goal. In a discounted problem all of them do."""
     if not len(model.next_state):
         return np.zeros(model.n_pairs, dtype=bool)
     last = model.next_state[model.next_start[1:] - 1]  # the goal comes last
@@ -210,26 +210,26 @@ def may_end(model: SSP) -> Pairs:
 
 
 def _played(model: SSP, policy: Policy) -> Pairs:
-    """The pairs that a policy plays."""
+    """Mask of the pairs that a policy plays."""
     played = np.zeros(model.n_pairs, dtype=bool)
     played[policy] = True
     return played
 
 
 def is_proper(model: SSP, policy: Policy) -> bool:
-    """Does the policy reach the goal with probability 1 from every state?"""
+    """Whether the policy reaches the goal with probability 1 from every state."""
     return bool(reaches_goal(model, policy).all())
 
 
 def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> States:
-    """From which states can the policy's chain reach the goal, or `ends`, at all? (From all of them: it is proper.)"""
+    """States from which the policy's chain can reach the goal, or `ends`. (The policy is proper if all states can.)"""
     if ends is None and may_end(model)[policy].all():
         return np.ones(model.n_states, dtype=bool)
     return _search_backwards(model, _goals(model, ends), _played(model, policy))[0][:-1]
 
 
 def improper_policy(model: SSP, component: EndComponent) -> Policy:
-    """A policy that never leaves the component once it is there, and plays the first pair elsewhere."""
+    """A policy that never leaves the component once it is in it, and plays the first pair elsewhere."""
     policy = model.pair_start[:-1].copy()
     states, first = np.unique(model.pair_state[component.pairs], return_index=True)
     policy[states] = component.pairs[first]
@@ -237,7 +237,7 @@ def improper_policy(model: SSP, component: EndComponent) -> Policy:
 
 
 def recurrent_classes(model: SSP, policy: Policy) -> list[Int[np.ndarray, "_"]]:
-    """The closed classes of a policy's chain, without the goal."""
+    """The recurrent classes of a policy's chain, without the goal."""
     graph = state_graph(model, _played(model, policy))
     count, component = connected_components(graph, connection="strong")
     edges = graph.tocoo()
@@ -250,10 +250,10 @@ def recurrent_classes(model: SSP, policy: Policy) -> list[Int[np.ndarray, "_"]]:
 
 
 def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> Int[np.ndarray, "states"] | None:
-    """How many moves each state can make at most by allowed pairs before it leaves them; None if some go in a circle.
+    """The largest number of moves from each state by allowed pairs; None if these have a cycle.
 
-    A state of level k moves only to states of lower levels, so one sweep by rising level solves the problem.
-    States without an allowed pair have level 0. With `may_stay` a move to the own state is no circle.
+    A state of level k moves only to states of lower levels, so one sweep by increasing level solves the problem.
+    States without an allowed pair have level 0. With `may_stay` self-loops do not count as cycles.
     """
     keep = all_pairs(model) if allowed is None else allowed
     graph = state_graph(model, keep)[:-1, :-1].tocsr()
@@ -269,22 +269,22 @@ def levels(model: SSP, allowed: Pairs | None = None, may_stay: bool = False) -> 
 
 
 def has_cycle(model: SSP, allowed: Pairs) -> bool:
-    """Can a state be met again by allowed pairs?"""
+    """Whether the allowed pairs have a cycle, self-loops included."""
     graph = state_graph(model, allowed)
     count, _ = connected_components(graph, connection="strong")
     return bool(count <= model.n_states or graph.diagonal().any())
 
 
 def components(model: SSP) -> Int[np.ndarray, "states"]:
-    """The number of each state's strong component: no move leads to a component with a larger one."""
-    graph = state_graph(model, all_pairs(model))  # SciPy's search does not end where an edge occurs twice
+    """The strongly connected component of each state: no move leads to a component with a larger number."""
+    graph = state_graph(model, all_pairs(model))  # SciPy's search does not terminate on duplicate edges
     return topological(connected_components(graph, connection="strong")[1], graph)[: model.n_states]
 
 
 def strong_components(model: SSP) -> Int[np.ndarray, "states"]:
-    """A number for each state, which states share if each reaches the other; no move leads to a larger one.
+    """The strongly connected component of each state; no move leads to a larger number.
 
-    The longer the longest way out of a component is, counted in components, the larger is its number.
+    Numbers increase with the length of the longest path out of a component, counted in components.
     """
     graph = state_graph(model, all_pairs(model))[:-1, :-1].tocsr()
     return by_depth(connected_components(graph, connection="strong")[1], graph)
@@ -293,8 +293,8 @@ def strong_components(model: SSP) -> Int[np.ndarray, "states"]:
 def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) -> PairValues:
     """u: the largest probability, over all policies, of being in the target at some time >= 1 after each pair.
 
-    The sets where it is 0 or 1 are found from the graph; in between, policy iteration starts from a policy that
-    reaches the target with positive probability from everywhere it can and switches only where strictly better.
+    The graph determines where it is 0 or 1; elsewhere, policy iteration starts from a policy that reaches the
+    target with positive probability from wherever possible, and switches only to strictly better pairs.
     """
     keep = all_pairs(model) if allowed is None else allowed
     sure, _ = _reach_surely(model, np.append(target, False), keep)
@@ -314,7 +314,7 @@ def reach_probability(model: SSP, target: States, allowed: Pairs | None = None) 
 
 
 def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[np.ndarray, "pairs_plus_1"]]:
-    """The successors of kept pairs one after the other, in small integers, and where those of each pair begin."""
+    """The successors of kept pairs as compressed rows of 32-bit integers, with empty rows for other pairs."""
     length = np.diff(model.next_start)
     entries = np.repeat(keep, length)
     length[~keep] = 0
@@ -322,13 +322,13 @@ def _successors(model: SSP, keep: Pairs) -> tuple[Int[np.ndarray, "edges"], Int[
 
 
 def _edges(target: Int[np.ndarray, "edges"], start: Int[np.ndarray, "nodes_plus_1"]) -> csr_array:
-    """A graph from the compressed rows of its edges; an edge may occur more than once."""
+    """The graph with the given compressed rows of edges, which may have duplicates."""
     nodes = len(start) - 1
     return csr_array((np.ones(len(target)), target, start), shape=(nodes, nodes))
 
 
 def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int[np.ndarray, "nodes"]]:
-    """Breadth-first search: which nodes are met, and from which node each was met first."""
+    """Breadth-first search: a mask of the nodes that are reached, and the predecessor of each node."""
     order, parent = breadth_first_order(graph, root)
     met = np.zeros(graph.shape[0], dtype=bool)
     met[order] = True
@@ -336,14 +336,14 @@ def _search(graph: csr_array, root: int) -> tuple[Bool[np.ndarray, "nodes"], Int
 
 
 def _touches(model: SSP, states: Nodes) -> Pairs:
-    """Mask of pairs that may lead to one of these states (the goal is the last); pairs with open laws may."""
+    """Mask of pairs that may lead to one of these states (the goal is last), which includes pairs with open laws."""
     return np.asarray(model.over_successors(np.logical_or, states[model.next_state], True), dtype=np.bool_)
 
 
 def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
-    """Drop, in place, every pair that may lead to a state without a kept pair, and so on, but for those `ignored`.
+    """Drop, in place, pairs that may lead to a state without a kept pair, repeatedly, except for `ignored` states.
 
-    A pair goes with the first of its successors, a state with the last of its pairs: both are nodes of a graph.
+    A pair is dropped with the first of its successors, a state with the last of its pairs: both are nodes of a graph.
     """
     left = np.bincount(model.pair_state[keep], minlength=model.n_states)
     if not (((left == 0) & ~ignored).any() and keep.any()):

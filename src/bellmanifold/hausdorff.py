@@ -9,14 +9,14 @@ measure on M (length, area, ...), the density
 
     p(theta) / (m(r) J(theta)),    J = sqrt(det(DG DG')),    m(r) = the integral of p / J over M.
 
-J is the factor by which G stretches space across M, so p / J is what the co-area formula leaves of the prior; m(r) is
-the density of the random vector G(theta) at r, the evidence. DG is taken by automatic differentiation, and J as the
-product of the diagonal of a triangular factor of DG', which does not square its condition.
+J is the factor by which G stretches space across M, so p / J is the density of the prior on M by the co-area formula;
+m(r) is the density of the random vector G(theta) at r, the evidence. DG is computed by automatic differentiation, and J
+as the product of the diagonal of a QR factor of DG', which does not square its condition number.
 
-For tables (theta = q) M is the graph of h over the unobserved values theta_U, and its surface factor is sqrt(det(I +
-Dh'Dh)): times the density here it is the density p / |det A| of the chart, and m(r) is the chart's evidence.
+For tables (theta = q), M is the graph of h over the unobserved values theta_U, and its surface factor is sqrt(det(I +
+Dh'Dh)): its product with the density above is the chart's density p / |det A|, and m(r) is the chart's evidence.
 
-G has kinks where two actions tie. The formula holds where DG exists; values at a kink mean nothing, and kinks carry
+G has kinks where two actions tie. The formula holds where DG exists; values at a kink are meaningless, and kinks have
 no mass unless observed actions tie on a part of M that has mass, where the chart takes the limit of small tolerances.
 """
 
@@ -46,13 +46,13 @@ Point = Float[Array, "parameters"]
 
 @dataclass(frozen=True, eq=False)
 class Manifold:
-    """Parameters that solve the observed Bellman equations exactly, with the posterior density on them.
+    """The set of parameters that solve the observed Bellman equations exactly, with the posterior density on it.
 
     Attributes:
         data: observations with deterministic rewards.
         q_of: parameters -> action values by pair, a JAX function.
         log_prior: log density of the parameters, a JAX function.
-        log_evidence: log m(r), or None: then the density lacks its normaliser.
+        log_evidence: log m(r); if None, the density is not normalised.
     """
 
     data: Dataset
@@ -61,13 +61,13 @@ class Manifold:
     log_evidence: Estimate | None = None
 
     def constraint(self, theta: Point) -> Float[Array, "observed"]:
-        """G(theta) - r: 0 exactly on the manifold."""
+        """G(theta) - r, which is 0 exactly on the manifold."""
         seen = np.flatnonzero(self.data.observed)
         residual = residuals(transitions(self.data.model), self.q_of(theta))
         return residual[seen] - jnp.asarray(self.data.deterministic_reward()[seen])
 
     def log_stretch(self, theta: Point) -> Float[Array, ""]:
-        """log J(theta), -inf where the derivative of the constraint loses rank."""
+        """log J(theta); -inf where the derivative of the constraint is rank-deficient."""
         derivative = jax.jacrev(self.constraint)(theta)
         upper = jnp.linalg.qr(derivative.T, mode="r")
         return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(upper))))
@@ -75,7 +75,7 @@ class Manifold:
     def log_density(self, theta: Point) -> Float[Array, ""]:
         """Log density of the posterior at a point of the manifold, with respect to Hausdorff measure.
 
-        The formula has a value elsewhere too; whether `constraint` is 0 is for the caller to see to.
+        The formula has a value elsewhere, too: the caller must ensure that `constraint` is 0.
         """
         normaliser = 0.0 if self.log_evidence is None else float(self.log_evidence.value)
         return self.log_prior(theta) - self.log_stretch(theta) - normaliser
@@ -87,7 +87,7 @@ def manifold(
     log_prior: Callable[[Point], Float[Array, ""]],
     parameters: int,
 ) -> Manifold:
-    """The manifold of a model Q_theta; its density lacks the normaliser 1 / m(r).
+    """The manifold of a model Q_theta; its density lacks the normalising constant 1 / m(r).
 
     Args:
         data: observations with deterministic rewards.
@@ -126,11 +126,11 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
 
     Args:
         data: observations with deterministic rewards.
-        prior_scale: sigma.
-        seed: of the evidence.
+        prior_scale: standard deviation of the prior.
+        seed: seed of the evidence estimate.
 
     Raises:
-        UnsupportedError: where the exact posterior does not exist, or importance sampling finds no evidence.
+        UnsupportedError: if the exact posterior does not exist, or importance sampling cannot estimate the evidence.
     """
     require_plain(data, "hausdorff.manifold")
     target = relaxed_target(data, 0.0, prior_scale)
@@ -139,6 +139,6 @@ def tabular_manifold(data: Dataset, prior_scale: float = 10.0, seed: int = 0) ->
     evidence = result.log_evidence
     if evidence is None or not result.trustworthy:
         raise UnsupportedError(
-            f"no evidence was found ({result.doubts[0]}): use a larger prior_scale, or manifold() without a normaliser"
+            f"no evidence was found ({result.doubts[0]}): use a larger prior_scale, or the unnormalised manifold()"
         )
     return Manifold(data, tabular(data.model).values, NormalPrior(prior_scale).log_density, evidence)

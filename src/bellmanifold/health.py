@@ -1,14 +1,14 @@
-"""Does the theory apply to a problem? Assumptions 1 and 2, improper policies, and what cannot be identified.
+"""Does the theory apply to a problem? Assumptions 1 and 2, improper policies, and unidentifiable directions.
 
-Assumption 1 (one absorbing goal that pays nothing, no discount) holds by construction: `assemble` lumps goals and turns
-a discount into moves to the goal.
+Assumption 1 (one absorbing goal that pays nothing, no discount) holds by construction: `assemble` lumps goals, and a
+discount is turned into moves to the goal.
 
-Assumption 2 (a proper policy exists, and every improper policy loses without bound from some state) holds if and only
-if every state reaches the goal with probability 1 under some policy and every goal-free maximal end component has a
-negative best mean reward. It speaks of all states; the verdict for the part the start can reach is reported beside it.
+Assumption 2 (a proper policy exists, and every improper policy has value minus infinity at some state) holds if and
+only if every state reaches the goal with probability 1 under some policy and every goal-free maximal end component has
+a negative best mean reward. It concerns all states; a second verdict covers those that are reachable from the start.
 
-Where an end component exists the relaxed likelihood is constant along the direction u (Lemma loopthm of the paper): u_i
-is the largest probability of ever reaching the component after pair i, the same for each of its states.
+For every end component the relaxed likelihood is constant along a direction u (Lemma loopthm of the paper): u_i is the
+largest probability of ever reaching the component after pair i, the same for each of its states.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Verdict:
     """Assumption 2 for one problem.
 
     Attributes:
-        proper_policy: a pair for each state that together reach the goal surely; -1 where impossible.
+        proper_policy: the pair each state plays to reach the goal with probability 1; -1 where that is impossible.
         stranded: states from which no policy reaches the goal with probability 1, shape (stranded,).
-        components: goal-free maximal end components; not looked for where they lose plainly and nobody asks.
-        means: the best mean reward of each; None where it was not asked for and is plainly negative.
-        reasons: a sentence for everything that breaks the assumption; empty if it holds.
+        components: goal-free maximal end components; may be omitted if not requested and every loop has a cost.
+        means: the best mean reward of each; None where it was not requested and is clearly negative.
+        reasons: a sentence for every violation of the assumption; empty if it holds.
     """
 
     proper_policy: Int[np.ndarray, "states"]
@@ -70,7 +70,7 @@ class Verdict:
 def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
     """Decide Assumption 2 exactly.
 
-    With `all_means`, components are looked for and their best mean rewards computed also where every move costs.
+    With `all_means`, components and their best mean rewards are computed even if every move has a cost.
     """
     if may_end(model).all():
         return Verdict(model.pair_start[:-1].copy(), np.zeros(0, dtype=np.int64))
@@ -93,21 +93,21 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
 
 
 def _loops_cost(model: SSP) -> bool:
-    """Does no move pay, and can none that is free be repeated forever?"""
+    """Whether all rewards are at most 0 and no policy can collect rewards of 0 forever."""
     most = float(model.reward.max())
     return most < 0.0 or (most == 0.0 and not end_components(model, model.reward == 0.0))
 
 
 @dataclass(frozen=True, repr=False)
 class Health(Shown):
-    """What `check` found; `to_dict` gives the interface's object.
+    """The result of `check`; `to_dict` gives the JSON object of the interface.
 
     Attributes:
         verdict: Assumption 2 for the whole problem.
-        reachable_verdict: the same for the part the start can reach.
-        directions: u for each end component, or None above 1,000 pairs.
-        acyclic: no state can be visited twice.
-        messages: sentences for people.
+        reachable_verdict: the same for the part that is reachable from the start.
+        directions: u for each end component; by default None above 1,000 pairs.
+        acyclic: whether no state can be visited twice.
+        messages: the findings as sentences.
     """
 
     model: SSP
@@ -119,11 +119,11 @@ class Health(Shown):
 
     @property
     def holds(self) -> bool:
-        """Do both assumptions hold for the whole problem?"""
+        """Whether both assumptions hold for the whole problem."""
         return self.verdict.holds
 
     def card(self) -> Card:
-        """What it says about itself: every sentence; what fails comes first."""
+        """The card for display: all messages, violations first."""
         fails = len(self.verdict.reasons)
         said = "both assumptions hold" if self.holds else "Assumption 2 fails"
         title = f"Health({self.model}: {said})"
@@ -137,11 +137,11 @@ class Health(Shown):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per goal-free maximal end component: its states, and the best mean reward in it."""
+        """A DataFrame with a row per goal-free maximal end component: its states and its best mean reward."""
         return as_frame(self._columns())
 
     def to_dict(self) -> dict[str, Any]:
-        """The `check` object of the interface."""
+        """The JSON object of `check`, as documented for the interface."""
         model, components = self.model, self.verdict.components
         members = [[model.states[s] for s in component.states] for component in components]
         means = [mean.value for mean in self.verdict.means if mean is not None]
@@ -172,7 +172,7 @@ def check(model: SSP, discount: float | None = None, full: bool = False) -> Heal
     Args:
         model: the problem.
         discount: check the discounted problem instead.
-        full: compute the directions u also above 1,000 pairs.
+        full: compute the directions u even above 1,000 pairs.
 
     >>> from bellmanifold import envs
     >>> check(envs.two_state()).messages[0]
@@ -218,7 +218,7 @@ def _messages(model: SSP, verdict: Verdict, partial: Verdict, part: np.ndarray) 
 
 
 def _improper(model: SSP, components: list[EndComponent]) -> list[str]:
-    """An improper policy for example, and how many directions cannot be identified."""
+    """Messages with an example of an improper policy, and the number of unidentifiable directions."""
     first = components[0]
     policy = improper_policy(model, first)
 
@@ -235,7 +235,7 @@ def _improper(model: SSP, components: list[EndComponent]) -> list[str]:
 
 
 def complaint(model: SSP, mean: MeanReward) -> str:
-    """A sentence about a loop that does not lose: what it is, why that matters, what to do."""
+    """A sentence about a loop without a cost: what it is, why it matters and how to remedy it."""
     cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
     loop = mean.loop.tolist()
     what = f"wandering among {state_names(model, mean.loop, SHOWN + 1)} forever"
@@ -247,16 +247,16 @@ def complaint(model: SSP, mean: MeanReward) -> str:
     elif mean.sign == 0:
         verb = "costs nothing, so waiting forever is as good as arriving"
     else:
-        verb = f"pays {mean.value:.3g} a move, so never arriving is better than arriving"
+        verb = f"pays {mean.value:.3g} per move, so never arriving is better than arriving"
     return f"{what} {verb} (Assumption 2): give its moves a negative reward"
 
 
 def state_names(model: SSP, states: Int[np.ndarray, "n"], most: int = SHOWN) -> str:
-    """The first few states by name, and how many more there are."""
+    """The first few states by name, and the number of the others."""
     return listed(states.tolist(), most, lambda s: _name(model, s))
 
 
 def _name(model: SSP, state: Index) -> str:
-    """A state's name as plain words where it is plain, quoted where it is not."""
+    """A state's name, quoted unless it is short, printable and without spaces."""
     name = model.states[state]
     return name if name and len(name) <= 40 and name.isprintable() and " " not in name else quote(name)

@@ -1,9 +1,9 @@
 """Ctrl-C in the middle of a computation.
 
-Compiled code may swallow KeyboardInterrupt and go on with half of its tables (SciPy's Sobol points do), so that wrong
-numbers come out as if nothing had happened. Work that is guarded here remembers that there was an interrupt: whatever
-came of it is dropped, and the user is told how to go on. Callbacks of the garbage collector, of which JAX has one,
-cannot raise anything: Python prints what they raised and goes on. An interrupt that is lost there comes again.
+Compiled code may swallow KeyboardInterrupt and continue with half-filled tables (SciPy's Sobol points do), so that
+wrong numbers are returned silently. Computations guarded here remember that there was an interrupt: their result is
+discarded, and the error says how to continue. Exceptions in callbacks of the garbage collector (JAX has one) are
+printed by Python and then ignored; an interrupt that is lost there is sent again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from bellmanifold.errors import StoppedError
 
 AGAIN = 0.05
-"""Seconds after which an interrupt that was lost comes again."""
+"""Seconds after which a lost interrupt is sent again."""
 
 
 @contextmanager
 def interruptible(how_to_go_on: str | Callable[[], str]) -> Iterator[Callable[[], None]]:
-    """Guard a computation; hands over a function that raises if there was an interrupt, to call before keeping a part.
+    """Guard a computation; yields a function that raises after an interrupt, to be called before a part is kept.
 
     Raises:
-        StoppedError: saying how to go on, if there was an interrupt, when it comes or at the latest at the end, also if
-            something else failed in consequence of it.
+        StoppedError: after an interrupt, immediately or at the end at the latest, even if the interrupt caused another
+            error; the message says how to continue.
     """
     noticed = False
 

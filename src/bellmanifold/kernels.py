@@ -1,17 +1,17 @@
-"""Kernels, distributions of standardised residuals: the shape of a tolerance, or of the noise in rewards.
+"""Kernels: distributions of standardised residuals, the shape of a tolerance or of the noise in rewards.
 
 A pair's reward is r = g(theta) + scale * w with w from such a distribution (the paper's p^W), or the kernel relaxes
-r = g(theta). Chart coordinates want w as a function of a standard normal number x, so that every sampler sees
-normal coordinates only: `from_normal` is an increasing odd map, and
+r = g(theta). Charts need w as a function of a standard normal x, so that every sampler works with normal coordinates
+only: `from_normal` is an increasing odd map, and
 
     log_correction(z) = log density(z) - log (the density that values of `from_normal` have at z)
 
-makes up for the difference. The map is the kernel's own quantile function, and the correction 0, except for Student's
-t, which has no elementary one: there z = sqrt(nu (exp(x^2 / nu) - 1)) with the sign of x (Wallace 1959) has the right
-tails, and the correction stays small.
+corrects for the difference. The map is x -> quantile(Phi(x)), with a correction of 0, except for Student's t, which
+has no elementary quantile function: there z = sqrt(nu (exp(x^2 / nu) - 1)) with the sign of x (Wallace 1959) has the
+right tails, and the correction stays small.
 
-For Gaussian noise `scale` is its standard deviation; for the others it is the scale of the standard form (a
-Laplace distribution of scale b has standard deviation b sqrt(2); Student's t need not have one).
+For Gaussian noise `scale` is the standard deviation; otherwise it is the scale parameter of the standard form (a
+Laplace distribution of scale b has standard deviation b sqrt(2); that of Student's t need not exist).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Kernel(Protocol):
         """Log density."""
 
     def from_normal(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """An increasing map of standard normal numbers."""
+        """Map standard normals to residuals; increasing and odd."""
 
     def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Log density relative to that of the values of `from_normal`."""
 
 
 class _Quantiles:
-    """A kernel whose `from_normal` is made of its own quantile function: nothing is left to correct."""
+    """A kernel whose `from_normal` is exact, by its quantile function, and needs no correction."""
 
     def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return jnp.zeros_like(z)
@@ -70,7 +70,7 @@ class Gaussian(_Quantiles):
 
 @dataclass(frozen=True)
 class Uniform(_Quantiles):
-    """Uniform on (-1, 1). A residual that is on the edge except for rounding counts as outside."""
+    """Uniform on (-1, 1). A residual on the edge, up to rounding, counts as outside."""
 
     def __str__(self) -> str:
         return "uniform"
@@ -123,13 +123,13 @@ class StudentT:
     def log_correction(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         log_growth = jnp.log1p(z**2 / self.degrees)
         x_squared = self.degrees * log_growth
-        near = x_squared < 1e-12  # there z / x is 1 to rounding, and 0 / 0 on paper
+        near = x_squared < 1e-12  # there z / x is 1 to rounding, and may be 0 / 0
         log_z_over_x = 0.5 * jnp.log(jnp.where(near, 1.0, z**2 / jnp.where(near, 1.0, x_squared)))
         return self.log_density(z) + 0.5 * x_squared + 0.5 * LOG_2_PI - log_z_over_x + log_growth
 
 
 def named_kernel(name: str) -> Kernel:
-    """The kernel of a name: gaussian, student-t:DF or laplace.
+    """The kernel with the given name: gaussian, student-t:DF or laplace.
 
     >>> named_kernel("student-t:4")
     StudentT(degrees=4.0)

@@ -1,7 +1,7 @@
-"""What is too large to begin with.
+"""Limits on sizes, checked before work begins.
 
-Sizes come from files, options and plans, and a digit too many should be answered at once, by a line that says so, not
-after hours by a machine without memory. Every limit suits a machine with 4 GB and has a variable that raises it.
+Sizes come from files, options and plans; a digit too many should be reported at once, not after hours by a machine that
+has run out of memory. The defaults suit a machine with 4 GB; an environment variable raises each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bellmanifold.errors import BadInputError, quote
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest number of something; an environment variable changes it."""
+    """The largest allowed number of some unit; an environment variable overrides the default."""
 
     variable: str
     default: int
@@ -22,7 +22,7 @@ class Limit:
 
     @property
     def value(self) -> int:
-        """What holds now."""
+        """The limit in force."""
         given = os.environ.get(self.variable)
         if given is None:
             return self.default
@@ -31,7 +31,7 @@ class Limit:
         return int(given)
 
     def require(self, count: int, what: str) -> None:
-        """Refuse more than that."""
+        """Raise if a count exceeds the limit."""
         if count > self.value:
             raise BadInputError(
                 f"{what}: {count:,} {self.unit} are above {self.value:,}: make it smaller, "
@@ -40,16 +40,16 @@ class Limit:
 
 
 BYTES = Limit("BELLMANIFOLD_MAX_BYTES", 2**30, "bytes")
-"""Of a file, also after decompression."""
+"""Size of a file, also after decompression."""
 TEXT_SHARE = 16
-"""Text must be this many times smaller than other files: parsed, it takes up to thirty times its bytes."""
+"""Text files must be this many times smaller than others: parsed, they take up to thirty times their bytes."""
 SIZE = Limit("BELLMANIFOLD_MAX_SIZE", 10_000_000, "pairs and successors")
-"""Of a problem."""
+"""Size of a problem."""
 RUNS = Limit("BELLMANIFOLD_MAX_RUNS", 200_000, "runs")
-"""Of a plan, of `learn` and of `reproduce`."""
+"""Runs of a plan, of `learn` and of `reproduce`."""
 NUMBERS = Limit("BELLMANIFOLD_MAX_NUMBERS", 2**28, "numbers")
-"""That a computation holds at a time, roughly."""
+"""Numbers that a computation holds at a time, roughly."""
 ROUTES = Limit("BELLMANIFOLD_MAX_ROUTES", 2**25, "numbers")
-"""Of beginnings of routes that are compared with each other: their moves, and the policies that agree with them."""
+"""Size of the comparison of partial routes: their moves, and the policies that agree with them."""
 WORKERS = Limit("BELLMANIFOLD_MAX_WORKERS", 256, "processes")
-"""That `sweep` and `reproduce` start."""
+"""Processes that `sweep` and `reproduce` start."""

@@ -1,7 +1,7 @@
 """Linear systems of transient Markov chains: (I - P) x = b for a policy's chain on some states.
 
-Small systems are eliminated without any subtraction, which keeps every digit however nearly the chain is trapped; large
-ones are solved strong component by strong component (`bellmanifold.components`).
+Small systems are eliminated without subtraction, which keeps every digit however rarely the chain leaves; large ones
+are solved one strongly connected component at a time (`bellmanifold.components`).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from bellmanifold.ssp import SSP, row_entries
 from bellmanifold.subtraction_free import eliminate
 
 TINY = 40
-"""Chains up to this size are always eliminated densely, without subtraction."""
+"""Factorised chains up to this size are always eliminated densely, without subtraction."""
 
 
 def solve_chain(model: SSP, policy: Int[np.ndarray, "states"], states: Indices, right: Vector) -> Vector:
     """Solve x = right + P x for the policy's chain on the given (transient) states.
 
     Args:
-        policy: the pair each state plays; only the given states are read.
-        states: where the chain lives, ascending; from each of them it leaves sooner or later.
-        right: what each visit pays.
+        policy: the pair each state plays; only those of the given states are used.
+        states: the states of the chain, ascending; from each of them it leaves eventually.
+        right: the reward of each visit.
     """
     return solve_chains(model, policy, states, [right])[0]
 
 
 def solve_chains(model: SSP, policy: Int[np.ndarray, "states"], states: Indices, rights: list[Vector]) -> list[Vector]:
-    """The same for several right-hand sides, with one factorisation."""
+    """Solve x = right + P x for several right-hand sides."""
     if not len(states):
         return rights
     chain = chain_on(model, policy, states)
@@ -51,7 +51,7 @@ class FactorisedChain:
 
     Attributes:
         chain: the chain.
-        factors: of I - P; None where the chain is small or nearly trapped, and is eliminated instead.
+        factors: LU factors of I - P; None if the chain is small or nearly trapped, and is eliminated instead.
     """
 
     chain: Chain
@@ -77,10 +77,10 @@ class FactorisedChain:
 
 
 def factorised_chain(model: SSP, policy: Int[np.ndarray, "states"], states: Indices) -> FactorisedChain:
-    """A policy's chain on the given (transient) states, ready to be solved.
+    """Factorise a policy's chain on the given (transient) states.
 
     Raises:
-        UnsupportedError: if a large chain is trapped to rounding.
+        UnsupportedError: if a large chain is trapped up to rounding.
     """
     chain = chain_on(model, policy, states)
     if len(states) <= TINY:
@@ -102,7 +102,7 @@ def evaluate_chain(
 
 
 def chain_on(model: SSP, policy: Int[np.ndarray, "states"], states: Indices) -> Chain:
-    """A policy's chain on some states."""
+    """The policy's chain restricted to some states."""
     n = len(states)
     number = np.full(model.n_states + 1, -1, dtype=np.int32)
     number[states] = np.arange(n)

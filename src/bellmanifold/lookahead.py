@@ -1,9 +1,9 @@
-"""Cheap steps between linear systems: Bellman's operator many times over, and sweeps of one policy's chain.
+"""Cheap steps between linear systems: repeated Bellman backups, and sweeps of one policy's chain.
 
-A sweep x <- b + M x carries news one move further. States are swept class by class, by their distance from the goal
-modulo `CLASSES`, the nearer ones first, each with what the classes before have just got: on the way from the goal news
-comes as many moves far per sweep as there are classes. Whatever the classes, sweeps that begin with x <= b + M x only
-rise, and never beyond the solution.
+A sweep x <- b + M x propagates values by one move. States are swept class by class, by their distance from the goal
+modulo `CLASSES`, closer ones first, each using the new values of the classes before: values propagate away from the
+goal by as many moves per sweep as there are classes. Whatever the classes, sweeps that start with x <= b + M x only
+increase x, and never beyond the solution.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from bellmanifold.linear import chain_on
 from bellmanifold.ssp import SSP, row_entries
 
 CLASSES, MANY = 4, 8000
-"""Classes of states, worth while if there are many states; otherwise, and with more, calls take longer than sums."""
+"""Number of classes, used with at least this many states: otherwise calls would take longer than the arithmetic."""
 FEW = 0.02
-"""If no more states switch in a round than this share of the most that did, their policy is evaluated."""
+"""Rounds end when the number of states that switch falls to this fraction of its maximum."""
 TINY = 1 / 16
-"""Gains up to this share of what may be rounding are rounding."""
+"""Gains up to this fraction of the rounding bound are taken to be rounding."""
 SPARE, FILLED = 4, 1.5
-"""Columns of pairs may have this many times as many entries as there are pairs, filled rows as the law has."""
+"""Padded columns may have this many times as many entries as there are pairs, padded rows as the law has."""
 EPSILON = float(np.finfo(np.float64).eps)
 NEAR, MOVES = 1e-6, 400
-"""What leaves a residual of at most this share of the largest reward is near the answer; how many moves a chain may
-have to go, and how many sweeps correct it at most."""
+"""A value with a residual of at most this fraction of the largest reward is close to the solution; the most moves that
+a chain may need, and the most sweeps that correct it."""
 
 
 class Steps:
-    """Many steps of the Bellman operator on one problem: its law as a matrix, and pairs in columns by their state.
+    """The Bellman operator of one problem, for repeated use: its law as a matrix, and its pairs in columns.
 
-    Column k holds the k-th pair of every state, the last one again where a state has fewer: a maximum over columns is
-    five times as quick as over rows of different lengths. Where some state has many more actions than others, columns
-    would waste memory, and rows are taken. Likewise the rows of the law are filled up with zeros to one length where
-    that wastes little: then a policy's chain changes in place where the policy does.
+    Column k holds the k-th pair of every state, or the last if there are fewer: a maximum over columns is five times as
+    fast as over rows of different lengths. If some state has many more actions than others, columns would waste memory,
+    and rows are used. Likewise the rows of the law are padded with zeros to the same length if that wastes little: then
+    a policy's chain is updated in place when the policy changes.
     Sweeps go class by class if the distance of each state from the goal is given.
     """
 
@@ -47,7 +47,7 @@ class Steps:
         self.order = np.argsort(kind, kind="stable")  # of the law's columns, and of the rows of a policy's chain
         self.place = ranks(self.order).astype(np.int32)
         self.bounds = np.append(0, np.cumsum(np.bincount(kind)))
-        self.sweeps = 10 if distance is None else 4  # per round of modified policy iteration, or look at what is left
+        self.sweeps = 10 if distance is None else 4  # per round of modified policy iteration, or check of the error
         inner = model.next_state < model.n_states
         start = np.append(0, np.cumsum(inner, dtype=np.int32))[model.next_start]
         prob, state = model.next_prob[inner], self.place[model.next_state[inner]]
@@ -74,7 +74,7 @@ class Steps:
         return np.asarray(self.model.reward + self.law @ value[self.order])
 
     def rounding(self, gross: StateValues) -> PairValues:
-        """How much of each action value may be rounding."""
+        """A bound on the rounding error of each action value."""
         return np.asarray(64 * EPSILON * (self.law @ gross[self.order] + np.abs(self.model.reward)))
 
     def best(self, q: PairValues) -> StateValues:
@@ -89,12 +89,12 @@ class Steps:
     def improved(
         self, policy: Policy, value: StateValues, gross: StateValues, rounds: int
     ) -> tuple[Policy, StateValues]:
-        """A better policy by modified policy iteration from a value, and a value near its own.
+        """A better policy by modified policy iteration from a value, and a value close to its own.
 
-        It works on what is gained beyond the given value V: a small gain is not lost in the rounding of a large value,
-        and among pairs that gain nothing a state keeps its own. It does not begin if V solves the equations up to
-        rounding; if it begins, it takes smaller gains, too. If V <= T V, so are all iterates, and they are at most V*.
-        Where news has a long way to go a linear system carries it faster than more rounds.
+        It iterates on the gain beyond the given value V: a small gain is not lost in the rounding of a large value,
+        and a state keeps its pair if no other gains anything. It does not start if V solves the equations up to
+        rounding; once started, it uses smaller gains, too. If V <= T V, that holds for all iterates, and they are at
+        most V*. If values have far to propagate, a linear system is faster than more rounds.
         """
         gain, noise = self.backup(value) - value[self.model.pair_state], self.rounding(gross)
         noise += noise[policy][self.model.pair_state]
@@ -123,7 +123,7 @@ class Steps:
         return _Chain(self.law[policy[self.order]], self.bounds)
 
     def _first_best(self, q: PairValues, top: StateValues, states: Int[np.ndarray, "some"]) -> Int[np.ndarray, "some"]:
-        """The first pair of each of some states that has its largest action value."""
+        """The first pair with the largest action value, for each of the given states."""
         if isinstance(self.columns[0] if self.columns else None, slice):
             each = len(self.columns)
             return states * each + np.argmax(q.reshape(-1, each)[states], axis=1)
@@ -132,7 +132,7 @@ class Steps:
         return np.minimum.reduceat(np.where(found, pairs, self.model.n_pairs), start[:-1])
 
     def _switched(self, chain: _Chain, policy: Policy, states: Int[np.ndarray, "some"]) -> _Chain:
-        """A policy's chain from that of one which differs from it in some states, and which may be overwritten."""
+        """The chain of a policy, from that of a policy that differs in the given states, which may be overwritten."""
         if not self.width:
             return self._chain(policy)
         where, pairs, whole = self.place[states], policy[states], chain.whole
@@ -141,13 +141,13 @@ class Steps:
         return chain
 
     def corrected(self, policy: Policy, right: StateValues, near: StateValues) -> StateValues | None:
-        """The answer of x = right + P x by sweeps from what is near it; None if it is not, or the chain has far to go.
+        """Solve x = right + P x by sweeps from a value near the solution; None if it is too far, or moves are too many.
 
-        Divided by the mass that leaves, the system is x = b + M x; with N = (I - M)^-1 >= 0 the answer is N b, and what
-        leaves a residual e is off by the solution of d = e + M d. A sweep that changes d by at most a share of |b|,
-        state by state, leaves it off by at most that share of N |b|, which is the answer's size if b has one sign:
-        every state's answer is exact to a rounding of its own. The residual is taken in long double precision,
-        or its rounding would be summed up.
+        Divided by the mass that leaves, the system is x = b + M x; with N = (I - M)^-1 >= 0 the solution is N b, and a
+        value with residual e is off by the solution of d = e + M d. Once a sweep changes d by at most a fraction of
+        |b|, state by state, its error is at most that fraction of N |b|, which is the solution's size if b has one
+        sign: every state's value is accurate to its own rounding. The residual is computed in long double precision,
+        since its rounding errors would be summed, too.
         """
         size = np.abs(right)
         if np.abs(near).max() > MOVES * size.mean():
@@ -171,7 +171,7 @@ class Steps:
 
 
 class _Chain:
-    """A policy's moves, and the same in classes of states, without copies."""
+    """A policy's moves, and views of them by class of states."""
 
     def __init__(self, whole: csr_array, bounds: Int[np.ndarray, "classes_plus_1"]) -> None:
         self.whole = whole

@@ -1,7 +1,7 @@
-"""Where the metadata of a problem say that its states lie: `"positions": {"home": [0, 0], "office": [2.5, 1]}`.
+"""Positions of states in the metadata of a problem: `"positions": {"home": [0, 0], "office": [2.5, 1]}`.
 
-Metadata belong to whoever wrote them: what is no map is none of our business and ignored. What is one except for a slip
-of the pen, a name that no state has or a state that has no place, is ignored too, but not in silence: `map_fault`.
+Metadata may hold anything, so entries that are not a map are ignored. A map with a mistake, an unknown name or a state
+without a position, is ignored in whole or in part, too, but `map_fault` reports it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LARGEST = 1e12
 
 
 def places(model: SSP) -> dict[str, list[float | int]] | None:
-    """The places of all states, and of goals if they have some; None unless every state has one."""
+    """The positions of all states, and of those goals that have one; None unless every state has one."""
     given = model.metadata.get("positions")
     if not isinstance(given, dict) or not all(_is_place(given.get(name)) for name in model.states):
         return None
@@ -24,7 +24,7 @@ def places(model: SSP) -> dict[str, list[float | int]] | None:
 
 
 def map_fault(model: SSP) -> str:
-    """Why what looks like a map is not used, or not all of it, in a line; empty where there is no fault."""
+    """One line that says why an apparent map, or a part of it, is not used; empty if there is no fault."""
     given = model.metadata.get("positions")
     if not _is_map(given, model):
         other = next((key for key, value in model.metadata.items() if _is_map(value, model)), None)
@@ -37,13 +37,13 @@ def map_fault(model: SSP) -> str:
     if unknown:
         said.append(f"no state is called {_first(unknown)} ({meant(unknown[0], missing or model.states)})")
     if missing:
-        said.append(f"{_first(missing)} has no place, two numbers")
-    unused = ", so that the map is not used" if missing else ""
+        said.append(f"{_first(missing)} has no position (two numbers)")
+    unused = ", so the map is not used" if missing else ""
     return f"metadata.positions: {' and '.join(said)}{unused}" if said else ""
 
 
 def _is_map(given: object, model: SSP) -> TypeGuard[dict[str, object]]:
-    """Does this say where some state lies?"""
+    """Whether this gives the position of at least one state."""
     return isinstance(given, dict) and any(_is_place(given.get(name)) for name in model.states)
 
 
@@ -52,7 +52,7 @@ def _first(names: list[str]) -> str:
 
 
 def _is_place(given: object) -> bool:
-    """Are these two finite numbers?"""
+    """Whether this is a list of two finite numbers."""
     return (
         isinstance(given, list)
         and len(given) == 2

@@ -1,12 +1,12 @@
-"""Progress of long calls: a bar with an estimate of the time left.
+"""Progress of long calls: a bar with an estimate of the remaining time.
 
-Whoever works says so, `expect("points", 4096)` and `advance("points", 1024)`, and knows nothing of who listens. Nobody
-does unless a call has opened a meter (`metered`), and even then nothing is shown in the first two seconds. A terminal
-gets a bar on stderr, which goes away at the end; a notebook a line that is written anew, and says at the end how long
-it took; elsewhere nothing is said, unless `progress=True` asks for lines on stderr. Numbers never depend on it.
+Code that works reports its progress, `expect("points", 4096)` and `advance("points", 1024)`, without knowing whether it
+is shown. It is shown only if a call has opened a meter (`metered`), and not in the first two seconds. A terminal gets a
+bar on stderr, which disappears at the end; a notebook gets a line that is updated in place and finally shows the time
+taken; elsewhere nothing is shown unless `progress=True` asks for lines on stderr. Results never depend on it.
 
-How long it will take is estimated from what was done since the first step, which often waits for a program to be
-compiled, and not before a few steps were done or some seconds have passed.
+The remaining time is estimated from the work done since the first step, which often includes a compilation, and only
+once a few steps were done or some seconds have passed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bellmanifold.stderr import remark
 PATIENCE = 2.0
 """Seconds before anything is shown."""
 BETWEEN = 0.2
-"""Seconds between two looks of a notebook's line."""
+"""Seconds between updates of a notebook's line."""
 BETWEEN_LINES = 10.0
 FEW_STEPS, FEW_SECONDS = 3, 10.0
 """Remaining time is estimated after this many steps, or this many seconds."""
@@ -39,8 +39,8 @@ class Count:
     Attributes:
         unit: what is counted, in the plural.
         total: expected total; None if unknown.
-        first, began: number done when counting began, and when that was.
-        steps: how often more of them were done.
+        first, began: number done when the clock was started, and the time then.
+        steps: number of times that `done` has grown.
     """
 
     unit: str = ""
@@ -51,7 +51,7 @@ class Count:
     steps: int = 0
 
     def step(self, done: float | int) -> None:
-        """Set how many are done; the clock starts with the first step."""
+        """Set the number done; the clock is restarted by the first step."""
         if done > self.done:
             self.steps += 1
             if self.steps == 1:
@@ -59,7 +59,7 @@ class Count:
         self.done = done
 
     def words(self) -> str:
-        """As in "3 of 7 points, about 5 s left"."""
+        """The count in words, for instance "3 of 7 points, about 5 s left"."""
         if not self.unit:
             return ""
         of = "" if self.total is None else f" of {max(self.total, self.done):,.0f}"
@@ -68,7 +68,7 @@ class Count:
         return f"{self.done:,.0f}{of} {self.unit}{rest}"
 
     def seconds_left(self) -> float | None:
-        """How long it will take; None if that is not known yet, or nothing is left."""
+        """Estimated remaining time; None if it is not known yet, or all is done."""
         seconds, done = time.monotonic() - self.began, self.done - self.first
         too_soon = self.steps < FEW_STEPS and seconds < FEW_SECONDS
         if not self.total or self.done >= self.total or done <= 0 or too_soon:
@@ -77,21 +77,21 @@ class Count:
 
 
 class Display:
-    """Shows progress; this one shows nothing."""
+    """Base class of progress displays, which shows nothing."""
 
     def open(self, title: str) -> None:
-        """Begin, with what is going on."""
+        """Begin, under a title."""
         self.title, self.last = title, float("-inf")
 
     def show(self, count: Count) -> None:
-        """Show how far it has come."""
+        """Show the current count."""
 
     def close(self, finished: bool = True) -> None:
-        """End, because all was done or because it was interrupted."""
+        """End, because the work has finished or because it was interrupted."""
 
 
 class Meter:
-    """Counts, and shows it, unless the display is None, once it has taken a while."""
+    """A count of work that is shown on a display, unless that is None, once the work has taken a while."""
 
     def __init__(self, title: str, display: Display | None, patience: float = PATIENCE) -> None:
         self.title, self.display, self.patience = title, display, patience
@@ -101,7 +101,7 @@ class Meter:
         self.lock = Lock()
 
     def __enter__(self) -> Meter:
-        if isinstance(self.display, Bar | Cell):  # drawn from another thread, too: so are long silences
+        if isinstance(self.display, Bar | Cell):  # a timer shows them even if no count arrives
             self.timer = Timer(self.patience, self._show)
             self.timer.daemon = True
             self.timer.start()
@@ -117,7 +117,7 @@ class Meter:
                     display.close(finished=kind is None)
 
     def expect(self, unit: str, total: float | int | None, done: float | int = 0) -> None:
-        """Set how many of these are to be done."""
+        """Set the unit of work, its expected total, and how much of it is done."""
         if unit != self.count.unit:
             self.count = Count(unit, done, total, done)
         self.count.total = total
@@ -125,7 +125,7 @@ class Meter:
         self._look()
 
     def advance(self, unit: str, by: float | int) -> None:
-        """Count more of a unit; units other than the expected one are ignored."""
+        """Add to the count; units other than the expected one are ignored."""
         if unit == self.count.unit:
             self.count.step(self.count.done + by)
             self._look()
@@ -143,12 +143,12 @@ class Meter:
                     self.display.open(self.title)
                     self.is_open = True
                 self.display.show(self.count)
-            except (OSError, ValueError):  # stderr has gone: the work goes on
+            except (OSError, ValueError):  # stderr is closed: the work continues
                 self.display = None
 
 
 class Bar(Display):
-    """A bar on a terminal, on stderr."""
+    """A progress bar on a terminal, on stderr."""
 
     def open(self, title: str) -> None:
         from rich.console import Console
@@ -172,9 +172,9 @@ class Bar(Display):
 
 
 class Cell(Display):
-    """A line in a notebook, written anew a few times per second; at the end it says how long that took, or ran.
+    """A line in a notebook, updated a few times per second; at the end it shows how long the work took.
 
-    What a cell has shown stays with it: outputs cannot be taken back one by one.
+    The line remains in the cell's output: outputs cannot be removed one by one.
     """
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class Cell(Display):
 
 
 class Lines(Display):
-    """Now and then a line on stderr."""
+    """An occasional line on stderr."""
 
     def show(self, count: Count) -> None:
         now = time.monotonic()
@@ -235,9 +235,9 @@ def advance(unit: str, by: float | int = 1) -> None:
 
 @contextmanager
 def metered(title: str, progress: bool | None = None) -> Iterator[None]:
-    """Show the progress of the enclosed code; within another metered call, the outer one shows it.
+    """Show the progress of the enclosed code; nested calls are shown by the outermost one.
 
-    True shows it wherever stderr goes, False nowhere, None on terminals and in notebooks.
+    `progress` True shows it wherever stderr goes, False never, None on terminals and in notebooks.
     """
     require_flags(progress=progress)
     if _current.get() is not None and progress is not False:
@@ -249,9 +249,9 @@ def metered(title: str, progress: bool | None = None) -> Iterator[None]:
 
 @contextmanager
 def counted(title: str, unit: str, total: int, progress: bool | None = None) -> Iterator[Callable[..., None]]:
-    """Show how many of a total are done, without the progress of the steps inside.
+    """Show how many of a total are done, without the progress within each of them.
 
-    Yields a function that counts one more, or the number it is given.
+    Yields a function that adds 1, or the given number, to the count.
     """
     require_flags(progress=progress)
     outer = _current.get() is not None or progress is False
@@ -272,7 +272,7 @@ def _listening(meter: Meter) -> Iterator[None]:
 
 
 def _display(asked: bool) -> Display | None:
-    """What suits where the output goes."""
+    """The display for the current output: a notebook, a terminal, or other."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if type(shell).__name__ == "ZMQInteractiveShell":  # a notebook's kernel
         return Cell()
@@ -282,7 +282,7 @@ def _display(asked: bool) -> Display | None:
 
 
 def duration(seconds: float) -> str:
-    """A time span for people.
+    """A duration in readable units, rounded up.
 
     >>> duration(4.2), duration(200.0), duration(7000.0)
     ('5 s', '4 min', '2.0 h')

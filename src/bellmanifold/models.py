@@ -1,4 +1,4 @@
-"""Where a MODEL is asked for: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, or a model checker's file."""
+"""Loading a problem by its reference: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, or a model checker's file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
 
 
 def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -> Any:
-    """The same, or where no table is needed and there is none, the Gymnasium environment itself."""
+    """Load a problem; a Gymnasium environment without a transition table is returned itself if none is needed."""
     remedy = "give a path, env:NAME or gym:ENV_ID; bm.from_gymnasium takes an environment"
     require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
@@ -62,16 +62,16 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
         raise BadInputError(
             f"{label(text)}: a table of observations is no problem: give the problem first, then the data"
         )
-    if not os.path.exists(text):  # it may lack nothing but what comes before it
+    if not os.path.exists(text):  # perhaps only its prefix is missing
         prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
         require(not prefix, f"{label(text)}: no such file: write {prefix}{label(text)}")
     return read_problem(text)
 
 
 def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
-    """Load a problem of which `what`, a command, needs all: nothing may be open.
+    """Load a problem without open pairs, as `what`, a command, requires.
 
-    Where no transition table is needed, a Gymnasium environment without one is returned itself.
+    A Gymnasium environment without a transition table is returned itself if none is needed.
     """
     problem = load_problem(reference, needs_table)
     if isinstance(problem, SSP):
@@ -94,13 +94,13 @@ def _built_in(text: str) -> SSP:
 
 
 def parameters(build: Callable[..., SSP]) -> dict[str, Any]:
-    """The parameters of a built-in problem and their types; besides, each takes a discount."""
+    """The parameters of a built-in problem and their types; every problem also takes a discount."""
     hints = get_type_hints(build)
     return {name: hints[name] for name in inspect.signature(build).parameters}
 
 
 def _convert(key: str, value: str, kind: Any) -> Any:
-    """The text of a parameter as the type its function asks for."""
+    """Convert the text of a parameter to the type of its annotation."""
     if get_origin(kind) is UnionType:
         kind = next(option for option in get_args(kind) if option is not NoneType)
     if get_origin(kind) is Literal:

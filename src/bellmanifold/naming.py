@@ -1,4 +1,4 @@
-"""Pairs and states of a problem by their names, or a clear error."""
+"""Lookup of pairs and states by name, with clear errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bellmanifold.errors import BadInputError, guess, listed, quote, require_kin
 from bellmanifold.ssp import SSP
 
 MOST_LISTED = 5
-"""Names that a message lists."""
+"""Maximum number of names listed in a message."""
 
 
 def find_pair(model: SSP, state: str, action: str, where: str) -> int:
-    """The index of a pair by its names, or a clear error that starts with `where`."""
+    """The index of a pair by its names; errors start with `where`."""
     for what, name in (("state", state), ("action", action)):
         require_name(name, f"{where}: {what}")
     pair = model.pair_index.get((state, action))
@@ -27,11 +27,11 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
 
 
 def find_policy(model: SSP, policy: Int[np.ndarray, "states"] | Mapping[str, str]) -> Int[np.ndarray, "states"]:
-    """The pair that each state plays, given that or state -> action for all of them; or a clear error."""
+    """The pair that each state plays, from these pairs themselves or from a mapping of every state to an action."""
     if isinstance(policy, Mapping):
         missing = next((state for state in model.states if state not in policy), None)
         if missing is not None:
-            raise BadInputError(f"the policy says nothing about state {quote(missing)}: name an action of each")
+            raise BadInputError(f"the policy has no action for state {quote(missing)}: name one for each state")
         policy = np.array([find_pair(model, state, policy[state], "the policy") for state in model.states])
     first, after = model.pair_start[:-1], model.pair_start[1:]
     if len(policy) != model.n_states or not ((first <= policy) & (policy < after)).all():
@@ -40,7 +40,7 @@ def find_policy(model: SSP, policy: Int[np.ndarray, "states"] | Mapping[str, str
 
 
 def find_state(model: SSP, state: str, where: str) -> int:
-    """The index of a state in which something is played, or a clear error that starts with `where`."""
+    """The index of a non-goal state by its name; errors start with `where`."""
     if state in model.goals:
         raise BadInputError(f"{where}: {quote(state)} is a goal: nothing is played there, remove the observation")
     if state not in model.state_index:
@@ -49,27 +49,27 @@ def find_state(model: SSP, state: str, where: str) -> int:
 
 
 def require_name(name: object, what: str) -> None:
-    """Refuse names that are no texts: states of Gymnasium environments are named by their numbers, as texts."""
+    """Raise if a name is not a string: states of Gymnasium environments, too, are named by strings such as "0"."""
     remedy = f'names are texts, write "{name}"' if isinstance(name, int | float) else "give its name, a text"
     require_kind(name, str, what, remedy)
 
 
 def find_landing(model: SSP, state: str, where: str) -> int:
-    """The index of a state by its name, that of the goal for each goal, or a clear error that starts with `where`."""
+    """The index of a state or goal by its name (all goals have the same); errors start with `where`."""
     require_name(state, f"{where}: next")
     if state in model.goals:
         return model.n_states
     if state not in model.state_index:
         near = guess(state, (*model.states, *model.goals))
         raise BadInputError(
-            f"{where}: next state {quote(state)} is neither a goal nor has a pair in the problem: "
-            + (f"{near} Else give" if near else "correct it, or give")
+            f"{where}: next state {quote(state)} is not a goal and has no pair in the problem: "
+            + (f"{near} Otherwise give" if near else "correct it, or give")
             + " it a pair there, possibly an open one"
         )
     return model.state_index[state]
 
 
 def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
-    """The name that was meant, if one is near; else some of those there are."""
+    """A similar name that may have been meant, or else a list of existing names."""
     known = list(names)
     return guess(name, known) or f"{has} {listed(known, MOST_LISTED, quote)}"

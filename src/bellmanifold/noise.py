@@ -1,14 +1,13 @@
 """The paper's general model of noisy rewards (equations 2 and 4 to 6).
 
-A visit to pair i pays r = g_i(theta) + eta(psi) W with W from a known distribution p^W(. | i) of mean 0. A reward has
-density
+A visit to pair i pays r = g_i(theta) + eta(psi) W with W from a known distribution p^W(. | i) of mean 0. Its density is
 
     p(r | theta, psi, i) = p^W((r - g_i(theta)) / eta(psi) | i) / eta(psi),
 
 rewards are independent given the pairs, and the posterior of (theta, psi) is proportional to p(theta) p(psi) times the
-product over all visits, repeats included. A `NoiseModel` says what psi, eta and p^W are. Two are built in: a known
-scale, and one common scale to be inferred. Any other object with the same four members will do; the scale may differ
-between pairs (eta is then an array with one entry per pair), and so may p^W, as it is told the pair.
+product over all visits, repeats included. A `NoiseModel` defines psi, eta and p^W. Two are built in: a known scale, and
+one common scale to be inferred. Any other object with the same four members can be used; the scale may differ between
+pairs (eta is then an array with one entry per pair), and so may p^W, which takes the pair as an argument.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from bellmanifold.kernels import Gaussian, Kernel
 NORMAL = Gaussian()
 Eta = TypeVar("Eta", Array, np.ndarray)
 LogScalePrior = Callable[[Float[Array, ""]], Float[Array, ""]]
-"""Log density of a prior over eta > 0, as a function JAX can differentiate."""
+"""Log density of a prior over eta > 0, differentiable by JAX."""
 
 
 @runtime_checkable
 class NoiseModel(Protocol):
-    """Noise of rewards; immutable and hashable, as it is part of compiled programs; every function is JAX's."""
+    """Noise of rewards; immutable and hashable, as it is part of compiled programs; its methods are JAX functions."""
 
     @property
     def dimension(self) -> int:
-        """Number of entries of psi; 0 if nothing about the noise is inferred."""
+        """Number of entries of psi; 0 if the noise has no unknown parameters."""
 
     def log_prior(self, psi: Float[Array, "dimension"]) -> Float[Array, ""]:
         """Log prior density of psi with respect to Lebesgue measure; psi ranges over all of R^dimension."""
 
     def scale(self, psi: Float[Array, "dimension"]) -> Float[Array, "*pairs"]:
-        """eta(psi) > 0: a number, or one for each pair."""
+        """eta(psi) > 0: a single number, or one per pair."""
 
     def log_density(self, pair: Int[Array, "*shape"], w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """log p^W(w | pair), entry by entry."""
@@ -81,7 +80,7 @@ class KnownScale:
 
 @dataclass(frozen=True)
 class HalfNormal:
-    """The law of |x| for x ~ N(0, scale^2), as a prior over eta; called with NumPy's arrays or JAX's."""
+    """The distribution of |x| for x ~ N(0, scale^2), as a prior over eta; takes NumPy or JAX arrays."""
 
     scale: float = 1.0
 
@@ -99,7 +98,7 @@ HALF_NORMAL = HalfNormal()
 class InferredScale:
     """One common scale eta = exp(psi), to be inferred.
 
-    The prior is stated for eta; psi = log eta has its density times d eta / d psi = eta.
+    The prior is that of eta; the density of psi = log eta has the extra factor d eta / d psi = eta.
 
     Attributes:
         prior: log prior density of eta.

@@ -1,4 +1,4 @@
-"""One observation as people write it: a move that was played, or a belief about one."""
+"""A single observation by name: a move that was played, or a belief about one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Observation(NamedTuple):
     """One move, or one belief about a move.
 
     Attributes:
-        state: where it was played.
-        action: what was played.
-        reward: what it paid; None for the model's reward, or where it was not recorded.
-        sd: the standard deviation of this reward, 0 for an exact one; None for what holds for all other rewards.
-        next: the state it led to, or a goal; None where it was not recorded, or for a belief: a reward with an `sd`
-            and without `next` is taken for one, and its pair for untried.
+        state: the state where it was played.
+        action: the action played.
+        reward: the reward; None for the model's, or if it was not recorded.
+        sd: the standard deviation of this reward, 0 for an exact one; None for the noise common to all rewards.
+        next: the next state, or a goal; None if it was not recorded, or for a belief: a reward with an `sd` and
+            without `next` counts as a belief about an untried pair.
     """
 
     state: str
@@ -30,11 +30,11 @@ class Observation(NamedTuple):
 
 
 Given: TypeAlias = Observation | Sequence[Any] | Mapping[str, Any]
-"""An observation, (state, action), (state, action, reward) or a mapping with the names of `Observation`."""
+"""An `Observation`, (state, action), (state, action, reward) or a mapping with the fields of `Observation`."""
 
 
 def as_observation(item: Given, where: str) -> Observation:
-    """One item of `Dataset.from_pairs`."""
+    """Convert one item given to `Dataset.from_pairs`."""
     if isinstance(item, Observation):
         return item
     if isinstance(item, Mapping):
@@ -49,7 +49,7 @@ def as_observation(item: Given, where: str) -> Observation:
 
 
 def rows_of(observations: Any) -> Any:
-    """The rows of a pandas table, as `Dataset.to_frame` makes one, without empty cells; anything else as it is."""
+    """The rows of a DataFrame like that of `Dataset.to_frame`, without empty cells; anything else is unchanged."""
     if not hasattr(observations, "itertuples"):
         return observations
     columns = [name for name in Observation._fields if name in observations.columns]
@@ -61,7 +61,7 @@ def number_or_nan(value: Any, what: str) -> float:
     """A finite number, or NaN for None."""
     if value is None:
         return float("nan")
-    if isinstance(value, str):  # also one that looks like a number: "5" would be one, "5,0" and "1_0" not or another
+    if isinstance(value, str):  # even if it looks like a number: "5,0" is not one for Python, and "1_0" is 10
         raise BadInputError(f"{what} is the text {quote(value)}: give a finite number")
     try:
         number = float(value)

@@ -1,8 +1,8 @@
-"""Options that Python and the command line share: the words they take, and how they are written here and there.
+"""Options that Python and the command line share: their values, and how messages write them in either place.
 
-Messages name options as flags, `use --noise-sd 1 or --engine chart`. `spoken` makes of them what whoever reads the
-message would write: in Python `use noise_sd=1 or engine="chart"`. Errors do so by themselves
-(`bellmanifold.errors`); whatever else a person reads, warnings and reasons, passes through it.
+Messages name options as flags, `use --noise-sd 1 or --engine chart`. `spoken` translates these into what the reader
+would write: in Python `use noise_sd=1 or engine="chart"`. Errors call it themselves (`bellmanifold.errors`); all other
+texts for users, such as warnings, have to be passed through it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Method = Literal["vi", "pi", "lp"]
 SWITCHES = ("infer_noise", "proper_only", "stated_noise")
 """Options that are on or off."""
 CHOICES = {"engine": EngineName, "kernel": KernelName, "laws": LawsName, "method": Method}
-"""Options whose value is a word, and these words."""
+"""Options whose value is a word, and their possible values."""
 NUMBERS = ("epsilon", "prior_scale", "prior_mean", "noise_sd", "concentration", "discount", "samples", "top", "seed")
 """Options whose value is a number."""
 FLAT = "flat"
-"""The prior scale that is a word."""
+"""The value of `prior_scale` that is a word."""
 _NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, *CHOICES, *NUMBERS))
 _WORDS = "|".join(word for words in CHOICES.values() for word in get_args(words))
 _VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS}|{FLAT})\b"
@@ -34,7 +34,7 @@ _commanded = False
 
 @contextmanager
 def on_command_line() -> Iterator[None]:
-    """Whatever is said meanwhile is said to somebody who types commands."""
+    """Write options in messages as flags while the enclosed code runs."""
     global _commanded
     before, _commanded = _commanded, True
     try:
@@ -44,7 +44,7 @@ def on_command_line() -> Iterator[None]:
 
 
 def spoken(text: str) -> str:
-    """A message with options as whoever reads it writes them: parameters in Python, flags on the command line.
+    """A message with options as its reader writes them: parameters in Python, flags on the command line.
 
     >>> spoken("use --engine chart, or --noise-sd 0.5")
     'use engine="chart", or noise_sd=0.5'
@@ -60,7 +60,7 @@ def spoken(text: str) -> str:
 
 
 def _parameter(found: re.Match[str]) -> str:
-    """A flag with its value, if it has one, as a parameter."""
+    """A flag, with its value if there is one, as a parameter."""
     before, name, value = found[1] or "", found[2].replace("-", "_"), found[3]
     if name in SWITCHES and not before:
         return f"{name}=True" + (f" {value}" if value else "")

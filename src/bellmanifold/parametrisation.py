@@ -1,8 +1,8 @@
 """Action-value functions Q_theta: how parameters become one value per pair.
 
-The paper's model takes any differentiable family. A `Parametrisation` is the number of parameters and a JAX function
-from them to the action values of all pairs, in the order of `SSP.pair_index`; the goal's value is 0 and not among them.
-Built in are the table (one parameter per pair) and the linear family theta -> features @ theta.
+The paper's model allows any differentiable family. A `Parametrisation` is a number of parameters and a JAX function
+from these to the action values of all pairs, in the order of `SSP.pair_index` (the goal's value, 0, is not included).
+The table (one parameter per pair) and the linear family theta -> features @ theta are built in.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
 
     Args:
         model: the problem.
-        features: for each (state, action) its feature vector, all of one length.
+        features: the feature vector of each (state, action); all have the same length.
 
     Raises:
         BadInputError: if a pair has no features, or features differ in length or are not finite.
@@ -85,10 +85,10 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
 
 
 def checked(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
-    """The parametrisation, after a look at its output for a few parameters.
+    """Check the output of a parametrisation at two values of theta, and return the parametrisation.
 
     Raises:
-        BadInputError: if it has the wrong shape or dtype, or is not finite.
+        BadInputError: if the output has the wrong shape or dtype, or is not finite.
     """
     dimension = parametrisation.dimension
     require(dimension >= 1, f"Q_theta has {dimension} parameters: give at least one")

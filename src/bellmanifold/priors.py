@@ -1,7 +1,7 @@
-"""Priors over the parameters of an action-value function, for the engines that take any of them.
+"""Priors over the parameters of an action-value function, for the engines that accept any prior.
 
-A prior is a log density with respect to Lebesgue measure, which need not be normalised, and a way to draw points from
-which chains start. The chart and the enumeration of Proposition 1 know the normal prior only and take its scale.
+A prior is a log density with respect to Lebesgue measure, which need not be normalised, and a way to draw starting
+points of chains. The chart and the enumeration of Proposition 1 support the normal prior only and take its scale.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Prior(Protocol):
         """Log density, up to a constant; differentiable by JAX."""
 
     def draw(self, key: PRNGKeyArray, dimension: int) -> Float[Array, "dimension"]:
-        """A point to start a chain from: a draw from the prior, or from anything about as wide."""
+        """A starting point for a chain: a draw from the prior, or from any distribution that is about as wide."""
 
 
 @dataclass(frozen=True)
 class NormalPrior:
-    """Independent N(mean, scale^2), the prior of the paper's studies; each one number, or one for each parameter.
+    """Independent N(mean, scale^2), the prior of the paper's studies; mean and scale are numbers, or one per parameter.
 
     >>> float(NormalPrior(2.0).log_density(jnp.zeros(1))) == float(jnp.log(0.5) + log_normal(jnp.zeros(())))
     True
@@ -48,7 +48,7 @@ class NormalPrior:
 
     @classmethod
     def of(cls, mean: Float[np.ndarray, "parameters"], scale: Float[np.ndarray, "parameters"]) -> NormalPrior:
-        """One mean and scale for each parameter; single numbers where they are all the same."""
+        """The prior with one mean and scale per parameter, stored as single numbers where all are equal."""
 
         def short(numbers: np.ndarray) -> float | tuple[float, ...]:
             same = len(numbers) > 0 and bool((numbers == numbers[0]).all())

@@ -1,8 +1,8 @@
-"""Gymnasium knows the built-in problems as soon as both packages are imported, in either order.
+"""Registration of the built-in problems with Gymnasium, once both packages are imported, in either order.
 
-Gymnasium 1.x loads no plug-ins, and importing it for those who do not use it would make every command slower. So its
-registry is told at once where Gymnasium is loaded already; otherwise a finder waits on `sys.meta_path` for the import
-of the one module that holds the registry, tells it when it has been executed, and is gone before it is.
+Gymnasium 1.x loads no plug-ins, and importing it for users who do not need it would make every command slower. So the
+problems are registered at once if Gymnasium is already loaded; otherwise a finder on `sys.meta_path` waits for the
+import of the module that holds the registry, removes itself, and registers them once that module has been executed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TITLES = {
 
 
 def register_environments() -> None:
-    """Let `gymnasium.make("bellmanifold/DeepSea-v0", depth=5)` work, now or once Gymnasium is imported."""
+    """Make `gymnasium.make("bellmanifold/DeepSea-v0", depth=5)` work, now or once Gymnasium is imported."""
     loaded = sys.modules.get(REGISTRY)
     if loaded is not None:
         _tell(loaded.register)
@@ -45,7 +45,7 @@ def _tell(register: Callable[..., None]) -> None:
 
 
 class _Waiting(MetaPathFinder):
-    """Finds nothing except the registry, and that once, with the help of the other finders."""
+    """A finder of the registry only, and only once, by means of the other finders."""
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != REGISTRY:

@@ -1,23 +1,23 @@
-"""Optimal action values Q* of a stochastic shortest path problem, three ways.
+"""Optimal action values Q* of a stochastic shortest path problem, by three methods.
 
 Under Assumptions 1 and 2 the Bellman equations
 
     V(s) = max_a [ r(s, a) + sum p(s'|s, a) V(s') ],  V(goal) = 0
 
 have exactly one solution (Bertsekas and Tsitsiklis 1991; Theorem 1 of the paper). `solve` checks the assumptions
-first and refuses where they fail: then the equations may have many solutions and no method below can be trusted.
+first and raises if they fail: then the equations may have many solutions and no method below can be trusted.
 
-*Value iteration* (`vi`). Where no state is met again after it was left, one sweep in level order is exact; a move that
-may stay counts with its reward for as long as it is expected to stay. Otherwise it is run on rewards
+*Value iteration* (`vi`). If no state is revisited once left, one sweep in level order is exact; the reward of a move
+that may stay is multiplied by its expected number of repetitions. Otherwise it is run on rewards
 raised by a tiny slack e > 0, upwards from the value of a proper policy, until the last step changes nothing by more
-than e. Then W >= r + P W for every pair, so W >= V* (monotonicity), while the greedy policy's own value is <= V*: the
-answer lies between two computed vectors; their distance, and what rounding may add, is the error bound. A small last
+than e. Then W >= r + P W for every pair, so W >= V* (monotonicity), while the greedy policy's own value is <= V*: V*
+lies between two computed vectors, and their distance, plus a bound on rounding, is the error bound. A small last
 step alone bounds nothing.
 
-*Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only where another
+*Policy iteration* (`pi`) starts from a proper policy found by backward search and switches a state only if another
 pair is strictly better, which keeps every iterate proper. Between two linear systems it looks ahead by cheap rounds of
-modified policy iteration (Puterman and Shin 1978; `bellmanifold.lookahead`), and where those come near the value,
-sweeps replace the system.
+modified policy iteration (Puterman and Shin 1978; `bellmanifold.lookahead`), and if those come close to the value,
+sweeps replace the linear system.
 
 *Linear programming* (`lp`): minimise sum V subject to V(s) >= r(s, a) + sum p V for all pairs, with HiGHS; the pairs
 with positive dual variable form an optimal policy, which policy iteration confirms and evaluates to full precision.
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     import pandas
 
 TIE = 1e-10
-"""Actions whose values differ by less than this, relative to their size, are equally good."""
+"""Actions whose values differ by less than this, relative to their size, count as equally good."""
 ROUNDS, FEWEST = 80, 5
-"""Rounds of modified policy iteration between linear systems, at most and where components are small."""
+"""Maximum and minimum number of rounds of modified policy iteration between linear systems."""
 MAX_POLICIES = 10_000
 MAX_SWEEPS = 200_000
 VI_ACCURACY = 1e-9
 LARGEST = 1e200
-"""Rewards of this size may be collected 1e100 times without leaving the range of floating point."""
+"""Rewards of up to this size can be summed 1e100 times without leaving the range of floating point."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,11 +65,11 @@ class Solution(Shown):
         model: the problem solved.
         value: V*, shape (states,).
         q: Q*, shape (pairs,).
-        optimal: which pairs are optimal, ties included, shape (pairs,).
-        method: how it was found.
-        iterations: sweeps, policies or simplex steps.
+        optimal: mask of optimal pairs, ties included, shape (pairs,).
+        method: the method used.
+        iterations: number of sweeps, policies or simplex steps.
         max_residual: largest violation of the Bellman equations, max |V - max_a Q|.
-        error_bound: proven bound on |value - V*| (value iteration), else None.
+        error_bound: proven bound on |value - V*| for value iteration, else None.
     """
 
     model: SSP
@@ -88,12 +88,12 @@ class Solution(Shown):
 
     @property
     def how(self) -> str:
-        """How it was found. What rounding leaves of a residual differs from processor to processor and is not shown."""
+        """The method in words. Residuals that are mere rounding differ between processors and are not shown."""
         residual = "below 1e-12" if self.max_residual < 1e-12 else f"{self.max_residual:.2g}"
         return f"method {self.method}, iterations {self.iterations}, largest residual {residual}"
 
     def card(self) -> Card:
-        """What it says about itself: the value at the start, optimal actions."""
+        """The card for display: the value at the start, and a table with optimal actions."""
         title = f"Solution({self.model}: value at the start {self.value_at_start:.6g})"
         bound = "" if self.error_bound is None else f", error at most {self.error_bound:.1g}"
         how = self.how + bound
@@ -109,11 +109,11 @@ class Solution(Shown):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair: its optimal value, whether it is an optimal action, the optimal value of its state."""
+        """A DataFrame with a row per pair: its optimal value, whether it is optimal, and its state's optimal value."""
         return as_frame(self._columns())
 
     def to_dict(self) -> dict[str, Any]:
-        """The `solve` object of the interface."""
+        """The JSON object of `solve`, as documented for the interface."""
         best = self.model.by_name(self.optimal.tolist())
         return {
             "value": dict(zip(self.model.states, self.value.tolist(), strict=True)),
@@ -134,13 +134,13 @@ def solve(
 
     Args:
         model: the problem.
-        method: "vi", "pi" or "lp"; by default "vi" (one sweep) where no state is met again once left, else "pi".
+        method: "vi", "pi" or "lp"; by default "vi" (one sweep) if no state is revisited once left, else "pi".
         discount: solve the discounted problem instead.
-        max_sweeps: value iteration gives up after this many.
+        max_sweeps: maximum number of sweeps of value iteration.
 
     Raises:
         BadInputError: if a pair is open, or rewards are so large that values may leave the range of floating point.
-        UnsupportedError: where Assumption 2 fails, naming the loop or the states that cannot arrive.
+        UnsupportedError: if Assumption 2 fails, naming the loop or the stranded states, or if the method fails.
 
     >>> from bellmanifold import envs
     >>> round(solve(envs.deep_sea(depth=5)).value_at_start, 12)
@@ -168,10 +168,10 @@ def solve(
         return _linear_program(Steps(model))
     if method == "vi":
         return _value_iteration(Steps(model), verdict.proper_policy, max_sweeps)
-    if model.n_pairs == model.n_states:  # nothing to choose
+    if model.n_pairs == model.n_states:  # there is only one policy
         steps = Steps(model)
         return _solution(steps, *_value_and_gross(steps, verdict.proper_policy), ("pi", 1, None))
-    start, distance, guess = direct_routes(given)  # a discount would make every pair a way to the goal
+    start, distance, guess = direct_routes(given)  # with a discount every pair may lead to the goal
     steps = Steps(model, distance if model.n_states >= MANY else None)
     policy = np.where(start < 0, verdict.proper_policy, start)
     rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))
@@ -186,8 +186,8 @@ def policy_value(model: SSP, policy: Policy) -> StateValues:
 
 
 def _value_and_gross(steps: Steps, policy: Policy, near: StateValues | None = None) -> tuple[StateValues, StateValues]:
-    """The value of a proper policy, and what it would collect if no reward were negative: rounding errors of its value
-    are small shares of that, state by state, however large values are elsewhere. A value may be known to be near."""
+    """The value of a proper policy, and its gross value, that of |reward|: rounding errors of the value are small
+    relative to it, state by state, however large values are elsewhere. `near` is a value close to the policy's."""
     model, reward = steps.model, steps.model.reward[policy]
     if reward.max() <= 0 or reward.min() >= 0:
         value = None if near is None else steps.corrected(policy, reward, near)
@@ -198,7 +198,7 @@ def _value_and_gross(steps: Steps, policy: Policy, near: StateValues | None = No
 
 
 def _solution(steps: Steps, value: StateValues, gross: StateValues, how: tuple[Method, int, float | None]) -> Solution:
-    """The solution with a given value, of the greedy policy that collects `gross`; `how` it was found."""
+    """The solution with a given value and gross value; `how` is its method, iterations and error bound."""
     model, q = steps.model, steps.backup(value)
     top, first = steps.best(q), model.greedy(q)
     size, rounding = np.maximum(np.abs(q), np.abs(model.reward)), steps.rounding(gross)
@@ -211,10 +211,10 @@ def _solution(steps: Steps, value: StateValues, gross: StateValues, how: tuple[M
 def _policy_iteration(steps: Steps, policy: Policy, near: StateValues | None = None, rounds: int = ROUNDS) -> Solution:
     """Policy iteration that looks ahead before each switch.
 
-    It looks ahead from a proper policy's value, so V <= T V all the time, and a policy that is greedy for such a V
-    cannot be improper: its loops would have to pay. That carries news many states far at the price of one, where policy
-    iteration alone moves it one state per linear system. It ends when nothing is better by more than rounding, or the
-    value has not risen.
+    It looks ahead from a proper policy's value, so V <= T V throughout, and a policy that is greedy for such a V
+    cannot be improper: its loops would need a non-negative mean reward. Each linear system then propagates values over
+    many states, where plain policy iteration propagates them by one. It ends when no pair is better by more than
+    rounding, or the value has not increased.
     """
     model = steps.model
     value, gross = _value_and_gross(steps, policy, near)
@@ -224,7 +224,7 @@ def _policy_iteration(steps: Steps, policy: Policy, near: StateValues | None = N
         if (improved == policy).all():
             break
         lost = ~reaches_goal(model, improved)
-        improved = np.where(lost, policy, improved)  # improper under Assumption 2: only rounding switched it
+        improved = np.where(lost, policy, improved)  # improper despite Assumption 2: switched by rounding only
         if lost.any() and ((improved == policy).all() or not is_proper(model, improved)):
             break
         risen, its_gross = _value_and_gross(steps, improved, near)
@@ -261,7 +261,7 @@ def _value_iteration(steps: Steps, policy: Policy, max_sweeps: int) -> Solution:
 
 
 def _rise(steps: Steps, value: StateValues, slack: float, most: int) -> tuple[StateValues, int]:
-    """Value iteration with rewards raised by `slack`, upwards until no state rises by more than that."""
+    """Value iteration with rewards raised by `slack`, upwards until no value increases by more than that."""
     sweeps, still = 0, False
     while not still and sweeps < most:
         raised = np.maximum(value, steps.best(steps.backup(value)) + slack)

@@ -2,21 +2,21 @@
 
 A *pair* is a state together with one of its actions. Pair i pays an expected reward ``reward[i]`` and
 moves to state j with probability p(j | i). The goal is absorbing and pays nothing; several goals are
-lumped into one. An action-value function is a vector with one entry per pair, so everything the
-library computes is indexed by pairs.
+lumped into one. An action-value function is a vector with one entry per pair, so most arrays in the
+library are indexed by pairs.
 
-Storage is sparse and flat: pairs are sorted by state, and the successors of all pairs lie one after
-the other ("compressed rows"). With S states, d pairs and k successors in all, memory is O(S + d + k),
+Storage is sparse and flat: pairs are sorted by state, and the successors of all pairs are stored in
+compressed rows. With S states, d pairs and k successors in total, memory is O(S + d + k),
 whatever the number of actions or successors of a single state or pair. The goal is the explicit
-successor number S: it is never inferred from probability missing in a row, because ten times 0.1
-leaves 1e-16 and 1e-16 is not a way out.
+successor number S: it is never inferred from missing probability, because ten times 0.1 falls short
+of 1 by 1e-16, and that is not a way to the goal.
 
 A pair may be *open*: its reward is unknown (NaN), its transition law is unknown (an empty row), or both.
-What a person believes about action values before any data may be stated with the problem (`StatedPrior`). What needs a
-whole problem asks for it with `require_closed`; what never looks at the open pairs takes `SSP.closed_at_goal`.
+Prior beliefs about action values may be stated with the problem (`StatedPrior`). Code that needs a whole problem calls
+`require_closed`; code that never uses the open pairs takes `SSP.closed_at_goal`.
 
-`bellmanifold.assembly` is the only door: file readers, environments and adapters all hand it a `Description` (plain
-arrays), and it checks, lumps, merges and orders them, so that two descriptions of one problem give equal objects.
+Every problem is built by `bellmanifold.assembly`: file readers, environments and adapters pass it a `Description`
+(plain arrays), which it checks, lumps, merges and orders, so that two descriptions of one problem give equal objects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Index: TypeAlias = SupportsIndex
-"""A number that indexes an array: Python's or NumPy's."""
+"""An integer that can index an array: Python's or NumPy's."""
 
 ARRAYS = ("initial", "pair_state", "pair_action", "reward", "reward_sd", "next_start", "next_state", "next_prob")
 
@@ -52,7 +52,7 @@ class SSP(Shown):
     """A stochastic shortest path problem. Build one with `assemble`, a reader or `bellmanifold.envs`.
 
     Attributes:
-        name: a label for people.
+        name: a label for display.
         states: names of the non-goal states; S of them.
         goals: names of the lumped goal states, at least one.
         actions: the distinct action names.
@@ -60,15 +60,15 @@ class SSP(Shown):
         pair_state: the state of each pair, non-decreasing, shape (pairs,).
         pair_action: index into `actions`, shape (pairs,).
         reward: expected reward of each pair, NaN where it is unknown, shape (pairs,).
-        reward_sd: standard deviation of the reward's Gaussian noise when it is simulated, shape (pairs,).
-        next_start: the successors of pair i are next_start[i]:next_start[i + 1], none where they are unknown,
+        reward_sd: standard deviation of the Gaussian noise of simulated rewards, shape (pairs,).
+        next_start: the successors of pair i are next_start[i]:next_start[i + 1], an empty range if they are unknown,
             shape (pairs + 1,).
         next_state: successor states; S is the goal; ascending within a pair, shape (successors,).
         next_prob: their probabilities, all positive, shape (successors,).
         metadata: the content of "metadata" in the file.
-        prior: what is stated about action values before any data; None for nothing.
-        open_discount: what the problem was discounted by, for laws that are open: a law p that is learnt counts as
-            open_discount * p, and the rest leads to the goal. Rows that are given hold their discount already.
+        prior: stated priors over action values; None if there are none.
+        open_discount: the problem's discount, for open laws: a law p that is learnt counts as open_discount * p, and
+            the rest leads to the goal. Rows that are given already include the discount.
     """
 
     name: str
@@ -88,7 +88,7 @@ class SSP(Shown):
     open_discount: float = 1.0
 
     def __post_init__(self) -> None:
-        """Arrays cannot be written to: charts are kept by identity, and would not notice."""
+        """Make arrays read-only: charts are cached by identity and would not notice a change."""
         for name in ARRAYS:
             view = getattr(self, name).view()
             view.flags.writeable = False
@@ -104,14 +104,14 @@ class SSP(Shown):
         return f"SSP({quote(self.name)}, {size})"
 
     def card(self) -> Card:
-        """Starts and goals, the table and, for small problems, a picture, for display in a notebook."""
+        """The card for display in a notebook: starts and goals, the table and, for small problems, a picture."""
         starts = [f"{quote(self.states[s])} with {self.initial[s]:.3g}" for s in np.flatnonzero(self.initial)[:3]]
         more = ", ..." if int((self.initial > 0).sum()) > 3 else ""
         start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
         return Card(repr(self), [start], (), self.columns, lambda: picture("problem", self))
 
     def columns(self) -> Columns:
-        """Columns of a table with a row per pair; where one leads as {state: probability}, None where it is unknown."""
+        """Columns of a table with a row per pair; `next` is {state: probability}, or None where it is unknown."""
         rows = [slice(a, b) for a, b in pairwise(self.next_start)]
         laws = [zip(map(self.state_name, self.next_state[r]), self.next_prob[r].tolist(), strict=True) for r in rows]
         return {
@@ -122,12 +122,12 @@ class SSP(Shown):
         }
 
     def name_columns(self, pairs: Iterable[Index]) -> dict[str, list[Any]]:
-        """The names of pairs as the first columns of a table."""
+        """The states and actions of pairs, by name, as the first columns of a table."""
         names = [self.pair_name(pair) for pair in pairs]
         return {"state": [state for state, _ in names], "action": [action for _, action in names]}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair: state, action, reward and where it leads."""
+        """A DataFrame with a row per pair: state, action, reward and successors."""
         return as_frame(self.columns())
 
     def __eq__(self, other: object) -> bool:
@@ -147,7 +147,7 @@ class SSP(Shown):
 
     @property
     def n_pairs(self) -> int:
-        """Number of pairs of a state and an action."""
+        """Number of pairs."""
         return len(self.pair_state)
 
     @cached_property
@@ -157,17 +157,17 @@ class SSP(Shown):
 
     @cached_property
     def next_pair(self) -> Int[np.ndarray, "successors"]:
-        """The pair each successor entry belongs to."""
+        """The pair that each successor entry belongs to."""
         return np.repeat(np.arange(self.n_pairs), np.diff(self.next_start))
 
     @cached_property
     def state_index(self) -> dict[str, int]:
-        """Name of a non-goal state -> its number."""
+        """Name of a non-goal state -> its index."""
         return {name: s for s, name in enumerate(self.states)}
 
     @cached_property
     def pair_index(self) -> dict[tuple[str, str], int]:
-        """(state name, action name) -> pair."""
+        """(state name, action name) -> index of the pair."""
         return {self.pair_name(i): i for i in range(self.n_pairs)}
 
     @cached_property
@@ -195,15 +195,15 @@ class SSP(Shown):
         return self.states[self.pair_state[pair]], self.actions[self.pair_action[pair]]
 
     def numbers_in(self, other: SSP) -> Int[np.ndarray, "pairs"]:
-        """The number each pair has in a problem that has the same pairs in another order."""
+        """The index of each pair in a problem that has the same pairs in another order."""
         return np.array([other.pair_index[self.pair_name(i)] for i in range(self.n_pairs)], dtype=np.int64)
 
     def state_name(self, state: Index) -> str:
-        """Name of a state, or of the first goal for the goal's index."""
+        """Name of a state; that of the first goal for the goal's index."""
         return self.states[int(state)] if int(state) < self.n_states else self.goals[0]
 
     def expected_next(self, value: Float[np.ndarray, "*batch states"]) -> Float[np.ndarray, "*batch pairs"]:
-        """Expected value of the next state after each pair, sum of p(s') value(s'); the goal's is 0.
+        """Expected value of the next state of each pair, sum of p(s') value(s'), with value 0 for the goal.
 
         NaN where the pair's law is open.
         """
@@ -213,9 +213,9 @@ class SSP(Shown):
     def over_successors(
         self, combine: np.ufunc, entries: Shaped[np.ndarray, "*batch successors"], unknown: Any
     ) -> Shaped[np.ndarray, "*batch pairs"]:
-        """What belongs to the successors of each pair, combined (added, maximised, ...); `unknown` for open laws.
+        """Reduce successor entries to one per pair (by addition, maximum, ...); `unknown` for open laws.
 
-        `reduceat` alone would take the next pair's first entry for that of an empty row.
+        `reduceat` alone would return the next pair's first entry for an empty row.
         """
         if not self.is_open:
             return combine.reduceat(entries, self.next_start[:-1], axis=-1)
@@ -233,7 +233,7 @@ class SSP(Shown):
         return np.maximum.reduceat(q, self.pair_start[:-1], axis=-1)
 
     def is_best(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Bool[np.ndarray, "*batch pairs"]:
-        """Which pairs attain the largest action value of their state?"""
+        """Mask of pairs that attain the largest action value of their state."""
         return np.asarray(q == self.best(q)[..., self.pair_state])
 
     def greedy(self, q: Shaped[np.ndarray, "*batch pairs"]) -> Int[np.ndarray, "*batch states"]:
@@ -242,7 +242,7 @@ class SSP(Shown):
         return np.minimum.reduceat(pairs, self.pair_start[:-1], axis=-1)
 
     def by_name(self, values: Iterable[T]) -> dict[str, dict[str, T]]:
-        """One value per pair as a table: state name -> action name -> value."""
+        """One value per pair as nested dictionaries: state name -> action name -> value."""
         table: dict[str, dict[str, T]] = {state: {} for state in self.states}
         for i, value in enumerate(values):
             state, action = self.pair_name(i)
@@ -270,10 +270,10 @@ class SSP(Shown):
         state: Int[np.ndarray, "entries"],
         prob: Float[np.ndarray, "entries"],
     ) -> SSP:
-        """The same problem with the laws of some pairs replaced, which are given in ascending order.
+        """The problem with the laws of some pairs, in ascending order, replaced.
 
-        Their laws are compressed rows, as `next_start`, `next_state` and `next_prob` are; an empty row is open. Laws of
-        pairs that were open are discounted by `open_discount`; others are taken as they are.
+        The new laws are compressed rows like `next_start`, `next_state` and `next_prob`; an empty row is open. Laws of
+        pairs that were open are discounted by `open_discount`; others are used as they are.
         """
         rows = self._rows.replaced(pairs, Rows(start, state, prob))
         if self.open_discount < 1.0:
@@ -311,11 +311,11 @@ class SSP(Shown):
         return replace(self, next_start=rows.start, next_state=rows.state, next_prob=rows.prob, **changes)
 
     def subproblem(self, pairs: Some, start: int | None = None) -> SSP:
-        """The problem with only some pairs, none of which may lead to a state that loses all of its own.
+        """The problem restricted to some pairs, none of which may lead to a state that has no pair left.
 
         Args:
-            pairs: the pairs to keep, a mask or, state by state, their numbers.
-            start: where episodes start; by default as before.
+            pairs: the pairs to keep, as a mask or as indices ordered by state.
+            start: the state where episodes start; by default the initial distribution is kept.
         """
         own = np.zeros(self.n_states + 1, dtype=bool)
         own[self.pair_state[pairs]] = own[-1] = True
@@ -345,7 +345,7 @@ def require_problem(model: object) -> None:
 
 
 def require_closed(model: SSP, what: str) -> None:
-    """Raise, naming some of them, if the problem has open pairs, of which `what`, as "solve", needs all."""
+    """Raise if the problem has open pairs, naming some; `what`, for instance "solve", names the caller."""
     require_problem(model)
     if not model.is_open:
         return
@@ -356,5 +356,5 @@ def require_closed(model: SSP, what: str) -> None:
     more = f" and {counted(len(unknown) - len(shown), 'more pair')}" if len(unknown) > len(shown) else ""
     raise BadInputError(
         f"{what} needs the whole problem, but pair {', '.join(shown)}{more}: give what they lack in the problem file, "
-        "or ask `posterior` or `advise`, which take open problems"
+        "or use `posterior` or `advise`, which take open problems"
     )

@@ -1,7 +1,7 @@
-"""Remarks on stderr: progress, and what went wrong.
+"""Messages on stderr: progress and errors.
 
-If they can no longer be taken down (the disk of a log is full, the reader of a pipe has gone), the work goes on without
-them: a sweep of days must not end, nor an exit code change, for want of a line in a log.
+If they can no longer be written (the disk of a log is full, the reader of a pipe has exited), the work continues
+without them: a sweep of days must not end, nor an exit code change, because a line of a log could not be written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import suppress
 
 
 def remark(text: str) -> None:
-    """Say something on stderr, if anybody can hear it."""
-    if sys.stderr is None:  # closed before the program began; print would take stdout instead
+    """Print a line on stderr, if that is possible."""
+    if sys.stderr is None:  # closed before the program began; print would use stdout instead
         return
     try:
         print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        with suppress(OSError, ValueError):  # what is still in the buffer would fail again when the program ends
+        with suppress(OSError, ValueError):  # flushing the rest of the buffer would fail again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

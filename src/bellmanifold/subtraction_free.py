@@ -1,8 +1,8 @@
-"""Transient chains eliminated without subtraction (Grassmann, Taksar and Heyman 1985), one by one or many at a time.
+"""Elimination of transient chains without subtraction (Grassmann, Taksar and Heyman 1985), singly or in batches.
 
-A state is left out of a chain by giving its visits to those it moves to; what is left is the chain watched at the other
-states. The diagonal of I - P is what leaves a state, added up, so that nothing is ever subtracted: every number keeps
-its digits however nearly the chain is trapped.
+A state is eliminated by redirecting its visits to the states it moves to, which leaves the chain watched at the other
+states. The diagonal of I - P is computed as a sum, the mass that leaves a state, so nothing is ever subtracted: every
+number keeps its digits however rarely the chain leaves.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ LEAF = 8
 def eliminate(
     moves: Shaped[np.ndarray, "n n"], out: Shaped[np.ndarray, "n"], right: Shaped[np.ndarray, "n"]
 ) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "n"]]:
-    """The solution of (I - P) x = right, state by state, and the pivots, whose product is det(I - P).
+    """Solve (I - P) x = right; also return the pivots, whose product is det(I - P).
 
-    It works in floats and in rational numbers alike. The diagonal of `moves` is ignored; `out` leaves the set.
+    Works with floats and with rationals. The diagonal of `moves` is ignored; `out` is the mass that leaves the set.
 
     >>> eliminate(np.array([[0.0, 0.5], [1.0, 0.0]]), np.array([0.5, 0.0]), np.array([-1.0, -1.0]))
     (array([-3., -4.]), array([0.5, 1. ]))
@@ -40,11 +40,11 @@ def eliminate(
 def expected_visits(
     moves: Float[np.ndarray, "batch n n"], out: Float[np.ndarray, "batch n"]
 ) -> Float[np.ndarray, "batch n n"]:
-    """(I - P)^-1 of many transient chains of one size: how often each state is visited from each.
+    """(I - P)^-1 of many transient chains of one size: expected visits to each state from each.
 
-    A chain that starts in one half of its states visits those N = (I - P)^-1 times, with the moves of that half alone,
-    before it moves to the other; watched there alone it moves by P' = P + back N over. All are sums of products of
-    what is not negative, and products of matrices are quick.
+    Within one half of the states, a chain makes N = (I - P)^-1 visits, with the moves of that half alone, before it
+    moves to the other half; watched only there, it moves by P' = P + back N over. All are sums of products of
+    non-negative numbers, and matrix products are fast.
 
     >>> expected_visits(np.array([[[0.0, 0.5], [1.0, 0.0]]]), np.array([[0.5, 0.0]]))
     array([[[2., 1.],
@@ -70,9 +70,9 @@ def expected_visits(
 def _state_by_state(
     moves: Float[np.ndarray, "batch n n"], out: Float[np.ndarray, "batch n"]
 ) -> Float[np.ndarray, "batch n n"]:
-    """The same for few states, which all chains leave out together."""
+    """Expected visits of chains with few states, eliminated in all chains at once."""
     size = out.shape[1]
-    moves, out = moves.transpose(1, 2, 0).copy(), out.T.copy()  # whatever is done is done to neighbours
+    moves, out = moves.transpose(1, 2, 0).copy(), out.T.copy()  # the batch is the last axis, contiguous in memory
     visits = np.zeros_like(moves)
     visits[np.arange(size), np.arange(size)] = 1.0
     pivots = np.empty_like(out)

@@ -1,1 +1,1 @@
-"""Gaussian numbers without a decision problem: orthants, the largest of several, and quasi-random points."""
+"""Gaussian computations without a decision problem: orthants, the largest of several, and quasi-random points."""

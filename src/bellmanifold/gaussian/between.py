@@ -1,8 +1,7 @@
-"""A standard normal number between two bounds, far out in a tail as well as in the middle.
+"""Quantiles of the truncated standard normal distribution, accurate far out in the tails as well as in the middle.
 
-With w uniform on (0, 1), Phi(x) = (1 - w) Phi(low) + w Phi(high) makes x a normal number that is known to lie between
-`low` and `high`. In logarithms nothing underflows in the lower tail; bounds of which the larger part lies above 0 are
-mirrored.
+With w uniform on (0, 1), the solution x of Phi(x) = (1 - w) Phi(low) + w Phi(high) is a standard normal truncated to
+(low, high). In logarithms nothing underflows in the lower tail; intervals that lie mostly above 0 are mirrored.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 
 def normal_between(low: float, high: float, uniform: float) -> float:
-    """The quantile `uniform` of a standard normal that lies between two bounds, which may be infinite.
+    """The quantile at level `uniform` of the standard normal truncated to (low, high); bounds may be infinite.
 
     >>> normal_between(-np.inf, np.inf, 0.5), round(normal_between(-np.inf, 0.0, 0.5), 6)
     (0.0, -0.67449)

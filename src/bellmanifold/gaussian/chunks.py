@@ -1,10 +1,10 @@
-"""Cells, or draws, treated a few at a time, so that working arrays stay small."""
+"""Chunks of cells, or of draws, that are small enough for working arrays to stay small."""
 
 from __future__ import annotations
 
 
 def chunks(cells: int, numbers: int, most: int) -> list[slice]:
-    """Consecutive slices of the cells, `numbers` numbers each, with at most `most` numbers but at least one cell.
+    """Consecutive slices of cells of `numbers` numbers each; a slice has at most `most` numbers, or is a single cell.
 
     >>> chunks(5, numbers=10, most=25)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]

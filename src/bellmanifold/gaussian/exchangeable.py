@@ -1,14 +1,14 @@
-"""Several independent Gaussians of the same law, of which only the largest is known.
+"""Independent, identically distributed Gaussians of which only the maximum is known.
 
-Let x_1 .. x_k be independent draws from N(mean, sd^2) and m the largest of them. **Their largest** has the distribution
-function Phi((m - mean) / sd)^k, so a standard normal z becomes the largest of k standard normals by
+Let x_1 .. x_k be independent draws from N(mean, sd^2) and m their maximum. **The maximum** has the distribution
+function Phi((m - mean) / sd)^k, so a standard normal z becomes the maximum of k standard normals by
 
     Phi(m)^k = Phi(z),     log Phi(m) = log Phi(z) / k.
 
 In the upper tail log Phi(z) vanishes; there 1 - Phi(m) = (1 - Phi(z)) / k to rounding, which does not.
 
-**Any one of them**, given m: the x_i are exchangeable, so x_1 is the largest with probability 1/k. Otherwise m belongs
-to another one, and all that m says about x_1 is that it lies below: its law is the normal, truncated above at m. Hence
+**Any one of them**, given m: the x_i are exchangeable, so x_1 is the maximum with probability 1/k. Otherwise m belongs
+to another one, and x_1 is only known to lie below m: its distribution is the normal, truncated above at m. Hence
 
     E[f(x_1) | m] = f(m) / k + (1 - 1/k) E[f(x) | x < m].
 
@@ -16,8 +16,8 @@ Write z = (m - mean) / sd, h = phi(z) / Phi(z) and u = (m - x) / sd for the dist
 
     E[x | x < m] = mean - sd h = m - sd g,     g = E[u | x < m] = z + h,     Var(u | x < m) = 1 - h g.
 
-Second moments are taken about a centre c, E[(x_1 - c)^2 | m]. Choose c near the mean of what is averaged, and the
-standard deviation that follows from both moments loses no digits, however large the values are beside their spread.
+Second moments are taken about a centre c, E[(x_1 - c)^2 | m]. If c is near the mean of the averaged quantity, the
+standard deviation computed from both moments loses no digits, however large the values are relative to their spread.
 About c all terms are squares and variances, so nothing cancels in their sum:
 
     E[(x_1 - c)^2 | m] = (m - c)^2 / k + (1 - 1/k) ((E[x | x < m] - c)^2 + sd^2 Var(u | x < m)).
@@ -27,7 +27,7 @@ Laplace's continued fraction h = t + 1 / (t + 2 / (t + 3 / ...)) has positive te
 
     g = 1 / (t + r),     1 - h g = g (t + r) - (t + g) g = g (r - g),
 
-and r is about twice g. Sixteen levels give twelve digits for t >= 6; for smaller t the plain formulas do.
+and r is about twice g. Sixteen levels give twelve digits for t >= 6; for smaller t the plain formulas suffice.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from scipy.special import log_ndtr, ndtri_exp
 import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 
 Numbers = TypeVar("Numbers", np.ndarray, Array)
-"""Arrays of NumPy, or of JAX."""
+"""NumPy or JAX arrays."""
 FAR = 6.0
-"""This many sds below the mean the continued fraction takes over."""
+"""The continued fraction is used further than this many sds below the mean."""
 LEVELS = 16
-"""Of the continued fraction."""
+"""Levels of the continued fraction."""
 SQRT_2_PI = math.sqrt(2.0 * math.pi)
 HIGH = 8.0
-"""Above this 1 - Phi is so small that its square is below rounding."""
+"""Above this, the square of 1 - Phi is below rounding."""
 
 
 def largest_of_normals(
     normal: Float[np.ndarray, "*#shape"], count: Int[np.ndarray, "*#shape"]
 ) -> Float[np.ndarray, "*shape"]:
-    """A standard normal turned into the largest of `count` independent ones, keeping its quantile.
+    """Map a standard normal to the maximum of `count` independent ones at the same quantile.
 
     >>> largest_of_normals(np.array([0.0, 0.0]), np.array([1, 2])).round(6)
     array([0.      , 0.544952])
@@ -77,11 +77,11 @@ def member_moments(
     sd: Float[Numbers, "*#shape"],
     centre: Float[Numbers, "*#shape"],
 ) -> tuple[Float[Numbers, "*shape"], Float[Numbers, "*shape"]]:
-    """E[x | largest] and E[(x - centre)^2 | largest] of any one x of `count` independent Gaussians of known largest.
+    """E[x | largest] and E[(x - centre)^2 | largest] for any one x of `count` i.i.d. Gaussians with known maximum.
 
-    They have about twelve digits; all arguments are broadcast.
+    They are accurate to about twelve digits; all arguments are broadcast.
 
-    Of two standard normals whose largest is 0, one is 0 and the other half of a normal:
+    Of two standard normals whose maximum is 0, one is 0 and the other is a negative half-normal:
 
     >>> first, square = member_moments(np.zeros(1), np.array([2]), np.zeros(1), np.ones(1), np.zeros(1))
     >>> (first * np.sqrt(2 * np.pi)).round(12), square.round(12)
@@ -105,7 +105,7 @@ def member_moments(
 
 
 def _far_below(t: Any, xp: ModuleType) -> tuple[Any, Any]:
-    """Mean and variance of u, the distance of a normal below -t, by the continued fraction, from its last level up."""
+    """Mean and variance of u, the distance of a normal below -t; the continued fraction is evaluated bottom-up."""
     tail = 0.5 * (t + xp.sqrt(t**2 + 4.0 * LEVELS))
     for level in range(LEVELS, 2, -1):
         tail = t + level / tail

@@ -1,30 +1,30 @@
-"""Which of several independent Gaussians is the largest, and how large is it on average?
+"""The maximum of independent Gaussians: the probability that each is the largest, and the maximum's expectation.
 
-Let X_1 .. X_k be independent with means m_j and standard deviations s_j. The largest of them has the distribution
-function F(x) = prod_j Phi((x - m_j) / s_j), and
+Let X_1 .. X_k be independent with means m_j and standard deviations s_j. Their maximum has the distribution function
+F(x) = prod_j Phi((x - m_j) / s_j), and
 
     P(a is the largest) = int phi((x - m_a) / s_a) / s_a  prod_{j != a} Phi((x - m_j) / s_j) dx,
     E[largest]          = int x F'(x) dx,    F'(x) = the sum of the integrands above over a.
 
-*Two* of them need no integral. With t^2 = s_1^2 + s_2^2 and gap = (m_1 - m_2) / t, P(1 is the largest) = Phi(gap), and
-the expectation is the larger mean plus t (phi(gap) - |gap| Phi(-|gap|)): the textbook's formula, arranged so that
+*Two* variables need no integral. With t^2 = s_1^2 + s_2^2 and gap = (m_1 - m_2) / t, P(1 is the largest) = Phi(gap),
+and the expectation is the larger mean plus t (phi(gap) - |gap| Phi(-|gap|)): the textbook formula, arranged so that
 nothing large cancels.
 
-*More* of them need one integral for all k answers together. The sds may differ by many orders of magnitude (1e-8 for a
-pair that was seen, 1e6 for one that was not), so equal steps in x are hopeless. Let c and s be the mean and sd of the
-variable whose lower end m_j - 9 s_j is highest. The largest lies above c - 9 s except with probability 1e-19, so
+*More* variables need one integral for all k answers together. The sds may differ by many orders of magnitude (1e-8 for
+a pair that was seen, 1e6 for one that was not), so equal steps in x are hopeless. Let c and s be the mean and sd of the
+variable whose lower end m_j - 9 s_j is highest. The maximum lies above c - 9 s except with probability 1e-19, so
 another variable can matter only if m_j + 9 s_j reaches there, while m_j - 9 s_j does not exceed it: hence
-|m_j - c| <= 9 (s + s_j). In words: whatever happens at distance D from c happens on the scale s, or on the scale D / 9,
-and on none that is much smaller. (A variable narrower than s ends where the first one all but surely exceeds it.) The
+|m_j - c| <= 9 (s + s_j). In words: at distance D from c the integrand varies on the scale s or on the scale D / 9,
+and on none that is much smaller. (A variable narrower than s ends where the first one almost surely exceeds it.) The
 substitution x = c + s sinh(y) makes these scales comparable, and the range of y grows only like the logarithm of the
-largest ratio of sds. The integrand is analytic and vanishes at both ends, and there the plain sum over equally spaced y
-converges faster than any power of the step. The density of the largest of k narrows slowly as k grows, and the step
-follows it. The probabilities must sum to 1, which the rule does not know: rows that miss it are done again with half
-the step. Distances are measured from c, so means of 1e6 beside sds of 1e-8 cost no digits beyond those that the means
-themselves have lost.
+largest ratio of sds. The integrand is analytic and vanishes at both ends, so the plain sum over equally spaced y
+converges faster than any power of the step. The density of the maximum of k narrows slowly as k grows, and the step
+shrinks with it. The probabilities must sum to 1, which the rule does not enforce: rows where they do not are integrated
+again with half the step. Distances are measured from c, so means of 1e6 with sds of 1e-8 cost no digits beyond those
+that the means themselves have lost.
 
-*Zero sd*, the limit of exact observations: of the variables that are constants only the largest can win, and constants
-that tie share equally, as they do in the limit of equal sds that fall to zero.
+*Zero sd*, the limit of exact observations: among constants only the largest can win, and constants that tie share
+equally, as they do in the limit of equal sds that tend to zero.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from scipy.special import ndtr
 from bellmanifold.gaussian.chunks import chunks
 
 REACH = 9.0
-"""How many sds around its mean a Gaussian is followed; beyond it has probability 1e-19."""
+"""Gaussians are truncated this many sds from their mean; the tail beyond has probability 1e-19."""
 STEP = 0.08
-"""The distance of neighbouring nodes is STEP / log k: found by experiment, errors stay below 3e-12 to k = 10,000."""
+"""Nodes are STEP / log k apart: found by experiment, errors stay below 3e-12 up to k = 10,000."""
 OUT_OF_REACH = 40.0
 """Phi of this many sds is 0 or 1 in floating point."""
 TOLERANCE = 1e-11
 HALVINGS = 4
 BATCH = 2**20
-"""Rows times nodes times variables that are worked on at once."""
+"""Rows times nodes times variables processed at once."""
 
 
 Rows = Float[np.ndarray, "rows k"]
 
 
 class Largest(NamedTuple):
-    """For each row of Gaussians: the probability that each is the largest, and the largest's expectation."""
+    """For each row of Gaussians: the probability that each is the largest, and the expectation of the maximum."""
 
     probability: Rows
     expectation: Float[np.ndarray, "rows"]
 
 
 def largest(mean: Rows, sd: Rows, tolerance: float = TOLERANCE, step: float = STEP, numbers: int = BATCH) -> Largest:
-    """Compare the independent Gaussians of each row; its probabilities sum to 1.
+    """Compare the independent Gaussians of each row; the probabilities in a row sum to 1.
 
-    The answer is exact for one and two Gaussians; for more, to about 1e-12 (the expectation: of the largest sd). A row
-    whose probabilities miss 1 by more than the tolerance is done again with more nodes.
+    The result is exact for one and two Gaussians, and accurate to about 1e-12 for more (the expectation to about 1e-12
+    of the largest sd). Rows whose sum of probabilities is off by more than the tolerance are repeated with more nodes.
 
     >>> probability, expectation = largest(np.zeros((1, 2)), np.ones((1, 2)))
     >>> probability, np.round(expectation * np.sqrt(np.pi), 12)
@@ -98,7 +98,7 @@ def _of_two(mean: Float[np.ndarray, "rows 2"], sd: Float[np.ndarray, "rows 2"]) 
 
 
 def _only_best_constants(mean: Rows, sd: Rows) -> tuple[Rows, Rows]:
-    """Send constants that another one beats to minus infinity; give the rest, which tie, one tiny sd."""
+    """Move constants below the largest one to minus infinity; give the others, which tie, the same tiny sd."""
     constant = sd == 0
     best = np.where(constant, mean, -np.inf).max(axis=1, keepdims=True)
     tiny = 1e-20 * sd.max(axis=1, keepdims=True)
@@ -120,7 +120,7 @@ def _of_many(mean: Rows, sd: Rows, tolerance: float, step: float, numbers: int) 
 
 
 def _integrate(mean: Rows, sd: Rows, step: float, numbers: int) -> Largest:
-    """Sum over equally spaced y; all rows of a batch have as many nodes as the longest of them needs."""
+    """Sum over equally spaced y; all rows have as many nodes as the one with the longest range needs."""
     rows, k = mean.shape
     centre = np.argmax(mean - REACH * sd, axis=1)
     origin, unit = mean[np.arange(rows), centre], sd[np.arange(rows), centre]
@@ -142,7 +142,7 @@ def _integrate(mean: Rows, sd: Rows, step: float, numbers: int) -> Largest:
 
 
 def _densities(z: Float[np.ndarray, "rows nodes k"]) -> Float[np.ndarray, "rows nodes k"]:
-    """phi(z_a) times the product of Phi(z_j) over all j except a, for each a; products from both sides, no division."""
+    """phi(z_a) times the product of Phi(z_j) over j != a, for each a, by cumulative products from both sides."""
     np.clip(z, -OUT_OF_REACH, OUT_OF_REACH, out=z)
     below = ndtr(z)
     others = np.ones_like(z)

@@ -1,32 +1,32 @@
-"""The probability that every component of a Gaussian vector is positive, for many Gaussian vectors at once.
+"""Orthant probabilities of Gaussian vectors (the probability that every component is positive), for many at once.
 
 Let D = mean + F z with z ~ N(0, I) in R^rank: a Gaussian vector of dimension d given by a *factor* F of its
-covariance F F'. (A factor knows standard deviations down to 1e-16 of the largest one; a covariance, which holds their
-squares, only down to 1e-8.) Wanted are P(D >= 0), the first two moments of D given D >= 0, and how far all of these
-may be off.
+covariance F F'. (A factor resolves standard deviations down to 1e-16 of the largest one; a covariance, which holds
+their squares, only down to 1e-8.) This module computes P(D >= 0) and the first two moments of D given D >= 0, with
+standard errors.
 
 **Sequential conditioning** (Geweke, Hajivassiliou, Keane; Genz). Write F = T Q' with T lower triangular and the
 columns of Q orthonormal. Then w = Q'z is standard normal, D = mean + T w, and D >= 0 reads, one row after the other,
 
     w_j >= -edge_j,   edge_j = (mean_j + sum_{i<j} T_ji w_i) / T_jj.
 
-Draw each w_j from the normal law cut off at -edge_j. Every draw lands in the orthant, and the product of the
-probabilities Phi(edge_j) met on the way is an unbiased estimate of P(D >= 0). Draws weighted by these products are a
-sample of D given D >= 0. The last w_d need not be drawn: its cut-off normal law has known moments.
+Draw each w_j from the normal distribution truncated below at -edge_j. Every draw lands in the orthant, and the product
+of the probabilities Phi(edge_j) along the way is an unbiased estimate of P(D >= 0). Draws weighted by these products
+are a sample of D given D >= 0. The last w_d need not be drawn: its truncated normal distribution has known moments.
 
 **Tilting and order.** Draws around a shift m_j instead of 0 keep the *relative* error small however small the
 probability is, and the hardest rows come first: see `bellmanifold.gaussian.sequential`.
 
-**Points.** The uniform numbers behind the draws are a rank-1 lattice, folded by the tent map |2u - 1| and shifted at
-random, independently for every cell and every replicate. The replicates' spread is a standard error; and as cells are
-independent, errors average out over a sum of many cells.
+**Points.** The uniform numbers behind the draws are a rank-1 lattice, shifted at random, independently for every cell
+and every replicate, and folded by the tent map |2u - 1|. The spread of the replicates gives a standard error; and as
+cells are independent, errors average out over a sum of many cells.
 
-**Degenerate rows.** Where T_jj = 0 (to rounding) row j is decided by the rows before it: it contributes a factor 0 or
-1 and w_j stays a free normal number, which later rows may use.
+**Degenerate rows.** Where T_jj = 0 (to rounding), row j is determined by the rows before it: it contributes a factor
+of 0 or 1, and w_j remains a free standard normal, which later rows may depend on.
 
-**Small dimensions are exact.** d = 0: 1. d = 1: Phi. d = 2: what is left is an integral over w_1 of phi(w_1)
-Phi(edge_2), a log-concave function; composite Gauss-Legendre panels, refined geometrically towards its mode and
-towards the place where edge_2 changes sign, give it to rounding.
+**Small dimensions are exact.** d = 0: 1. d = 1: Phi. d = 2: the remaining integral over w_1 of phi(w_1) Phi(edge_2),
+a log-concave function, is computed to rounding by composite Gauss-Legendre panels, refined geometrically towards its
+mode and towards the point where edge_2 changes sign.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from bellmanifold.gaussian.sequential import DEGENERATE, EXACT_DIMENSION, FARTHE
 CHUNK = 2**15
 """Points treated at a time, so that the working arrays stay in the processor's cache."""
 NODES = 2**11
-"""Number of nodes, roughly, of the quadrature of a cell in two dimensions."""
+"""Approximate number of quadrature nodes per cell in two dimensions."""
 SMALLEST_PROBABILITY = 1e-280
-"""Below it the normal distribution function is taken in logs."""
+"""Below this the normal distribution function is computed in logs."""
 REACH = 14.0
-"""A log-concave density no wider than the normal has nothing to speak of this far from its mode."""
+"""A log-concave density no wider than the normal has negligible mass this far from its mode."""
 SMALLEST_UNIFORM = 2.0**-60
 
 
@@ -59,7 +59,7 @@ class Orthants:
     Attributes:
         log_probability: log P(D >= 0), shape (replicates, cells).
         first: E[w | D >= 0], shape (replicates, cells, dim).
-        spread: the covariance of w given D >= 0, from all replicates together, shape (cells, dim, dim).
+        spread: the covariance of w given D >= 0, pooled over replicates, shape (cells, dim, dim).
     """
 
     log_probability: Float[np.ndarray, "replicates cells"]
@@ -67,11 +67,11 @@ class Orthants:
     spread: Float[np.ndarray, "cells dim dim"]
 
     def rows(self, chosen: Int[np.ndarray, "some"]) -> Orthants:
-        """The same for some of the cells."""
+        """The estimates for a subset of the cells."""
         return Orthants(self.log_probability.take(chosen, 1), self.first.take(chosen, 1), self.spread.take(chosen, 0))
 
     def summary(self) -> tuple[Float[np.ndarray, "cells"], Float[np.ndarray, "cells"]]:
-        """The logarithm of each probability, and the probability's standard error as a fraction of it."""
+        """The log of each probability, and its relative standard error."""
         top, weight = self._weights()
         average = weight.mean(axis=0)
         spread = weight.std(axis=0, ddof=1) / np.sqrt(len(weight)) if len(weight) > 1 else 0.0 * average
@@ -79,7 +79,7 @@ class Orthants:
             return top + np.log(average), np.divide(spread, average, out=np.zeros_like(spread), where=average > 0)
 
     def mean(self) -> Float[np.ndarray, "cells dim"]:
-        """E[w | D >= 0] from all replicates together; 0 where the probability is 0."""
+        """E[w | D >= 0], pooled over replicates; 0 where the probability is 0."""
         _, weight = self._weights()
         total = weight.sum(axis=0)
         return np.einsum("rc,rcd->cd", weight / np.where(total > 0, total, 1.0), self.first)
@@ -94,8 +94,8 @@ def orthants(
 ) -> Orthants:
     """P(D >= 0) and the moments of w given D >= 0, for every cell.
 
-    There are independent replicates, each with its own shift of `points` (a power of two) lattice points for each cell;
-    up to dimension 2 a single one, which is exact.
+    Replicates are independent, each with its own random shift of `points` (a power of two) lattice points per cell;
+    up to dimension 2 there is a single one, which is exact.
     """
     exact = staircase.dimension <= EXACT_DIMENSION
     parts = []
@@ -124,7 +124,7 @@ def _uniform(rows: _Rows, points: int, replicates: int, generator: np.random.Gen
 
 
 def joined(parts: list[Orthants]) -> Orthants:
-    """The estimates of several batches of cells, one after the other."""
+    """Concatenate the estimates of several batches of cells."""
     return Orthants(
         np.concatenate([part.log_probability for part in parts], axis=1),
         np.concatenate([part.first for part in parts], axis=1),
@@ -134,11 +134,11 @@ def joined(parts: list[Orthants]) -> Orthants:
 
 @cache
 def lattice(points: int, dim: int) -> Float[np.ndarray, "dim points"]:
-    """A rank-1 lattice k (z_1, z_2, ...) / points mod 1, its generator built component by component.
+    """The rank-1 lattice k (z_1, z_2, ...) / points mod 1, with a component-by-component generating vector.
 
-    Every z_j is the best of some odd candidates by the worst-case error P_2 of periodic functions, with weights
-    that fall with the coordinate because the first coordinates of sequential conditioning matter most. The
-    candidates are drawn (with a fixed seed): those of a regular pattern share their bad structure.
+    Every z_j is the best of some odd candidates by the worst-case error P_2 for periodic functions, with weights
+    that decrease with the coordinate because the first coordinates of sequential conditioning matter most. The
+    candidates are drawn at random (with a fixed seed): those of a regular pattern would share its defects.
     """
     k = np.arange(points)
     generator = np.random.default_rng(points)
@@ -154,16 +154,16 @@ def lattice(points: int, dim: int) -> Float[np.ndarray, "dim points"]:
 
 
 def _finite(value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Logarithms fit to be subtracted: 0 instead of -inf."""
+    """Logarithms that can be subtracted: 0 instead of -inf."""
     return np.where(np.isfinite(value), value, 0.0)
 
 
 def _cut_moments(edge: Float[np.ndarray, "*shape"]) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Mean and variance of a normal number given that it exceeds -edge; of a free one where the edge is infinite."""
+    """Mean and variance of a standard normal given that it exceeds -edge; untruncated where the edge is infinite."""
     edge = np.where(np.isinf(edge), FARTHEST, edge)
     mean = hazard_of(edge)
     variance = 1.0 - mean * (mean + edge)
-    far = edge < -100.0  # what is left of 1 cancels: the first terms of an expansion
+    far = edge < -100.0  # the difference cancels: use the first terms of its expansion
     inverse = edge[far] ** -2.0
     variance[far] = inverse * (1.0 - 6.0 * inverse)
     return mean, variance
@@ -210,7 +210,7 @@ def _rows(staircase: Staircase) -> _Rows:
 
 
 def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Points]:
-    """Draw all coordinates but the last; returns them, in place of the uniform numbers, and the log of their weight."""
+    """Draw all coordinates but the last, overwriting the uniform numbers; return them and their log weights."""
     log_weight = np.zeros(uniform.shape[1:])
     for j, shift in enumerate(rows.shift):
         edge = rows.edge(j, uniform)
@@ -226,7 +226,7 @@ def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Points]:
 
 
 def _cut_normal(uniform: Points, edge: Points) -> tuple[Points, Points]:
-    """The logarithm of the probability that a normal number exceeds -edge, and such a number by inversion."""
+    """The log probability that a standard normal exceeds -edge, and a draw of it given that, by inversion."""
     probability, log_probability, far = _normal(edge)
     drawn = np.asarray(-ndtri(uniform * probability))
     drawn[far] = -ndtri_exp(np.log(uniform[far]) + log_probability[far])
@@ -236,7 +236,7 @@ def _cut_normal(uniform: Points, edge: Points) -> tuple[Points, Points]:
 def _normal(
     edge: Float[np.ndarray, "*shape"],
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Bool[np.ndarray, "*shape"]]:
-    """Phi(edge), its logarithm, and where it is so small that 1 stands for it and the logarithm is the slow one."""
+    """Phi(edge), its log, and where Phi is so small that it is replaced by 1 and its log comes from `log_ndtr`."""
     probability = np.asarray(ndtr(edge))
     far = probability < SMALLEST_PROBABILITY
     probability[far] = 1.0
@@ -246,9 +246,9 @@ def _normal(
 
 
 def _sweep(rows: _Rows, drawn: Drawn, log_weight: Points, points: int = 1) -> Orthants:
-    """Finish the last row by its known moments and add everything up.
+    """Integrate the last row by its known moments and sum over points.
 
-    Sums over drawn points are divided by their number, `points`; quadrature nodes carry their weights with them.
+    Sums over drawn points are divided by their number, `points`; quadrature nodes already include their weights.
     """
     edge = rows.edge(rows.dimension - 1, drawn)
     log_weight = log_weight + _normal(edge)[1]
@@ -267,7 +267,7 @@ def _sweep(rows: _Rows, drawn: Drawn, log_weight: Points, points: int = 1) -> Or
 
 
 def _covariance(values: Drawn, weight: Points) -> Float[np.ndarray, "cells dim dim"]:
-    """Covariances over weighted points, taken about the mean so that a small spread about large values survives."""
+    """Covariances of weighted points; centred first (in place), so that a small spread about large values survives."""
     dim = len(values)
     covariance = np.empty((weight.shape[2], dim, dim))
     values -= np.einsum("rpc,irpc->ic", weight, values)[:, None, None]
@@ -278,7 +278,7 @@ def _covariance(values: Drawn, weight: Points) -> Float[np.ndarray, "cells dim d
 
 
 def _quadrature(rows: _Rows) -> tuple[Drawn, Float[np.ndarray, "1 nodes cells"]]:
-    """Nodes for w_0 in two dimensions, with the logarithm of phi times their weights; nothing in one dimension."""
+    """Nodes for w_0 in two dimensions, with the log of phi times their weights; no coordinates in one dimension."""
     if rows.dimension == 1:
         return np.zeros((0, 1, 1, rows.cells)), np.zeros((1, 1, rows.cells))
     start = rows.edge(0, np.zeros((0, 1, 1, rows.cells)))[0, 0]
@@ -293,7 +293,7 @@ def _quadrature(rows: _Rows) -> tuple[Drawn, Float[np.ndarray, "1 nodes cells"]]
 
 
 def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "breaks cells"]:
-    """Ends of quadrature panels on [begin, infinity) for phi(w) Phi(offset + slope w), ascending."""
+    """Ascending end points of quadrature panels on [begin, infinity) for phi(w) Phi(offset + slope w)."""
     diagonal = np.where(rows.degenerate[1], DEGENERATE, rows.lower[1, 1])
     offset, slope = rows.mean[1] / diagonal, rows.lower[1, 0] / diagonal
     mode = np.maximum(_mode(offset, slope), begin)
@@ -310,13 +310,13 @@ def _breakpoints(rows: _Rows, begin: Float[np.ndarray, "cells"]) -> Float[np.nda
 
 
 def _steps(centre: Float[np.ndarray, "cells"], finest: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "steps cells"]:
-    """A point and points on both sides of it, at geometrically growing distances that start with finest."""
+    """The centre and points on both sides of it, at geometrically growing distances that start at `finest`."""
     away = finest * (2.0 * REACH / finest) ** np.linspace(0.0, 1.0, 33)[:, None]
     return np.concatenate([centre[None], centre + away, centre - away])
 
 
 def _mode(offset: Float[np.ndarray, "cells"], slope: Float[np.ndarray, "cells"]) -> Float[np.ndarray, "cells"]:
-    """Where the log-concave phi(w) Phi(offset + slope w) is largest, by bisection of its logarithmic derivative."""
+    """The mode of the log-concave phi(w) Phi(offset + slope w), by bisection on its logarithmic derivative."""
     steep = np.abs(slope)
     near, far = np.zeros_like(offset), steep * hazard_of(np.clip(offset, -FARTHEST, FARTHEST))
     for _ in range(100):

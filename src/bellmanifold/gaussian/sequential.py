@@ -1,10 +1,10 @@
-"""Gaussian vectors brought into the form in which `bellmanifold.gaussian.orthant` sums over them.
+"""Gaussian vectors in the triangular form that `bellmanifold.gaussian.orthant` integrates.
 
 D = mean + F z with z ~ N(0, I) is written as D = mean + T w with T lower triangular and w = Q'z standard normal, so
 that D >= 0 reads, row after row, w_j >= -edge_j with edge_j = (mean_j + sum_{i<j} T_ji w_i) / T_jj.
 
-**Tilting** (Botev). Deep in the tail the plain draws ignore what later rows will ask of them, and the products
-scatter. Draw w_j around a shift m_j instead; the logarithm of the weight becomes
+**Tilting** (Botev). Deep in the tail the plain draws ignore the constraints of later rows, and the weights become
+uneven. Draw w_j around a shift m_j instead; the log weight becomes
 
     psi(w, m) = sum_j m_j^2 / 2 - m_j w_j + log Phi(edge_j + m_j).
 
@@ -12,21 +12,21 @@ The shifts are best where max_w psi is smallest, at the saddle point: with hazar
 
     w_j = m_j + hazard_j,     m_i = sum_{j>i} hazard_j T_ji / T_jj.
 
-Substituting one into the other, half a step at a time, usually settles within a few rounds. Where rows nearly decide
-one another it does not. There Newton's method solves for x_j = edge_j + m_j: with S_ji = T_ji / T_jj, hazards h(x) and
-w = S'h, both equations are one,
+Substituting one into the other, half a step at a time, usually converges within a few rounds. Where rows nearly
+determine one another it does not. There Newton's method solves for x_j = edge_j + m_j: with S_ji = T_ji / T_jj, hazards
+h(x) and w = S'h, both equations become one,
 
     x + h(x) = mean_j / T_jj + S S' h(x),
 
-whose left side less its right side has the derivative (I - A) + S S' A with 0 < A_j = -h'(x_j) < 1. That is never
-singular, and x = 0 is near enough to start from. A cell where neither settles keeps m = 0: any shift leaves the
-estimate unbiased; with these the *relative* error stays small however small the probability is.
+whose left side minus its right side has the derivative (I - A) + S S' A with 0 < A_j = -h'(x_j) < 1. That is never
+singular, and x = 0 is near enough to start from. A cell where neither converges keeps m = 0: any shift leaves the
+estimate unbiased; with those of the saddle point the *relative* error stays small however small the probability is.
 
 **Order.** Rows may be taken in any order. The product varies least when the hardest conditions come first and those
-that the others imply come last: of a >= 0, b >= 0, a + b >= 0 the last one, which is then met for certain; before the
-others it would leave them to chance. So each row is judged by its edge given *all* others, x_k = mean_k + sum_l R_kl
-h(x_l), where R has the correlations with other rows: every row is pushed up by what the others are cut off. A few
-damped rounds of that will do.
+implied by others come last: of a >= 0, b >= 0, a + b >= 0, the third is certain once the others hold; placed before
+them it would leave them to chance. So each row is ranked by its edge given *all* others, x_k = mean_k + sum_l R_kl
+h(x_l), where R has the correlations with other rows: the truncation of the others pushes every row up. A few damped
+rounds of this iteration suffice.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ DEGENERATE = 1e-13
 """A conditional standard deviation below this fraction of the marginal one counts as zero."""
 FARTHEST = 1e100
 ROUGHLY_FAR, ROUGHLY_ZERO = np.float32(1e12), np.float32(1e-7)
-"""The same limits where single precision will do."""
+"""The same limits where single precision suffices."""
 SQRT_2_OVER_PI, SQRT_HALF = float(np.sqrt(2.0 / np.pi)), float(np.sqrt(0.5))
 TILT_ROUNDS, TILT_LOOKS, TILT_TOLERANCE = 3, 3, 0.3
-"""Rounds towards the saddle point before a look, number of looks, and the change that is small enough."""
+"""Rounds towards the saddle point between checks, number of checks, and the change that is small enough."""
 NEWTON_STEPS, STEEPEST = 30, 1e14
-"""Most steps of Newton's method, and the largest entry of S S' that leaves it digits."""
+"""Maximum number of Newton steps, and the largest entry of S S' for which they keep enough digits."""
 ORDER_ROUNDS = 4
 ORDER_NUMBERS = 2**17
-"""Numbers of covariances treated at a time when rows are ordered."""
+"""Entries of covariance matrices processed at a time when rows are ordered."""
 
 
 Vectors = Float[np.ndarray, "cells dim"]
@@ -67,7 +67,7 @@ class Staircase:
         order: the component of D that each row stands for, hardest first, shape (cells, dim).
         scale: standard deviation of each row (1 where it is 0), shape (cells, dim).
         mean: its mean in units of scale, shape (cells, dim).
-        lower: the triangular factor T in units of scale, diagonal not negative, shape (cells, dim, dim).
+        lower: the triangular factor T in units of scale, with non-negative diagonal, shape (cells, dim, dim).
         direction: the matrix Q of w = Q'z, shape (cells, rank, dim).
         shift: the tilting of all coordinates but the last, shape (cells, dim - 1).
     """
@@ -87,7 +87,7 @@ class Staircase:
         return self.mean.shape[1]
 
     def cells(self, chosen: Int[np.ndarray, "some"] | slice) -> Staircase:
-        """The same for some of the cells."""
+        """The staircase of a subset of the cells."""
         return Staircase(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
@@ -99,8 +99,8 @@ def arrange(
 ) -> Staircase:
     """Bring the vectors mean + factor z into triangular form, the hardest rows first.
 
-    The tilting has to come within `tolerance` of the saddle point; Newton's method takes over after `looks` at damped
-    rounds towards it.
+    The tilting has to come within `tolerance` of the saddle point; cells where damped rounds have not done so after
+    `looks` checks are left to Newton's method.
     """
     cells, dim, rank = factor.shape
     if rank < dim:
@@ -123,7 +123,7 @@ def _hardest_first(
 ) -> Int[np.ndarray, "cells dim"]:
     """For every cell, the rows in ascending order of their edges given all other rows.
 
-    Any order is valid, so single precision will do.
+    Any order is valid, so single precision suffices.
     """
     parts = chunks(len(mean), mean.shape[1] ** 2, numbers)
     return np.concatenate([np.argsort(_edges_given_others(mean[p], factor[p]), axis=1, kind="stable") for p in parts])
@@ -144,7 +144,7 @@ def _edges_given_others(mean: Vectors, factor: Float[np.ndarray, "cells dim rank
 def _shifts(
     mean: Vectors, lower: Float[np.ndarray, "cells dim dim"], tolerance: float, looks: int
 ) -> Float[np.ndarray, "cells rest"]:
-    """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where that was not found."""
+    """The tilting of all coordinates but the last: near the saddle point, or 0 in cells where none was found."""
     cells, dim = mean.shape
     shift = np.zeros((dim, cells))
     if dim <= EXACT_DIMENSION:
@@ -191,7 +191,7 @@ def _towards_saddle(
     offset: Float[np.ndarray, "dim some"],
     shift: Float[np.ndarray, "dim some"],
 ) -> tuple[Float[np.ndarray, "dim some"], Float[np.ndarray, "some"]]:
-    """A few damped rounds of the saddle point's equations, and the largest change they still ask for."""
+    """Shifts after a few damped rounds of the saddle-point equations, and the last round's largest undamped change."""
     dim = len(offset)
     hazard, w = np.zeros_like(offset), np.zeros_like(offset)
     for _ in range(TILT_ROUNDS):
@@ -206,5 +206,5 @@ def _towards_saddle(
 
 
 def hazard_of(edge: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """phi(edge) / Phi(edge): the mean of a normal number given that it exceeds -edge."""
+    """phi(edge) / Phi(edge): the mean of a standard normal given that it exceeds -edge."""
     return SQRT_2_OVER_PI / erfcx(-edge * SQRT_HALF)

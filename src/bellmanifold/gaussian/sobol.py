@@ -1,11 +1,11 @@
 """Scrambled Sobol nets, all scramblings and dimensions at once.
 
-Point n of a Sobol sequence is, read as an integer of 30 binary digits, the exclusive or of the direction numbers v_b
-over the digits b of n's Gray code n ^ (n >> 1). So the points from 2^b to 2^(b+1) are the points before them in reverse
-order, each with v_b added: a net is made by doubling, as whole arrays. A scrambling multiplies the digits of the
+Point n of a Sobol sequence is, read as an integer of 30 bits, the exclusive or of the direction numbers v_b over the
+bits b that are set in the Gray code n ^ (n >> 1). So the points from 2^b to 2^(b+1) are the points before them in
+reverse order, each XORed with v_b: a net is built by doubling whole arrays. A scrambling multiplies the bits of the
 direction numbers by a random lower triangular matrix of zeros and ones, and shifts all points at random (Matousek
-1998). The random numbers are drawn in the order in which `scipy.stats.qmc.Sobol` draws them, and the direction numbers
-(Joe and Kuo 2008) are SciPy's, so the points are the same; but importing `scipy.stats` takes longer than a posterior.
+1998). Random numbers are drawn in the same order as in `scipy.stats.qmc.Sobol`, and the direction numbers (Joe and Kuo
+2008) are SciPy's, so the points are the same; but importing `scipy.stats` takes longer than computing a posterior.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from jaxtyping import Float, Float32, Int, UInt32
 
 BITS = 30
 TABLE = Path(scipy.__file__).parent / "stats" / "_sobol_direction_numbers.npz"
-"""SciPy's table of primitive polynomials and first direction numbers."""
+"""SciPy's table of primitive polynomials and initial direction numbers."""
 MOST_DOUBLINGS = 24
-"""Direction numbers that are read off points where SciPy keeps its table elsewhere: nets may have 2^24 points."""
+"""Direction numbers inferred from points if SciPy's table is not there: nets then have at most 2^24 points."""
 
 
 def sobol_points(
@@ -31,9 +31,9 @@ def sobol_points(
     generators: list[np.random.Generator],
     orders: list[Int[np.ndarray, "dimension"]] | None = None,
 ) -> Float[np.ndarray, "dimension points"]:
-    """Points `begin` to `begin + size` of a scrambled net for each generator, one net after the other.
+    """Points `begin` to `begin + size` of one scrambled net per generator, net after net.
 
-    Orders, if there are any, say for each net which of the sequence's coordinates each coordinate is.
+    `orders` gives, for each net, the coordinate of the Sobol sequence that each of its coordinates uses.
     """
     assert size & (size - 1) == 0, "a part of a net has a power of two of points"
     assert begin % size == 0, "a part of a net begins at a multiple of its size"
@@ -58,9 +58,9 @@ def sobol_points(
 def _scrambling(
     digits: Float32[np.ndarray, "dimension bits used"], generator: np.random.Generator
 ) -> tuple[UInt32[np.ndarray, "dimension"], UInt32[np.ndarray, "dimension used"]]:
-    """A random shift, and direction numbers, given by digits, times a random lower triangular matrix of unit diagonal.
+    """A random shift, and direction numbers, given by bits, times a random lower triangular matrix of unit diagonal.
 
-    As SciPy does, the generator's first child draws. Sums of 30 digits are exact in single precision.
+    As in SciPy, the generator's first child draws. Sums of 30 bits are exact in single precision.
     """
     child, dimension = generator.spawn(1)[0], len(digits)
     value = np.uint32(1) << np.arange(BITS, dtype=np.uint32)
@@ -84,7 +84,7 @@ def directions(dimension: int, table: Path = TABLE) -> UInt32[np.ndarray, "dimen
 
 
 def _recurrence(polynomial: int, first: list[int]) -> list[int]:
-    """Numbers m_b of which v_b = m_b / 2^(b+1), by the recurrence over a primitive polynomial of binary digits."""
+    """The integers m_b of v_b = m_b / 2^(b+1), by the recurrence of a primitive polynomial with binary coefficients."""
     degree = polynomial.bit_length() - 1
     numbers = first[:degree]
     for b in range(degree, BITS):
@@ -97,7 +97,7 @@ def _recurrence(polynomial: int, first: list[int]) -> list[int]:
 
 
 def _from_points(dimension: int) -> UInt32[np.ndarray, "dimension bits"]:
-    """The same from SciPy's points: v_b is the difference of points 2^b - 1 and 2^b."""
+    """Direction numbers inferred from SciPy's points: v_b is point 2^b - 1 XOR point 2^b."""
     from scipy.stats import qmc
 
     rows = np.zeros((dimension, BITS), dtype=np.uint32)

@@ -1,28 +1,28 @@
-"""Normal points, stretched towards where they weigh.
+"""Importance sampling from normals that are stretched coordinate by coordinate, with the map learnt from a pilot.
 
-Points x of independent standard normals have weights w(x), and averages E[w f] are wanted. Where w lives on a small
-part of the space most points are wasted. Where it says of each single coordinate where that has to be, a map of each
-coordinate brings the points there: x -> T(x) with
+Points x of independent standard normals have weights w(x), and averages E[w f] are wanted. Where w is concentrated on
+a small part of the space, most points are wasted. Where it constrains each coordinate separately, a map of each
+coordinate moves the points there: x -> T(x) with
 
     T(x) = c + b x  for x < 0,      c + a x  for x >= 0,
 
-so that T(x) has a *split normal* law with median c and spreads b below and a above it. These three numbers are those of
-the coordinate's weighed marginal in a pilot: its median, and the root mean squares of the distances below and above.
+so that T(x) has a *split normal* distribution with median c and spreads b below and a above it. These three numbers
+come from the coordinate's weighted marginal in a pilot: its median, and the root mean square distances below and above.
 
-**Any map gives the right answers**: points are drawn from another density, which is known, and weights are divided by
-it. Relative to the normal density, a stretched point y = T(x) has the density
+**Any map is valid**: points are drawn from another density, which is known, and weights are divided by it. Relative to
+the normal density, a stretched point y = T(x) has the density
 
     r(y) = prod_i  phi(x_i) / (phi(y_i) s_i),      s_i = b_i or a_i.
 
-The map must only not depend on the points. If its pilot is independent of them then, given the pilot, the scramblings
-of a net are independent and unbiased, and their spread is an honest standard error.
+The map only has to be independent of the points. If its pilot is, then, given the pilot, the scramblings of a net are
+independent and unbiased, and their spread is a valid standard error.
 
-**No map does much harm**: one point of eight is not stretched, and all are weighed against the mixture of both laws
-(the balance heuristic of Veach and Guibas 1995): weights are divided by 1/8 + 7/8 r, and grow by a factor of 8 at most.
-What the pilot has missed, a second mode or a heavy tail, is met as often as by an eighth of the points without a map,
-and shows in the standard errors and in the effective sample size alike.
+**No map does much harm**: one point in eight is not stretched, and weights are those of the mixture of both
+distributions (the balance heuristic of Veach and Guibas 1995): they are divided by 1/8 + 7/8 r, so they grow by a
+factor of 8 at most. Whatever the pilot has missed, a second mode or a heavy tail, is found as often as by an eighth of
+the points without a map, and shows both in the standard errors and in the effective sample size.
 
-A coordinate keeps its law unless the marginal differs from it by more than chance: three estimated numbers for each of
+A coordinate stays normal unless its marginal differs from that by more than chance: three estimated numbers for each of
 many coordinates would themselves make weights uneven.
 """
 
@@ -40,23 +40,23 @@ import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
 PLAIN = 8
 """One in this many points is not stretched, and no weight grows by more than this factor."""
 CHANCE = 8.0
-"""(mean)^2 + 2 (sd - 1)^2 of a marginal is ignored below this, over the effective sample size: four times what chance
-makes of it where the law is normal."""
+"""A marginal's mean^2 + 2 (sd - 1)^2 is ignored below this divided by the effective sample size: four times its
+expectation if the marginal is normal."""
 RESAMPLED = 512
-"""Equally weighted points that stand for the weighted ones of a pilot."""
+"""Number of equally weighted points that the weighted points of a pilot are resampled to."""
 LEAST = 1e-3
-"""Spreads are no less than this."""
+"""Lower bound of the spreads."""
 BLOCK = 8
-"""Coordinates that a program stretches at a time."""
+"""Coordinates stretched at a time by the compiled program."""
 
 
 class Stretch(NamedTuple):
-    """A map of some coordinates, as compiled programs take it: however many it changes, its arrays have one length.
+    """A map of some coordinates, for compiled programs: its arrays have the same length however many it changes.
 
     Attributes:
-        row: the coordinates that are changed, then, as padding, the number of all of them, shape (padded,).
-        centre: where 0 is sent, shape (padded,).
-        below, above: spread of the numbers below and above the centre, shape (padded,).
+        row: the coordinates that are changed, padded with the total number of coordinates, shape (padded,).
+        centre: the image of 0, shape (padded,).
+        below, above: spread below and above the centre, shape (padded,).
     """
 
     row: Int[np.ndarray, "padded"]
@@ -66,7 +66,7 @@ class Stretch(NamedTuple):
 
     @classmethod
     def none(cls, coordinates: int) -> Stretch:
-        """The map that changes none of the given number of coordinates."""
+        """The identity map of the given number of coordinates."""
         padded = -(-coordinates // BLOCK) * BLOCK
         return cls(np.full(padded, coordinates), np.zeros(padded), np.ones(padded), np.ones(padded))
 
@@ -77,11 +77,11 @@ def learnt_stretch(
     place: Int[np.ndarray, "some"],
     coordinates: int,
 ) -> Stretch:
-    """The map that gives each of some coordinates about its weighed marginal.
+    """The map that gives some coordinates approximately their weighted marginals.
 
-    Points `x` hold the coordinates that may be changed, at `place` among all of them; some weight is positive.
+    Points `x` hold the coordinates that may be changed, at positions `place`; at least one weight must be positive.
 
-    Half of a normal number, and one that no weight depends on:
+    A half-normal coordinate, and one on which the weights do not depend:
 
     >>> x = np.random.default_rng(0).normal(size=(2, 100_000))
     >>> found = learnt_stretch(x, np.where(x[0] > 0.0, 1.0, 0.0), np.array([3, 4]), 5)
@@ -112,15 +112,15 @@ def learnt_stretch(
 def stretched(
     stretch: Stretch, x: Float[Array, "coordinates points"]
 ) -> tuple[Float[Array, "coordinates points"], Float[Array, "points"]]:
-    """Stretched points, and the log of the normal density over the density that they were drawn from.
+    """Stretched points, and the log of the ratio of the normal density to the density they were drawn from.
 
-    The first eighth of the points is kept as it is; without a map that holds of all, to the bit.
+    The first eighth of the points is unchanged; with the identity map all points are, bit for bit.
     """
     arrays = [jnp.asarray(array) for array in stretch]
     every = jnp.ones(BLOCK)  # a product of matrices sums faster than a sum over rows
 
     def block(k: Int[Array, ""], found: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Stretch some coordinates, and add log r of these. Padding has the normal law: it adds nothing."""
+        """Stretch a block of coordinates and add their log r. Padding is the identity and adds nothing."""
         x, log_density = found
         here, *own = (jax.lax.dynamic_slice_in_dim(array, k * BLOCK, BLOCK) for array in arrays)
         centre, below, above = (numbers[:, None] for numbers in own)
