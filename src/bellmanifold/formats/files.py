@@ -188,8 +188,7 @@ def record(
 ) -> Mapping[str, Any]:
     """A JSON object with all required keys and no unknown one.
 
-    `newer` keys are optional, too, unless the file is of an older format: then those it `needs` the newer one for are
-    refused, and that is named.
+    `newer` keys are optional, too, unless they need a newer format than the file's, which the message names then.
     """
     if not isinstance(value, dict):
         raise BadInputError(f"{what} is {kind(value)}: give an object")

@@ -88,7 +88,7 @@ def from_json(value: Any, model: SSP) -> Dataset:
 
 
 def _observation(item: Any, where: str, needs: str) -> Observation:
-    """One observation of a file, which may need a newer format for more."""
+    """One observation of a file; `needs`: see `record`."""
     fields = record(item, where, ("state", "action"), ("reward",), ("sd", "next"), needs)
     state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
     for key, meaning in _MEANING.items():

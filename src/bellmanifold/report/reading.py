@@ -24,15 +24,13 @@ from bellmanifold.runs.metrics import first_episode
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
 from bellmanifold.sweeps.plan import RunSettings, digest
-from bellmanifold.sweeps.record import read_settings, require_fit
+from bellmanifold.sweeps.record import LOSSES, read_settings, require_fit
 from bellmanifold.sweeps.store import read_arrays
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
 """Digits of a loss after the point: an optimal policy's value is the optimum except for rounding."""
-LOSS = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
-"""What a run with `until_loss` expected to lose, what it lost in truth, and whether it had stopped exploring."""
-CURVES = (*REQUIRED, *LOSS, "route", "route_probability")
+CURVES = (*REQUIRED, *LOSSES, "route", "route_probability")
 
 
 class RunFile(NamedTuple):
@@ -233,7 +231,7 @@ def losses(
 ) -> tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"], Bool[np.ndarray, "episodes"]]:
     """Expected and true loss of each episode, and whether exploring was over; NaN and False where a run has none."""
     unknown = np.full(len(found["completed_regret"]), np.nan)
-    expected, true, stopped = (found.get(name, unknown) for name in LOSS)
+    expected, true, stopped = (found.get(name, unknown) for name in LOSSES)
     return expected, np.round(true, ROUNDING), np.asarray(stopped > 0, dtype=np.bool_)
 
 

@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.formats.files import label, located
 from bellmanifold.report.overview import described, own_choices
-from bellmanifold.report.reading import LOSS, RunFile, losses
+from bellmanifold.report.reading import RunFile, losses
 from bellmanifold.report.text import LONG, SHORT, outline, rounded, shown
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
-from bellmanifold.sweeps.record import require_fit
+from bellmanifold.sweeps.record import LOSSES, require_fit
 from bellmanifold.sweeps.store import read_arrays
 
 MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
@@ -61,7 +61,7 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
 
 def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
     """A run, to be played in the scene of its problem that has this number."""
-    found, _ = read_arrays(file.path, (*HAPPENED, *LOSS, *BELIEVED))
+    found, _ = read_arrays(file.path, (*HAPPENED, *LOSSES, *BELIEVED))
     with located(label(file.path)):
         require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
     begin = np.concatenate([[0], np.cumsum(found["moves"])])

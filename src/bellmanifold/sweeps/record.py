@@ -34,7 +34,8 @@ from bellmanifold.sweeps.plan import LARGEST, RunSettings, digest
 
 FORMAT = "bellmanifold.run/1"
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
-LOSSES = ("expected_regret", "diagnostic_expected_loss", "diagnostic_stopped")
+LOSSES = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
+"""What a run with `until_loss` expected to lose, what it lost in truth, and whether it had stopped exploring."""
 EACH_EPISODE = ("regret", "completed_regret", "optimal", "coverage", "total_reward", "goal_reached", "moves", *LOSSES)
 SINGLE = ("seconds_total", "optimal_value")
 WHOLE = ("moves", "pair", "route")
