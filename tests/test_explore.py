@@ -509,7 +509,7 @@ def test_an_interrupt_ends_it_with_a_line(tmp_path):
         assert process.returncode == 130
         assert said.splitlines() == [
             "Ctrl-C ends it.",
-            "bellmanifold: interrupted: the page has gone; the same command opens another one",
+            "bellmanifold: interrupted: the page is closed; the same command opens another one",
         ]
 
 

@@ -246,7 +246,7 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path):
     first = numbers(tmp_path / "first")
     assert 0 < len(first) < 4
     assert len(list((tmp_path / "first").iterdir())) == len(first) + 1, "no temporary file stays"
-    assert f"{4 - len(first)} played now, {len(first)} there before" in (tmp_path / "second.txt").read_text()
+    assert f"{4 - len(first)} played now, {len(first)} already there" in (tmp_path / "second.txt").read_text()
     expected = undisturbed(plan, tmp_path / "whole")
     assert numbers(tmp_path / "second") == expected
     assert first.items() <= expected.items()

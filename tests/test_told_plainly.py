@@ -73,7 +73,7 @@ def test_a_flat_prior_is_not_for_agents(cli):
     code, _, err = cli("learn", "env:two-state", "--agent", "manifold", "--prior-scale", "flat")
     assert code == 2
     assert err.strip().endswith(
-        '--prior-scale is "flat": give a positive number; flat is for `posterior`, where nothing is untried'
+        '--prior-scale is "flat": give a positive number; flat is for `posterior`, with information about every pair'
     )
 
 
