@@ -44,14 +44,8 @@ def demo(
     Example: bellmanifold demo --out out/demo
     """
     keep_compiled_programs()
-    from bellmanifold.sweeps.workers import play_in_processes
-
-    show(demo_plan(), out, partial(play_in_processes, workers=WORKERS))
-
-
-def demo_plan() -> Plan:
-    """The runs of the demonstration."""
     from bellmanifold.sweeps.plan import plan_entries
+    from bellmanifold.sweeps.workers import play_in_processes
 
     entries = [
         {"model": model, "episodes": EPISODES, "seed": seed, **agent}
@@ -59,7 +53,7 @@ def demo_plan() -> Plan:
         for agent in AGENTS
         for seed in range(RUNS)
     ]
-    return plan_entries(entries)
+    show(plan_entries(entries), out, partial(play_in_processes, workers=WORKERS))
 
 
 def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None) -> None:

@@ -124,18 +124,12 @@ def make_settings(entry: Mapping[str, Any], problem: Any = None) -> RunSettings:
     noise = any(given.get(name, False) is not False for name in NOISE)
     if noise:
         given.pop("epsilon", None)
-    own: dict[str, Any] = {name: value for name, value in kind.resolve_options(given).items() if value is not None}
+    own: dict[str, Any] = {n: _plain(value) for n, value in kind.resolve_options(given).items() if value is not None}
     if noise:
         own.pop("epsilon", None)
-    return RunSettings(
-        model=str(entry["model"]),
-        agent=str(entry["agent"]),
-        epsilon=float(own.pop("epsilon")) if "epsilon" in own else None,
-        prior_scale=float(own.pop("prior_scale")) if "prior_scale" in own else None,
-        episodes=int(entry["episodes"]),
-        seed=int(entry["seed"]),
-        options=tuple(sorted((name, _plain(value)) for name, value in own.items())),
-    )
+    own |= {name: float(own[name]) for name in ("epsilon", "prior_scale") if name in own}
+    own |= {"model": str(entry["model"]), "agent": str(entry["agent"])}
+    return RunSettings.from_dict(own | {"episodes": int(entry["episodes"]), "seed": int(entry["seed"])})
 
 
 def _plain(value: Value) -> Value:
