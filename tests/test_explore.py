@@ -126,7 +126,7 @@ def test_steps_are_taken_and_taken_back():
         ({"kind": "observe", "pair": 0, "reward": 2.0}, r'pair \("s1", "stay"\) paid 2 but -1 before'),
         ({"kind": "observe", "pair": 9}, 'pair is "9": give a whole number from 0 to 1'),
         ({"kind": "observe", "pair": True}, "give a whole number"),
-        ({"kind": "observe", "pair": 1, "reward": "much"}, "reward is a text: give a number"),
+        ({"kind": "observe", "pair": 1, "reward": "much"}, "reward is a string: give a number"),
         ({"kind": "observe", "pair": 1, "reward": 10**400}, "too large for a floating-point number"),
         ({"kind": "observe", "pair": 1, "next": 0}, "which its law in the problem makes impossible"),
         ({"kind": "observe", "pair": 1, "more": 1}, "unknown key"),

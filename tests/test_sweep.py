@@ -300,7 +300,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path, monkeypatch, expe
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(DiskError, match="no space left on device: make room and give the same command again") as caught:
+    with pytest.raises(DiskError, match="no space left on device: make room and run the same command again") as caught:
         sweep(toys(), tmp_path, play_here)
     assert caught.value.exit_code == 74
     assert len(list(tmp_path.iterdir())) == 3, "no temporary file stays"

@@ -124,7 +124,7 @@ class Session:
         >>> from bellmanifold import envs
         >>> session = Session(envs.two_state())
         >>> session.answer({"kind": "observe", "pair": 1, "reward": "much"})["error"]
-        'reward is a text: give a number'
+        'reward is a string: give a number'
         """
         try:
             return self._followed(record(message, "message", ("kind",), ("id", *_fields(message))))
@@ -133,7 +133,7 @@ class Session:
         except BellmanifoldError as error:
             return self.view(message, error=str(error))
         except Exception as error:
-            return self.view(message, error=f"a fault of the program: {error!r:.300}; nothing was changed")
+            return self.view(message, error=f"internal error: {error!r:.300}; nothing was changed")
 
     def _followed(self, message: Mapping[str, Any]) -> dict[str, Any]:
         match message["kind"]:
