@@ -171,11 +171,11 @@ def test_options_that_have_no_slider_are_said():
     model = bm.envs.two_state()
     noisy = Session(model, noise_sd=1.0).view()
     assert noisy["epsilon"] is None
-    assert "noise takes the place of a tolerance" in noisy["noise"]
+    assert "noise replaces the tolerance" in noisy["noise"]
     flat = Session(model, reward_belief=(-5.0, 2.0)).view()
     assert (flat["prior_scale"], flat["prior"], flat["proper_only"]) == (None, "flat over rewards", True)
     own = Session(model, prior_scale=np.array([1.0, 2.0])).view()
-    assert own["prior"] == "one for each move"
+    assert own["prior"] == "one per move"
 
 
 @pytest.mark.parametrize("engine", ["auto", "chart", "mixture"])

@@ -68,7 +68,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     print_first(("state", "action"), [(state, best["policy"][state]) for state in states], "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
-        typer.echo("what knowing a value, of a move with all that follows, would save:")
+        typer.echo("what knowing the value of a move, with all that follows, would save:")
         trials.sort(key=lambda trial: not _matters(trial["gain"], loss["mean"]))
         matter = sum(_matters(trial["gain"], loss["mean"]) for trial in trials)
         rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
