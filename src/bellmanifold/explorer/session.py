@@ -171,9 +171,7 @@ class Session:
     def _believed(self, message: Mapping[str, Any]) -> Dataset:
         mean, sd = (number(message.get(key), f"{key} of the belief") for key in ("mean", "sd"))
         if sd <= 0:
-            raise BadInputError(
-                f"sd of the belief is {sd:g}: give a positive number; add what was seen as an observation"
-            )
+            raise BadInputError(f"sd of the belief is {sd:g}: give a positive number; add a seen reward as observed")
         return self.data.extended(np.array([self._pair(message)]), np.array([mean]), np.array([sd]))
 
     def _removed(self, message: Mapping[str, Any]) -> Dataset:
