@@ -136,8 +136,8 @@ BAD_BYTES = {
     "empty": (b"", "empty"),
     "not UTF-8": (b"\xff\xfe{", "UTF-8"),
     "not JSON": (b"{oops", "line 1 column 2"),
-    "a list": (b"[1, 2]", "holds a list"),
-    "a number": (b"3", "holds a number"),
+    "a list": (b"[1, 2]", "contains a list"),
+    "a number": (b"3", "contains a number"),
     "NaN": (json.dumps(with_pair(reward=float("nan"))).encode(), r'pairs\[1\] \("s1", "go"\): reward is nan'),
     "Infinity": (json.dumps(with_pair(next={"goal": float("inf")})).encode(), r"probability of .goal. is inf"),
     "NaN in metadata": (json.dumps({**TWO_STATE, "metadata": {"a": [float("nan")]}}).encode(), "metadata contains NaN"),
@@ -246,7 +246,7 @@ def test_files_above_the_limit_are_refused(tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="BELLMANIFOLD_MAX_BYTES"):
         read_problem(path)
     monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", str(path.stat().st_size + 10))
-    with pytest.raises(BadInputError, match="holds more than"):
+    with pytest.raises(BadInputError, match="contains more than"):
         read_problem(path)
     monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "many")
     with pytest.raises(BadInputError, match="whole number"):
@@ -283,7 +283,7 @@ def test_npz_by_hand_may_name_goals_and_start(tmp_path):
         ({"goals": np.array(["nowhere"])}, "not among state_names"),
         ({"discount": np.array([0.5, 0.5])}, "one number"),
         ({"name": np.array([1.0])}, "one string"),
-        ({"metadata": np.array("[]")}, "holds a list"),
+        ({"metadata": np.array("[]")}, "contains a list"),
     ],
 )
 def test_bad_npz(tmp_path, changes, message):
@@ -411,7 +411,7 @@ def test_an_archive_of_too_many_arrays_is_not_listed(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for k in range(MOST_MEMBERS + 1):
             archive.writestr(f"{k}.npy", b"")
-    with pytest.raises(BadInputError, match=f"holds more than {MOST_MEMBERS} arrays"):
+    with pytest.raises(BadInputError, match=f"contains more than {MOST_MEMBERS} arrays"):
         read_problem(path)
 
 

@@ -158,7 +158,7 @@ def test_the_problem_comes_first(cli, files):
 def test_a_comma_before_the_decimals(cli, files):
     code, _, err = cli("advise", *files(), "--tolerance", "0,5")
     assert code == 2
-    assert "'--tolerance': that is not a number: write decimals with a point, as 0.5" in err
+    assert "'--tolerance': that is not a number: write decimals with a point, such as 0.5" in err
 
 
 def test_beliefs_that_costs_pay(cli, files):

@@ -137,7 +137,7 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
 def env_export(
     model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json, .npz or .drn.")]
 ) -> None:
-    """Write a problem to a file, to edit it or to hand it on.
+    """Write a problem to a file, to edit or share it.
 
     Example: bellmanifold env export "env:grid?rows=4&columns=4&slip=0.1" --out robot.json
     """
@@ -153,7 +153,7 @@ def env_export(
 def check(
     model: Model,
     discount: Discount = None,
-    full: Annotated[bool, typer.Option("--full", help="Compute the directions u also above 1,000 pairs.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Compute the directions u even above 1,000 pairs.")] = False,
     every: All = False,
     json_out: AsJson = False,
 ) -> None:
@@ -190,7 +190,7 @@ def solve(
     method: Annotated[
         Method | None,
         typer.Option(
-            help="Value iteration, policy iteration or linear programming; by default what suits the problem."
+            help="Value iteration, policy iteration or linear programming; by default chosen to suit the problem."
         ),
     ] = None,
     every: All = False,
@@ -226,7 +226,7 @@ def _shown(default: object) -> str:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if any("\0" in argument for argument in (sys.argv[1:] if arguments is None else arguments)):
-        complain("an argument holds a NUL character: leave it out")
+        complain("an argument contains a NUL character: leave it out")
         return BadInputError.exit_code
     try:
         with warnings.catch_warnings(), on_command_line():
@@ -236,8 +236,8 @@ def run(arguments: list[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except _ClickException as error:
         message = error.format_message().replace("Value error, ", "")
-        message = NO_NUMBER.sub("that is not a number: write decimals with a point, as 0.5", message)
-        if message.startswith("Usage:"):  # called without a command: this is the help
+        message = NO_NUMBER.sub("that is not a number: write decimals with a point, such as 0.5", message)
+        if message.startswith("Usage:"):  # called without a command: the message is the help
             remark(message)
         else:
             complain(message + (" (see --help)" if isinstance(error, _UsageError) else ""))

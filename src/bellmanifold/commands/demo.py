@@ -39,7 +39,7 @@ def demo(
         Path, typer.Option(metavar="DIR", parser=directory, help="Where runs and report are, or will be.")
     ] = Path("out/demo"),
 ) -> None:
-    """Learn three problems with the best agent and with the paper's way of exploring, and write the report.
+    """Let agents learn three problems, with directed exploration and with the paper's, and write the report.
 
     Example: bellmanifold demo --out out/demo
     """

@@ -26,7 +26,7 @@ def add_reproduce(app: typer.Typer) -> None:
 
 
 def _missing() -> None:
-    """Make the paper's figures (not installed)."""
+    """Reproduce the paper's figures (not installed)."""
     raise UnsupportedError(f"reproduce: {MISSING}")
 
 

@@ -83,7 +83,7 @@ class PosteriorOptions:
     prior_mean: PriorMean = None
     reward_belief: Annotated[
         str | None,
-        typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
+        typer.Option(metavar="MEAN,SD", help="Belief about the reward of every pair whose law the problem states."),
     ] = None
     laws: Annotated[
         LawsName, typer.Option(help="What is known about transition laws that the problem leaves open.")
@@ -197,5 +197,5 @@ def _belief(given: str | None) -> tuple[float, float] | None:
     try:
         mean, sd = (float(part) for part in given.split(","))
     except ValueError:
-        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, as -5,2") from None
+        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, such as -5,2") from None
     return mean, sd

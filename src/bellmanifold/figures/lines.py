@@ -54,7 +54,7 @@ def improper_mass(
     from matplotlib.lines import Line2D
 
     if len(prior_scale) > len(COLOURS) or len(discount) > len(STYLES):
-        raise ValueError(f"at most {len(COLOURS)} prior scales and {len(STYLES)} discounts can be told apart")
+        raise ValueError(f"at most {len(COLOURS)} prior scales and {len(STYLES)} discounts can be distinguished")
     if axes is None:
         _, axes = pyplot.subplots(figsize=(6.0, 3.6), layout="constrained")
     for d, s in np.ndindex(len(discount), len(prior_scale)):
@@ -85,7 +85,7 @@ def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None
         measure: label of the vertical axis; by default the measure that is drawn.
 
     Raises:
-        BadInputError: for anything else.
+        BadInputError: for any other `given`.
     """
     curves, drawn = _curves(_labelled(given))
     measure = drawn if measure is None else measure

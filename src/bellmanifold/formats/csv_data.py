@@ -1,4 +1,4 @@
-"""Observations as a table (CSV), as spreadsheets write it: one line per observation, in order of time.
+"""Observations as a table (CSV), as spreadsheets write it: one line per observation, in chronological order.
 
 The first line names the columns: `state` and `action`, and any of `reward`, `sd` and `next`, in any order. An empty
 cell or an absent column means the same as an absent key in JSON. Columns are separated by commas, or by semicolons or
@@ -133,7 +133,7 @@ def _number(cell: str, where: str) -> float | None:
         found = math.nan
     if not math.isfinite(found):
         point = plain.replace(",", ".")
-        comma = f", with a point before the decimals, as {point}" if "," in plain else ", or leave the cell empty"
+        comma = f", with a decimal point, such as {point}" if "," in plain else ", or leave the cell empty"
         raise BadInputError(f"{where}: {quote(plain)} is not a finite number: give one{comma}")
     return found
 

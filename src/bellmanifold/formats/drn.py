@@ -19,7 +19,7 @@ Names of actions that are not identifiers become numbers, listed in comments bef
 
 DRN has no place for a property, so MODEL states it: `m.drn?property=R{"cost"}min=? [F "goal"]`. The default is the
 minimal "cost", or else the maximal "reward", until "goal", which is what this module writes. With the default, a policy
-that avoids the goal is worth what it collects, as in the problem that was written; with a property, it is infinite.
+that avoids the goal is worth what it collects, as in the original problem; with a property its value is infinite.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_drn(path: str, query: str = "") -> SSP:
         given = read_query(query)
         for key in given:
             if key != "property":
-                raise BadInputError(f"unknown parameter {quote(key)}: a DRN file takes property, as {EXAMPLE}")
+                raise BadInputError(f"unknown parameter {quote(key)}: a DRN file takes only {EXAMPLE}")
         return _Reader(read_bytes(path)).problem(given.get("property"), path)
 
 

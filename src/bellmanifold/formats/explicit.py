@@ -166,7 +166,7 @@ def _actions(
     order = np.argsort(key, kind="stable")
     begins = np.append(True, np.diff(key[order]) != 0) if len(key) else np.zeros(0, dtype=bool)
     place = np.arange(len(key))
-    before = np.empty(len(key), dtype=np.int64)  # pairs of the same state and label that come first
+    before = np.empty(len(key), dtype=np.int64)  # number of earlier pairs of the same state and label
     before[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     kind, number = np.unique(before * len(labels) + label, return_inverse=True)
     names = []

@@ -118,7 +118,7 @@ def parse_json(content: bytes) -> dict[str, Any]:
     except ValueError:
         raise BadInputError("a number has too many digits: shorten it") from None
     if not isinstance(value, dict):
-        raise BadInputError(f"holds {kind(value)}, not a JSON object: start it with {{")
+        raise BadInputError(f"contains {kind(value)}, not a JSON object: start it with {{")
     return value
 
 
@@ -240,7 +240,7 @@ def sync_directory(directory: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno in _DISK_FAULTS:  # other file systems do not sync directories at all
+        if error.errno in _DISK_FAULTS:  # some file systems cannot sync directories
             raise
     finally:
         os.close(handle)

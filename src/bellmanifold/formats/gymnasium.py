@@ -94,7 +94,7 @@ def require_environment(env: object, what: str) -> None:
     """Raise unless `env` is a Gymnasium environment."""
     if hasattr(env, "unwrapped"):
         return
-    remedy = "give one, as gymnasium.make makes it"
+    remedy = "give one made by gymnasium.make"
     if isinstance(env, str):
         remedy = f"gymnasium.make({quote(env.removeprefix('gym:'))}) makes one"
     raise BadInputError(f"{what} is {kind_of_value(env)}, not a Gymnasium environment: {remedy}")
@@ -115,7 +115,7 @@ def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
     """Make a registered Gymnasium environment; ids that name a module are refused, since ids may come from files."""
     if ":" in name:
         raise BadInputError(
-            f"gym:{printable(name[:100])} would import a module: make the environment in Python and give it to bm.learn"
+            f"gym:{printable(name[:100])} would import a module: make the environment in Python and pass it to bm.learn"
         )
     try:
         return gymnasium.make(name)

@@ -21,12 +21,12 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
     """The arrays of an npz file; nothing is unpickled, and no more is allocated than the file contains."""
     arrays: dict[str, np.ndarray] = {}
     if content.count(b"PK\x01\x02") > MOST_MEMBERS:  # one signature per member; do not even list a million of them
-        raise BadInputError(f"holds more than {MOST_MEMBERS} arrays: write it with numpy.savez")
+        raise BadInputError(f"contains more than {MOST_MEMBERS} arrays: write it with numpy.savez")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > BYTES.value:
-                raise BadInputError(f"holds more than {BYTES.value} bytes: set {BYTES.variable} to read it")
+                raise BadInputError(f"contains more than {BYTES.value} bytes: set {BYTES.variable} to read it")
             for member in members:
                 raw = archive.read(member)
                 arrays[member.filename.removesuffix(".npy")] = _read_array(raw, member.filename)
@@ -75,13 +75,13 @@ def _decoded(array: np.ndarray, key: str) -> list[str]:
     try:
         return [str(name) for name in array.tolist()]
     except ValueError:
-        raise BadInputError(f"{key}: holds characters that are not Unicode: rename it") from None
+        raise BadInputError(f"{key}: contains characters that are not Unicode: rename it") from None
 
 
 def one_number(arrays: Mapping[str, np.ndarray], key: str) -> float:
     """A single number."""
     if arrays[key].size != 1 or arrays[key].dtype.kind not in "iuf":
-        raise BadInputError(f"{key}: must be one number, as np.array(0.99)")
+        raise BadInputError(f"{key}: must be one number, such as np.array(0.99)")
     return float(arrays[key].ravel()[0])
 
 

@@ -56,7 +56,7 @@ def numbered(env: Any) -> Any:
     """The environment, wrapped if necessary so that observations and actions are single numbers.
 
     Raises:
-        UnsupportedError: for spaces with infinitely many values.
+        UnsupportedError: for spaces of other kinds.
 
     >>> import gymnasium
     >>> numbered(gymnasium.make("Blackjack-v1")).observation_space

@@ -1,4 +1,4 @@
-"""The data files `bellmanifold.data/1` and `data/2`: observations in order of time, in JSON and as `.npz` twins.
+"""The data files `bellmanifold.data/1` and `data/2`: observations in chronological order, in JSON and as `.npz` twins.
 
 An observation has "state", "action" and "reward"; without "reward" it means the model's own. In version 2 it may also
 have "sd", the standard deviation of this reward, and "next", the state or goal it led to. Where the problem leaves a

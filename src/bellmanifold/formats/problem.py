@@ -108,14 +108,14 @@ def from_json(value: Any) -> SSP:
         priors.append(_prior(fields, f"{where}: prior"))
         successors = fields.get("next", {})
         if not isinstance(successors, dict):
-            raise BadInputError(f'{where}: next must be an object of probabilities, as {{"goal": 1.0}}')
+            raise BadInputError(f'{where}: next must be an object of probabilities, such as {{"goal": 1.0}}')
         for name, probability in successors.items():
             next_state.append(state(name, f"{where}: next state"))
             next_prob.append(number(probability, f"{where}: probability of {quote(name)}"))
         next_start.append(len(next_state))
     initial = whole["initial"]
     if not isinstance(initial, dict):
-        raise BadInputError('initial must be an object of probabilities, as {"s1": 1.0}')
+        raise BadInputError('initial must be an object of probabilities, such as {"s1": 1.0}')
     start = [state(name, "initial state") for name in initial]
     start_prob = [number(p, f"initial: probability of {quote(name)}") for name, p in initial.items()]
     metadata = plain_object(whole.get("metadata", {}), "metadata")

@@ -151,7 +151,7 @@ def choose(properties: list[Any], asked: str | None) -> Any:
 
 def fault(formula: Any) -> str:
     """Why a property is not a reward until a target; empty if it is one."""
-    only = f"only a reward until a target can be read, as {EXAMPLE}"
+    only = f"only a reward until a target can be read, such as {EXAMPLE}"
     if not getattr(formula, "is_reward_operator_formula", False) and not is_steps(formula):
         return f"is not an expected reward: {only}"
     if not getattr(formula.subformula, "is_eventually_formula", False):
