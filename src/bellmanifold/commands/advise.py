@@ -56,7 +56,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     value, optimal = best["value"], best["optimal"]
     typer.echo(f"expected loss {loss['mean']:.4g} (se {loss['se']:.1g})")
     typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
-    typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
+    typer.echo(f"it is optimal with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
     if advice.tolerance is not None and not advice.trustworthy:
         typer.echo("stop: undecided (the posterior is not to be trusted)")
     elif advice.tolerance is not None:

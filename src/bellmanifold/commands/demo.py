@@ -83,7 +83,7 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
     )
     typer.echo("policy may miss the goal forever. manifold draws from the exact posterior, bayes-br at tolerance 0.01;")
-    typer.echo("directed goes the shortest way to what it has not seen, whenever its draw wants something unseen.")
+    typer.echo("directed takes the shortest way to unseen pairs whenever its draw wants something unseen.")
     publish(out, out / "report.html")
 
 

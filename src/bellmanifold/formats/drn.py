@@ -54,7 +54,7 @@ def read_drn(path: str, query: str = "") -> SSP:
         given = read_query(query)
         for key in given:
             if key != "property":
-                raise BadInputError(f"unknown parameter {quote(key)}: a DRN file takes only {EXAMPLE}")
+                raise BadInputError(f"unknown parameter {quote(key)}: a DRN file takes property, such as {EXAMPLE}")
         return _Reader(read_bytes(path)).problem(given.get("property"), path)
 
 
