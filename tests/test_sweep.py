@@ -711,7 +711,7 @@ def test_a_disk_that_is_full_before_the_first_run_exits_as_one_that_fills_up_lat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(DiskError, match="out: cannot be made: no space left on device: make room and give the same"):
+    with pytest.raises(DiskError, match="out: cannot be made: no space left on device: make room and run the same"):
         sweep(toys(1), tmp_path / "out", play_here)
 
 
