@@ -63,7 +63,7 @@ def test_what_is_left_out_means_what_it_means_in_json():
         ("state,action,reward\n\ns1,go,much\n", 'line 3, column reward: "much" is not a finite number: give one'),
         (
             "state;action;reward\ns1;go;-1,5\n",
-            'column reward: "-1,5" is not a finite number: give one, with a point .*, as -1.5',
+            'column reward: "-1,5" is not a finite number: give one, with a decimal point, such as -1.5',
         ),
         ("state,action,reward\ns1,go,nan\n", 'line 2, column reward: "nan" is not a finite number'),
         ("state,action,reward\ns1,go,1_0\n", 'line 2, column reward: "1_0" is not a finite number'),
