@@ -94,7 +94,7 @@ def provenance(contents: Contents) -> str:
         source = f", commit <code>{escaped(commit)}</code>" if commit else ""
         items.append(f"<li>{runs} runs by bellmanifold {escaped(version)}{source}; {escaped(libraries(versions))}</li>")
     seconds = sum(sum(cell.seconds) for cell in contents.cells)
-    return f"<p>{seconds:,.0f} seconds of playing and learning in all.</p>\n<ul>{''.join(items)}</ul>"
+    return f"<p>{seconds:,.0f} seconds of playing and learning in total.</p>\n<ul>{''.join(items)}</ul>"
 
 
 def missing(contents: Contents) -> str:
